@@ -1,0 +1,1 @@
+"""The code that lands in SGLang, as ordinary typed Python."""
