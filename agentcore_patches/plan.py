@@ -1,4 +1,4 @@
-"""An install's sources in, new texts and an outcome per edit out. Pure: reads and writes no file."""
+"""An install's sources in, new texts and an outcome per edit out. Pure: writes nothing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agentcore_patches import patches as registry
+from agentcore_patches.edits import Edit, apply_edits
+from agentcore_patches.errors import SourceConflict
+
+_REMEDY = (
+    "Nothing was written. If another tool changed these sources, put the originals back "
+    "first (`pip install --force-reinstall --no-deps sglang==0.5.9`, or `git checkout` in "
+    "a checkout), then apply again."
+)
+
 
 @dataclass(frozen=True)
 class EditOutcome:
-    """What one edit found in a file and did to its text."""
+    """What one edit found in a file."""
 
     patch: str
     file: str
@@ -20,7 +30,14 @@ class EditOutcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """New texts by path below the `sglang` package, in the order they must be written."""
+    """What is to be written.
+
+    Attributes:
+        patches: the names of the patches that then hold.
+        files: new text by path below `sglang`, in the order it must be written; files
+            that hold all of their edits already are not among them.
+        outcomes: one for each edit of each patch.
+    """
 
     patches: tuple[str, ...]
     files: Mapping[str, bytes]
@@ -28,16 +45,68 @@ class Plan:
 
 
 def source_files(patches: Sequence[str], version: str) -> tuple[str, ...]:
-    """Paths below the `sglang` package that these patches change, in writing order."""
-    raise NotImplementedError
+    """Paths below `sglang` of the files that these patches change, in writing order."""
+    return tuple(dict.fromkeys(edit.file for edit in _edits(patches, version)))
 
 
 def make_plan(
     sources: Mapping[str, bytes], patches: Sequence[str], version: str
 ) -> Plan:
-    """Rewrite `sources` (by path below the `sglang` package) so that `patches` hold.
+    """Rewrite `sources`, by path below `sglang`, so that `patches` hold.
 
     Raises:
         SourceConflict: a place is missing, found twice, or already changed by others.
     """
-    raise NotImplementedError
+    edits = _edits(patches, version)
+    files: dict[str, bytes] = {}
+    changed: dict[Edit, bool] = {}
+    try:
+        for file in source_files(patches, version):
+            here = [edit for edit in edits if edit.file == file]
+            new, made = apply_edits(sources[file], here)
+            changed.update(zip(here, made, strict=True))
+            if any(made):
+                _compile(new, file)
+                files[file] = new
+        _refuse_halves(changed)
+    except SourceConflict as conflict:
+        raise SourceConflict(f"{conflict}. {_REMEDY}") from None
+    outcomes = tuple(
+        EditOutcome(
+            patch,
+            edit.file,
+            edit.scope,
+            edit.describe(),
+            "applied" if changed[edit] else "present",
+        )
+        for patch in patches
+        for edit in registry.edits(patch, version)
+    )
+    return Plan(tuple(patches), files, outcomes)
+
+
+def _edits(patches: Sequence[str], version: str) -> list[Edit]:
+    """The edits of all patches, each once."""
+    listed = (edit for patch in patches for edit in registry.edits(patch, version))
+    return list(dict.fromkeys(listed))
+
+
+def _refuse_halves(changed: Mapping[Edit, bool]) -> None:
+    """Refuse sources that hold some of the edits: somebody else put those there."""
+    foreign = next((edit for edit, made in changed.items() if not made), None)
+    missing = next((edit for edit, made in changed.items() if made), None)
+    if foreign is not None and missing is not None:
+        raise SourceConflict(
+            f"{foreign.file}: `{foreign.scope}` has {foreign.describe()} already, but "
+            f"{missing.file}: `{missing.scope}` lacks {missing.describe()}: the sources "
+            "carry somebody else's version of this patch, or a part of ours"
+        )
+
+
+def _compile(source: bytes, file: str) -> None:
+    try:
+        compile(source, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise SourceConflict(
+            f"{file} would not compile once patched: {error}"
+        ) from error

@@ -1,0 +1,685 @@
+"""The few kinds of edit, on libcst: each finds its place by scope, then by shape.
+
+A *scope* is a dotted path of definitions (`OpenAIServingChat._build_chat_response`). A
+*shape* is Python source that one statement must equal, whatever its spacing, comments
+and parentheses; in it `...` stands for anything and a name in capitals (`CHUNK`) for an
+expression that the inserted code may use again.
+
+Only the definitions that edits name are parsed and printed again; every other byte of a
+file is left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import io
+import tokenize
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from textwrap import indent
+from typing import Any, TypeAlias, TypeVar
+
+import libcst as cst
+
+from agentcore_patches.errors import SourceConflict
+
+Definition: TypeAlias = cst.ClassDef | cst.FunctionDef
+Captures: TypeAlias = dict[str, cst.CSTNode]
+Step: TypeAlias = tuple[str, int | None]
+Path: TypeAlias = tuple[Step, ...]
+Node = TypeVar("Node", bound=cst.CSTNode)
+
+OWNER = "agentcore-patch"
+
+
+class Misplaced(Exception):
+    """A definition does not have the place that an edit needs; says what was found."""
+
+
+# What an edit is
+
+
+@dataclass(frozen=True)
+class Edit(ABC):
+    """One change of one definition.
+
+    Attributes:
+        file: path below `sglang`.
+        scope: dotted path of the definition to change.
+        note: why the change is there; stands as a comment beside it where it lands.
+    """
+
+    file: str
+    scope: str
+    _: dataclasses.KW_ONLY
+    note: str = ""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What the edit does, in a few words that name what it looks for."""
+
+    @abstractmethod
+    def apply(self, definition: Definition) -> Definition | None:
+        """The changed definition, or None if the change is there already.
+
+        Raises:
+            Misplaced: the place is missing, found twice, or changed by somebody else.
+        """
+
+
+@dataclass(frozen=True)
+class AddField(Edit):
+    """Declare a field after the last one of a class."""
+
+    declaration: str
+
+    def describe(self) -> str:
+        return f"field `{self.declaration}`"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        field = _small(self.declaration, cst.AnnAssign)
+        statements = definition.body.body
+        declared = {
+            index: small
+            for index, statement in enumerate(statements)
+            if (small := _only(statement, cst.AnnAssign)) is not None
+        }
+        for existing in declared.values():
+            if existing.target.deep_equals(field.target):
+                if _matches(field, existing, {}):
+                    return None
+                raise Misplaced(f"it has another one: `{_code(existing)}`")
+        if not declared:
+            raise Misplaced("the class declares no fields")
+        new = _statements(self.declaration, self.note)
+        return _splice(definition, max(declared) + 1, new)
+
+
+@dataclass(frozen=True)
+class AddParameter(Edit):
+    """Add a parameter with a default at the end of a function's parameters."""
+
+    parameter: str
+
+    def describe(self) -> str:
+        return f"parameter `{self.parameter}`"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        if not isinstance(definition, cst.FunctionDef):
+            raise Misplaced("it is not a function")
+        signature = _statements(f"def _({self.parameter}): ...")[0]
+        assert isinstance(signature, cst.FunctionDef)
+        wanted = signature.params.params[0]
+        params = definition.params
+        for existing in (*params.posonly_params, *params.params, *params.kwonly_params):
+            if existing.name.value == wanted.name.value:
+                if _matches(wanted, existing, {}):
+                    return None
+                raise Misplaced(f"it has another one: `{_code(existing)}`")
+        if params.kwonly_params:
+            params = params.with_changes(
+                kwonly_params=_append_item(params.kwonly_params, wanted)
+            )
+        else:
+            params = params.with_changes(params=_append_item(params.params, wanted))
+        return definition.with_changes(params=params)
+
+
+@dataclass(frozen=True)
+class AddKeyword(Edit):
+    """Give every call of `function` in a scope one more keyword argument."""
+
+    function: str
+    argument: str
+
+    def describe(self) -> str:
+        return f"`{self.argument.split('=')[0]}=` in calls of `{self.function}`"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        call = cst.parse_expression(f"_(\n{indent(self.argument, '    ')}\n)")
+        assert isinstance(call, cst.Call)
+        adder = _KeywordAdder(cst.parse_expression(self.function), call.args[0])
+        changed = definition.visit(adder)
+        assert isinstance(changed, cst.ClassDef | cst.FunctionDef)
+        if not adder.seen:
+            raise Misplaced(f"`{self.function}` is not called there")
+        return changed if adder.added else None
+
+
+@dataclass(frozen=True)
+class Insert(Edit):
+    """Insert statements before or after the one statement of a shape, or of `each`.
+
+    With neither `before` nor `after` they go to the start of the function.
+    """
+
+    code: str
+    _: dataclasses.KW_ONLY
+    before: str = ""
+    after: str = ""
+    each: bool = False
+
+    def describe(self) -> str:
+        first_line = self.code.splitlines()[0]
+        where = (
+            f"before `{_headline(self.before)}`"
+            if self.before
+            else f"after `{_headline(self.after)}`"
+            if self.after
+            else "at the start"
+        )
+        return f"`{first_line}` {where}"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        if not (self.before or self.after):
+            start = 1 if definition.get_docstring() is not None else 0
+            return self._insert(definition, start, {})
+        places = _find(definition, self.before or self.after)
+        if not places or (len(places) > 1 and not self.each):
+            raise Misplaced(_count(places))
+        changed: Definition | None = None
+        for path, captures in reversed(places):
+            *block_path, (_, anchor) = path
+            assert anchor is not None
+            position = anchor if self.before else anchor + 1
+            block = _descend(changed or definition, block_path)
+            new_block = self._insert(block, position, captures)
+            if new_block is not None:
+                changed = _replace(changed or definition, block_path, new_block)
+        return changed
+
+    def _insert(self, block: Node, position: int, captures: Captures) -> Node | None:
+        """`block` with the new statements at `position`, None if it has them."""
+        new = _statements(self.code, self.note, captures)
+        starts = range(len(_body(block)) - len(new) + 1)
+        if self.each:
+            starts = range(position - len(new), position + 1)
+        for start in starts:
+            there = _body(block)[start : start + len(new)] if start >= 0 else ()
+            if len(there) == len(new) and all(map(_same, new, there)):
+                return None
+        return _splice(block, position, new)
+
+
+@dataclass(frozen=True)
+class Replace(Edit):
+    """Put another statement in the place of the one simple statement of a shape."""
+
+    old: str
+    new: str
+
+    def describe(self) -> str:
+        return f"`{self.new}` for `{_headline(self.old)}`"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        places = _find(definition, self.old)
+        if not places and len(_find(definition, self.new)) == 1:
+            return None
+        if len(places) != 1:
+            raise Misplaced(_count(places))
+        [(path, captures)] = places
+        return _replace(definition, path, _statements(self.new, self.note, captures)[0])
+
+
+@dataclass(frozen=True)
+class Narrow(Edit):
+    """Let the one `if` of a shape hold only if `condition` holds too."""
+
+    shape: str
+    condition: str
+
+    def describe(self) -> str:
+        return f"`{self.condition}` in `{_headline(self.shape)}`"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        test = _statement(self.shape)
+        assert isinstance(test, cst.If)
+        narrowed = f"if {_code(test.test)} and {self.condition}: ..."
+        places = _find(definition, self.shape)
+        if not places and len(_find(definition, narrowed)) == 1:
+            return None
+        if len(places) != 1:
+            raise Misplaced(_count(places))
+        [(path, _)] = places
+        old = _descend(definition, path)
+        new = _statement(narrowed)
+        assert isinstance(new, cst.If)
+        return _replace(definition, path, old.with_changes(test=new.test))
+
+
+@dataclass(frozen=True)
+class Graft(Edit):
+    """Copy a class or function of `grafts/` in front of the module's scope."""
+
+    definition: type | Callable[..., Any]
+
+    def describe(self) -> str:
+        return f"definition of `{self.definition.__name__}`"
+
+    def apply(self, definition: Definition) -> Definition | None:
+        raise NotImplementedError("a graft is text: `apply_edits` splices its lines")
+
+    @property
+    def text(self) -> str:
+        """The source that lands, comment of origin included."""
+        return "\n".join([*_comment(self.note), inspect.getsource(self.definition)])
+
+
+# How edits are made in a file
+
+
+def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool, ...]]:
+    """The new source, and for each edit whether it changed anything.
+
+    Raises:
+        SourceConflict: no Python, or a place is missing, doubled or changed by others.
+    """
+    text, encoding = _decode(source, edits[0].file)
+    module = _Spans(text, edits[0].file)
+    grafts = [edit for edit in edits if isinstance(edit, Graft)]
+    by_scope = _group(edit for edit in edits if not isinstance(edit, Graft))
+    splices: list[tuple[int, int, str]] = []
+    changed: dict[Edit, bool] = {}
+
+    for graft in grafts:
+        place, _ = module.span(graft, graft.scope)
+        changed[graft] = not module.has(graft)
+        if changed[graft]:
+            lines = f"{graft.text}\n\n".replace("\n", module.newline)
+            splices.append((place, place, lines))
+    for scope, group in by_scope.items():
+        start, end = module.span(group[0], scope)
+        fragment = _Fragment(module.text(start, end), module.newline)
+        for edit in group:
+            changed[edit] = fragment.apply(edit, scope)
+        if any(changed[edit] for edit in group):
+            splices.append((start, end, fragment.text()))
+
+    new = module.spliced(splices) if splices else text
+    return new.encode(encoding), tuple(changed[edit] for edit in edits)
+
+
+class _Spans:
+    """A module's lines, and which of them each definition takes."""
+
+    def __init__(self, text: str, file: str) -> None:
+        try:
+            self._tree = ast.parse(text)
+        except (SyntaxError, ValueError) as error:
+            raise SourceConflict(
+                f"{file} is no Python that can be parsed: {error}"
+            ) from error
+        self._lines = list(io.StringIO(text, newline=""))
+        first = self._lines[0] if self._lines else "\n"
+        self.newline = "\r\n" if first.endswith("\r\n") else "\n"
+
+    def span(self, edit: Edit, scope: str) -> tuple[int, int]:
+        """First line, and line after the last, of the definition, counted from 0."""
+        node = self._definition(edit, scope)
+        decorators = [decorator.lineno for decorator in node.decorator_list]
+        assert node.end_lineno is not None
+        return min([node.lineno, *decorators]) - 1, node.end_lineno
+
+    def has(self, graft: Graft) -> bool:
+        """Whether the module holds the graft as it is; an error if it is another."""
+        wanted = ast.parse(graft.text).body[0]
+        name = graft.definition.__name__
+        there = [
+            node for node in self._tree.body if getattr(node, "name", None) == name
+        ]
+        if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
+            raise _conflict(graft, "the file has another one")
+        return bool(there)
+
+    def text(self, start: int, end: int) -> str:
+        return "".join(self._lines[start:end])
+
+    def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
+        """The text with lines `start` to `end` replaced, for each splice."""
+        lines = self._lines.copy()
+        for start, end, new in sorted(splices, reverse=True):
+            lines[start:end] = [new]
+        return "".join(lines)
+
+    def _definition(
+        self, edit: Edit, scope: str
+    ) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef:
+        body: Sequence[ast.stmt] = self._tree.body
+        for name in scope.split("."):
+            found = [
+                node
+                for node in body
+                if isinstance(
+                    node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+                )
+                and node.name == name
+            ]
+            if len(found) != 1:
+                raise _conflict(edit, f"`{name}` is defined there {_times(len(found))}")
+            body = found[0].body
+        return found[0]
+
+
+class _Fragment:
+    """One definition, parsed on its own, while its edits are made."""
+
+    def __init__(self, text: str, newline: str) -> None:
+        self._indented = text[:1].isspace()
+        self._opening = f"class _:{newline}" if self._indented else ""
+        config: cst.PartialParserConfig = cst.PartialParserConfig(
+            default_indent="    ", default_newline=newline
+        )
+        self._module = cst.parse_module(self._opening + text, config)
+
+    def apply(self, edit: Edit, scope: str) -> bool:
+        """Make an edit whose scope is at or below `scope`; whether it changed anything."""
+        path: list[Step] = [("body", 0)]
+        if self._indented:
+            path += [("body", None), ("body", 0)]
+        for name in edit.scope.split(".")[scope.count(".") + 1 :]:
+            path += [("body", None), self._member(edit, path, name)]
+        definition = _descend(self._module, path)
+        assert isinstance(definition, cst.ClassDef | cst.FunctionDef)
+        try:
+            new = edit.apply(definition)
+        except Misplaced as misplaced:
+            raise _conflict(edit, str(misplaced)) from None
+        if new is None:
+            return False
+        self._module = _replace(self._module, path, new)
+        return True
+
+    def text(self) -> str:
+        return self._module.code.removeprefix(self._opening)
+
+    def _member(self, edit: Edit, path: Path | list[Step], name: str) -> Step:
+        block = _body(_descend(self._module, [*path, ("body", None)]))
+        found = [
+            index
+            for index, node in enumerate(block)
+            if isinstance(node, cst.ClassDef | cst.FunctionDef)
+            and node.name.value == name
+        ]
+        if len(found) != 1:
+            raise _conflict(edit, f"`{name}` is defined there {_times(len(found))}")
+        return "body", found[0]
+
+
+def _group(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    """Edits by the outermost scope among them that holds theirs, in their order."""
+    edits = list(edits)
+    scopes = {edit.scope for edit in edits}
+    groups: dict[str, list[Edit]] = {}
+    for edit in edits:
+        parts = edit.scope.split(".")
+        holders = (".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+        groups.setdefault(
+            next(scope for scope in holders if scope in scopes), []
+        ).append(edit)
+    return groups
+
+
+def _decode(source: bytes, file: str) -> tuple[str, str]:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding), encoding
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise SourceConflict(f"{file} is no text in its encoding: {error}") from error
+
+
+def _conflict(edit: Edit, found: str) -> SourceConflict:
+    return SourceConflict(
+        f"{edit.file}: in `{edit.scope}`, looked for the place of {edit.describe()}, but {found}"
+    )
+
+
+def _count(places: Sequence[object]) -> str:
+    return f"that place is there {_times(len(places))}"
+
+
+def _times(count: int) -> str:
+    return "not at all" if count == 0 else "once" if count == 1 else f"{count} times"
+
+
+# How a place is found
+
+
+_FORMATTING = (
+    "comma",
+    "footer",
+    "header",
+    "indent",
+    "leading_lines",
+    "lines_after_decorators",
+    "lpar",
+    "newline",
+    "rpar",
+    "semicolon",
+    "trailing_whitespace",
+)
+
+
+@cache
+def _compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    names = (field.name for field in dataclasses.fields(kind))
+    return tuple(
+        name
+        for name in names
+        if name not in _FORMATTING and not name.startswith("whitespace")
+    )
+
+
+def _matches(pattern: object, node: object, captures: Captures) -> bool:
+    """Whether `node` has the shape of `pattern`; fills in what capitals stand for."""
+    if _is_anything(pattern):
+        return True
+    if isinstance(pattern, cst.Name) and pattern.value.isupper():
+        assert isinstance(node, cst.CSTNode)
+        return captures.setdefault(pattern.value, node).deep_equals(node)
+    if isinstance(pattern, cst.CSTNode):
+        return type(pattern) is type(node) and all(
+            _matches(getattr(pattern, name), getattr(node, name), captures)
+            for name in _compared_fields(type(pattern))
+            if not (name == "orelse" and pattern.orelse is None)  # type: ignore[attr-defined]
+        )
+    if isinstance(pattern, Sequence) and not isinstance(pattern, str):
+        assert isinstance(node, Sequence)
+        if len(pattern) == 1 and _is_anything(pattern[0]):
+            return True
+        return len(pattern) == len(node) and all(
+            _matches(one, other, captures)
+            for one, other in zip(pattern, node, strict=True)
+        )
+    return pattern == node
+
+
+def _is_anything(pattern: object) -> bool:
+    """Whether it is `...`: an expression, an argument, or a whole suite."""
+    match pattern:
+        case cst.Ellipsis():
+            return True
+        case cst.Arg(value=value) | cst.Expr(value=value):
+            return isinstance(value, cst.Ellipsis)
+        case cst.SimpleStatementSuite(body=[only]):
+            return _is_anything(only)
+    return False
+
+
+def _same(one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    captures: Captures = {}
+    return _matches(one, other, captures)
+
+
+def _find(definition: Definition, shape: str) -> list[tuple[Path, Captures]]:
+    """Every statement of that shape in a definition, in the order of the source."""
+    pattern = _statement(shape)
+    found: list[tuple[Path, Captures]] = []
+    for path, statement in _walk(definition, ()):
+        captures: Captures = {}
+        if _matches(pattern, statement, captures):
+            found.append((path, captures))
+    return found
+
+
+def _walk(node: cst.CSTNode, path: Path) -> Iterator[tuple[Path, cst.BaseStatement]]:
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        value = getattr(node, name, None)
+        children: list[tuple[Step, cst.CSTNode]] = []
+        if isinstance(value, cst.CSTNode):
+            children = [((name, None), value)]
+        elif value is not None:
+            children = [((name, index), child) for index, child in enumerate(value)]
+        for step, child in children:
+            here = (*path, step)
+            if isinstance(child, cst.BaseStatement) and step[1] is not None:
+                yield here, child
+            if not isinstance(child, cst.SimpleStatementLine):
+                yield from _walk(child, here)
+
+
+# How a tree is changed
+
+
+def _descend(node: cst.CSTNode, path: Iterable[Step]) -> cst.CSTNode:
+    for name, index in path:
+        value = getattr(node, name)
+        node = value if index is None else value[index]
+    return node
+
+
+def _replace(node: Node, path: Sequence[Step], new: cst.CSTNode) -> Node:
+    """`node` with the descendant at `path` replaced."""
+    if not path:
+        return new  # type: ignore[return-value]
+    (name, index), *rest = path
+    value = getattr(node, name)
+    if index is None:
+        return node.with_changes(**{name: _replace(value, rest, new)})
+    children = list(value)
+    children[index] = _replace(children[index], rest, new)
+    return node.with_changes(**{name: children})
+
+
+def _body(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
+    """The statements of a block, or of a definition's block."""
+    body = getattr(node, "body")  # noqa: B009 - every caller's node has one
+    return body if isinstance(body, Sequence) else _body(body)
+
+
+def _splice(node: Node, position: int, new: Sequence[cst.BaseStatement]) -> Node:
+    """A block, or a definition, with statements inserted before `position`."""
+    block = node if isinstance(node, cst.IndentedBlock) else node.body  # type: ignore[attr-defined]
+    body = [*block.body[:position], *new, *block.body[position:]]
+    spliced = block.with_changes(body=body)
+    return spliced if block is node else node.with_changes(body=spliced)
+
+
+def _append_item(items: Sequence[Node], new: Node) -> list[Node]:
+    """A call's arguments, or a function's parameters, with one more, laid out alike."""
+    if not items:
+        return [new]
+    *most, last = items
+    between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    if most and isinstance(most[-1].comma, cst.Comma):  # type: ignore[attr-defined]
+        between = most[-1].comma  # type: ignore[attr-defined]
+    closing = {
+        name: getattr(last, name)
+        for name in ("comma", "whitespace_after_arg", "whitespace_after_param")
+        if hasattr(last, name)
+    }
+    opened = {name: cst.SimpleWhitespace("") for name in closing if name != "comma"}
+    return [
+        *most,
+        last.with_changes(**opened, comma=between),
+        new.with_changes(**closing),
+    ]
+
+
+class _KeywordAdder(cst.CSTTransformer):
+    def __init__(self, function: cst.BaseExpression, argument: cst.Arg) -> None:
+        super().__init__()
+        self._function = function
+        self._argument = argument
+        self.seen = 0
+        self.added = 0
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        if not _same(self._function, original_node.func):
+            return updated_node
+        self.seen += 1
+        keyword = self._argument.keyword
+        assert keyword is not None
+        for existing in updated_node.args:
+            if existing.keyword is not None and existing.keyword.value == keyword.value:
+                if _same(self._argument, existing):
+                    return updated_node
+                raise Misplaced(f"a call has another one: `{_code(existing)}`")
+        self.added += 1
+        args = list(updated_node.args)
+        splat = args and args[-1].star == "**"
+        return updated_node.with_changes(
+            args=[
+                *args[:-1],
+                self._argument.with_changes(comma=args[-2].comma),
+                args[-1],
+            ]
+            if splat and len(args) > 1
+            else _append_item(args, self._argument)
+        )
+
+
+# How shapes and new code are read
+
+
+@cache
+def _statement(code: str) -> cst.BaseStatement:
+    statement = cst.parse_statement(code)
+    assert isinstance(statement, cst.BaseStatement)
+    return statement
+
+
+def _statements(
+    code: str, note: str = "", captures: Mapping[str, cst.CSTNode] | None = None
+) -> list[cst.BaseStatement]:
+    """New statements, with their comment, captured expressions filled in."""
+    for name, node in (captures or {}).items():
+        code = code.replace(name, _code(node))
+    first, *rest = cst.parse_module(code).body
+    if note:
+        comments = [cst.EmptyLine(comment=cst.Comment(line)) for line in _comment(note)]
+        first = first.with_changes(leading_lines=comments)
+    return [first, *rest]
+
+
+def _comment(note: str) -> list[str]:
+    first, *rest = note.splitlines()
+    return [f"# {OWNER}: {first}", *(f"# {line}" for line in rest)]
+
+
+SmallNode = TypeVar("SmallNode", bound=cst.BaseSmallStatement)
+
+
+def _only(statement: cst.CSTNode, kind: type[SmallNode]) -> SmallNode | None:
+    """The small statement of a line that has just one, if it is of that kind."""
+    match statement:
+        case cst.SimpleStatementLine(body=[small]) if isinstance(small, kind):
+            return small
+    return None
+
+
+def _small(code: str, kind: type[SmallNode]) -> SmallNode:
+    small = _only(_statement(code), kind)
+    assert small is not None
+    return small
+
+
+def _code(node: cst.CSTNode) -> str:
+    return cst.Module([]).code_for_node(node).strip()
+
+
+def _headline(code: str) -> str:
+    return code.splitlines()[0]

@@ -1,0 +1,74 @@
+"""Lands in `entrypoints/openai/serving_chat.py`, for the patch `token-ids`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+
+class ChatTokenTrace:
+    """Token IDs of a chat stream that no chunk has carried yet, with their logprobs.
+
+    The engine delivers tokens that no text follows: the detokenizer holds text back at
+    word boundaries, the parsers half a tag or half a tool call. What `push` takes in for
+    a choice leaves by `stamp`, on the next chunk of that choice, whatever it carries.
+    """
+
+    def __init__(self, incremental: bool, build_logprobs: Optional[Any] = None):
+        """
+        Args:
+            incremental: whether `output_ids` has only the new ones (--stream-output).
+            build_logprobs: makes the logprobs of a choice from the engine's answer, as
+                for a request without streaming; None if the request asks for none.
+        """
+        self.incremental = incremental
+        self.build_logprobs = build_logprobs
+        self.prompt_token_ids: Optional[List[int]] = None
+        self.waiting: Dict[int, List[int]] = {}
+        self.n_sent: Dict[int, int] = {}
+        self.meta_info: Dict[int, Dict[str, Any]] = {}
+
+    def push(self, index: int, content: Dict[str, Any]) -> None:
+        """Take in what the engine delivered for a choice."""
+        if not self.waiting:
+            self.prompt_token_ids = content["prompt_token_ids"]
+        waiting = self.waiting.setdefault(index, [])
+        output_ids = content["output_ids"]
+        if not self.incremental:
+            output_ids = output_ids[self.n_sent.get(index, 0) + len(waiting) :]
+        waiting.extend(output_ids)
+        self.meta_info[index] = content["meta_info"]
+
+    def stamp(self, chunk: Any) -> None:
+        """Put on a chunk what waits for its choices, and on the first one the prompt.
+
+        Raises:
+            ValueError: the engine gave fewer logprobs than tokens.
+        """
+        for choice in chunk.choices:
+            token_ids = self.waiting.get(choice.index)
+            if token_ids:
+                self.waiting[choice.index] = []
+                choice.token_ids = token_ids
+                choice.logprobs = self._next_logprobs(choice.index, len(token_ids))
+        if self.prompt_token_ids is not None:
+            chunk.prompt_token_ids = self.prompt_token_ids
+            self.prompt_token_ids = None
+
+    def _next_logprobs(self, index: int, n_tokens: int) -> Any:
+        start = self.n_sent.get(index, 0)
+        self.n_sent[index] = end = start + n_tokens
+        if self.build_logprobs is None:
+            return None
+        # The lists are the engine's own: cumulative, and by now maybe ahead of the IDs.
+        logprobs = {
+            key: values[start:end]
+            for key in ("output_token_logprobs", "output_top_logprobs")
+            if (values := self.meta_info[index].get(key)) is not None
+        }
+        n_logprobs = len(logprobs.get("output_token_logprobs", ()))
+        if n_logprobs != n_tokens:
+            raise ValueError(
+                f"The engine gave {n_logprobs} logprobs for the {n_tokens} tokens "
+                f"{start} to {end - 1} of choice {index}."
+            )
+        return self.build_logprobs({"meta_info": logprobs})

@@ -1,0 +1,23 @@
+"""Lands in `managers/tokenizer_manager.py`, for `token-ids` and `customized-info`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+
+def _merge_queued_chunks(
+    out_list: List[Dict[str, Any]], customized_info: Dict[str, List[Any]]
+) -> Dict[str, Any]:
+    """One chunk for all that were queued before their consumer woke (--stream-output).
+
+    What each chunk holds only its own part of is joined: `output_ids`, and the keys of
+    `customized_info` in `meta_info`. All else is cumulative, so the last chunk has it whole.
+    """
+    last = out_list[-1]
+    if len(out_list) == 1:
+        return last
+    merged = {**last, "output_ids": [i for out in out_list for i in out["output_ids"]]}
+    merged["meta_info"] = meta_info = dict(last["meta_info"])
+    for key in customized_info:
+        meta_info[key] = [v for out in out_list for v in out["meta_info"].get(key, ())]
+    return merged

@@ -1,0 +1,105 @@
+"""Edits that more than one patch is made of; listed by two, they are made once."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
+from agentcore_patches.grafts.stream_output import _merge_queued_chunks
+
+PROTOCOL = "entrypoints/openai/protocol.py"
+SERVING_CHAT = "entrypoints/openai/serving_chat.py"
+IO_STRUCT = "managers/io_struct.py"
+TOKENIZER_MANAGER = "managers/tokenizer_manager.py"
+MULTI_TOKENIZER = "managers/multi_tokenizer_mixin.py"
+
+# The IDs of the prompt, taken once, where a request and its tokenized form meet: only
+# there are they known whatever way the prompt came (text, IDs, images).
+PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
+    *(
+        edit
+        for request in ("GenerateReqInput", "EmbeddingReqInput")
+        for edit in (
+            AddField(
+                IO_STRUCT,
+                request,
+                "return_prompt_token_ids: bool = False",
+                note="whether to return the token IDs of the prompt",
+            ),
+            AddKeyword(
+                IO_STRUCT,
+                f"{request}.__getitem__",
+                request,
+                "return_prompt_token_ids=self.return_prompt_token_ids",
+            ),
+        )
+    ),
+    AddField(
+        TOKENIZER_MANAGER,
+        "ReqState",
+        "prompt_token_ids: Optional[List[int]] = None",
+        note="the prompt that the engine prefills, if the request asks for it",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._send_one_request",
+        "if obj.return_prompt_token_ids:\n"
+        "    state.prompt_token_ids = tokenized_obj.input_ids",
+        after="state = self.req_state_class(...)",
+        note="return_prompt_token_ids",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._send_batch_request",
+        "if tmp_obj.return_prompt_token_ids:\n"
+        "    state.prompt_token_ids = tokenized_obj.input_ids",
+        after="state = self.req_state_class(...)",
+        note="return_prompt_token_ids",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_batch_output",
+        "if state.prompt_token_ids is not None:\n"
+        '    out_dict["prompt_token_ids"] = state.prompt_token_ids',
+        before="state.finished = recv_obj.finished_reasons[i] is not None",
+        note="return_prompt_token_ids",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "if state.prompt_token_ids is not None:\n"
+        '    out["prompt_token_ids"] = state.prompt_token_ids',
+        before="state.out_list.append(out)",
+        note="return_prompt_token_ids",
+    ),
+)
+
+# Under --stream-output a chunk has only the new IDs, and v0.5.9 drops all but the last
+# of the chunks that queue up before their consumer wakes, and repeats an ID on abort.
+WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
+    Graft(
+        TOKENIZER_MANAGER,
+        "ReqState",
+        _merge_queued_chunks,
+        note="no queued chunk is dropped under --stream-output",
+    ),
+    AddField(
+        TOKENIZER_MANAGER,
+        "ReqState",
+        "customized_info: Dict[str, List[Any]] = dataclasses.field(default_factory=dict)",
+        note="per-token metadata of a custom sampler",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._wait_one_response",
+        "if self.server_args.stream_output and is_stream:\n"
+        "    out = _merge_queued_chunks(state.out_list, state.customized_info)",
+        after="out = state.out_list[-1]",
+        note="a queued chunk that is not the last one has IDs of its own",
+    ),
+    Replace(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "output_ids = [output_ids[-1]] if len(output_ids) > 0 else []",
+        "output_ids = [] if self.server_args.stream_output else output_ids.copy()",
+        note="the last ID was handed on before the abort",
+    ),
+)
