@@ -5,11 +5,11 @@ from __future__ import annotations
 from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
 from agentcore_patches.grafts.stream_output import _merge_queued_chunks
 
-PROTOCOL = "entrypoints/openai/protocol.py"
-SERVING_CHAT = "entrypoints/openai/serving_chat.py"
-IO_STRUCT = "managers/io_struct.py"
-TOKENIZER_MANAGER = "managers/tokenizer_manager.py"
-MULTI_TOKENIZER = "managers/multi_tokenizer_mixin.py"
+PROTOCOL = "srt/entrypoints/openai/protocol.py"
+SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
+IO_STRUCT = "srt/managers/io_struct.py"
+TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
+MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
 
 # The IDs of the prompt, taken once, where a request and its tokenized form meet: only
 # there are they known whatever way the prompt came (text, IDs, images).
