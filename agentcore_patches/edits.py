@@ -253,20 +253,28 @@ class Narrow(Edit):
 
 @dataclass(frozen=True)
 class Graft(Edit):
-    """Copy a class or function of `grafts/` in front of the module's scope."""
+    """Copy a definition of `grafts/` in front of the scope, or `inside` it at the end."""
 
     definition: type | Callable[..., Any]
+    _: dataclasses.KW_ONLY
+    inside: bool = False
 
     def describe(self) -> str:
-        return f"definition of `{self.definition.__name__}`"
+        return f"definition of `{self.name}`"
 
     def apply(self, definition: Definition) -> Definition | None:
         raise NotImplementedError("a graft is text: `apply_edits` splices its lines")
 
     @property
+    def name(self) -> str:
+        return self.definition.__name__
+
+    @property
     def text(self) -> str:
-        """The source that lands, comment of origin included."""
-        return "\n".join([*_comment(self.note), inspect.getsource(self.definition)])
+        """The source that lands, with its comment and the blank lines around it."""
+        source = inspect.getsource(self.definition)
+        text = "\n".join([*_comment(self.note), source])
+        return indent(f"\n{text}", "    ") if self.inside else f"{text}\n\n"
 
 
 # How edits are made in a file
@@ -286,11 +294,11 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     changed: dict[Edit, bool] = {}
 
     for graft in grafts:
-        place, _ = module.span(graft, graft.scope)
+        start, end = module.span(graft, graft.scope)
+        place = end if graft.inside else start
         changed[graft] = not module.has(graft)
         if changed[graft]:
-            lines = f"{graft.text}\n\n".replace("\n", module.newline)
-            splices.append((place, place, lines))
+            splices.append((place, place, graft.text.replace("\n", module.newline)))
     for scope, group in by_scope.items():
         start, end = module.span(group[0], scope)
         fragment = _Fragment(module.text(start, end), module.newline)
@@ -326,10 +334,17 @@ class _Spans:
 
     def has(self, graft: Graft) -> bool:
         """Whether the module holds the graft as it is; an error if it is another."""
-        wanted = ast.parse(graft.text).body[0]
-        name = graft.definition.__name__
+        opening = "class _:\n" if graft.inside else ""
+        [wanted] = ast.parse(opening + graft.text).body
+        around: ast.AST = self._tree
+        if graft.inside:
+            assert isinstance(wanted, ast.ClassDef)
+            [wanted] = wanted.body
+            around = self._definition(graft, graft.scope)
         there = [
-            node for node in self._tree.body if getattr(node, "name", None) == name
+            node
+            for node in ast.iter_child_nodes(around)
+            if getattr(node, "name", None) == graft.name
         ]
         if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
             raise _conflict(graft, "the file has another one")
@@ -620,16 +635,11 @@ class _KeywordAdder(cst.CSTTransformer):
                 raise Misplaced(f"a call has another one: `{_code(existing)}`")
         self.added += 1
         args = list(updated_node.args)
-        splat = args and args[-1].star == "**"
-        return updated_node.with_changes(
-            args=[
-                *args[:-1],
-                self._argument.with_changes(comma=args[-2].comma),
-                args[-1],
-            ]
-            if splat and len(args) > 1
-            else _append_item(args, self._argument)
-        )
+        # What is unpacked stays the last.
+        unpacked = args[-1:] if len(args) > 1 and args[-1].star == "**" else []
+        named = args[: len(args) - len(unpacked)]
+        args = [*_append_item(named, self._argument), *unpacked]
+        return updated_node.with_changes(args=args)
 
 
 # How shapes and new code are read

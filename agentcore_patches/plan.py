@@ -46,7 +46,7 @@ class Plan:
 
 def source_files(patches: Sequence[str], version: str) -> tuple[str, ...]:
     """Paths below `sglang` of the files that these patches change, in writing order."""
-    return tuple(dict.fromkeys(edit.file for edit in _edits(patches, version)))
+    return registry.files(patches, version)
 
 
 def make_plan(

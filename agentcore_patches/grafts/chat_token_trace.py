@@ -9,8 +9,8 @@ class ChatTokenTrace:
     """Token IDs of a chat stream that no chunk has carried yet, with their logprobs.
 
     The engine delivers tokens that no text follows: the detokenizer holds text back at
-    word boundaries, the parsers half a tag or half a tool call. What `push` takes in for
-    a choice leaves by `stamp`, on the next chunk of that choice, whatever it carries.
+    word boundaries, the parsers half a tag or half a tool call. What `push` takes in
+    for a choice leaves by `stamp`, on the choice's next chunk, whatever that carries.
     """
 
     def __init__(self, incremental: bool, build_logprobs: Optional[Any] = None):

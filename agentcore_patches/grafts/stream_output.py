@@ -11,7 +11,7 @@ def _merge_queued_chunks(
     """One chunk for all that were queued before their consumer woke (--stream-output).
 
     What each chunk holds only its own part of is joined: `output_ids`, and the keys of
-    `customized_info` in `meta_info`. All else is cumulative, so the last chunk has it whole.
+    `customized_info` in `meta_info`. All else is cumulative: the last chunk has all.
     """
     last = out_list[-1]
     if len(out_list) == 1:

@@ -1,14 +1,14 @@
 """What is changed in SGLang: one module per patch, found by its file name.
 
 A patch module has a docstring whose first line says what the patch gives, and `EDITS`:
-for each supported SGLang version the edits that make it, in the order in which their
-files must be written (what a file needs is there before the file that uses it).
+for each supported SGLang version the edits that make it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pkgutil
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +35,13 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
     """The edits of a patch for an SGLang version of `SUPPORTED_VERSIONS`."""
     by_version: dict[str, tuple[Edit, ...]] = _module(name).EDITS
     return by_version[version]
+
+
+def files(names: Iterable[str], version: str) -> tuple[str, ...]:
+    """Paths below `sglang` of the files these patches change, in writing order."""
+    order: tuple[str, ...] = _module("_shared").WRITING_ORDER
+    touched = {edit.file for name in names for edit in edits(name, version)}
+    return tuple(sorted(touched, key=order.index))
 
 
 def summary(name: str) -> str:

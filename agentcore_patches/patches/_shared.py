@@ -11,6 +11,10 @@ IO_STRUCT = "srt/managers/io_struct.py"
 TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
 MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
 
+# What a file needs is there before the file that uses it: between any two of these the
+# tree imports, and serves as vanilla does.
+WRITING_ORDER = (MULTI_TOKENIZER, IO_STRUCT, TOKENIZER_MANAGER, PROTOCOL, SERVING_CHAT)
+
 # The IDs of the prompt, taken once, where a request and its tokenized form meet: only
 # there are they known whatever way the prompt came (text, IDs, images).
 PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
@@ -41,18 +45,20 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
     Insert(
         TOKENIZER_MANAGER,
         "TokenizerManager._send_one_request",
-        "if obj.return_prompt_token_ids:\n"
-        "    state.prompt_token_ids = tokenized_obj.input_ids",
+        "if obj.return_prompt_token_ids and tokenized_obj.input_ids is not None:\n"
+        "    n_taken = self.max_req_input_len\n"
+        "    state.prompt_token_ids = tokenized_obj.input_ids[:n_taken]",
         after="state = self.req_state_class(...)",
-        note="return_prompt_token_ids",
+        note="what is longer is cut off (--allow-auto-truncate)",
     ),
     Insert(
         TOKENIZER_MANAGER,
         "TokenizerManager._send_batch_request",
-        "if tmp_obj.return_prompt_token_ids:\n"
-        "    state.prompt_token_ids = tokenized_obj.input_ids",
+        "if tmp_obj.return_prompt_token_ids and tokenized_obj.input_ids is not None:\n"
+        "    n_taken = self.max_req_input_len\n"
+        "    state.prompt_token_ids = tokenized_obj.input_ids[:n_taken]",
         after="state = self.req_state_class(...)",
-        note="return_prompt_token_ids",
+        note="what is longer is cut off (--allow-auto-truncate)",
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -93,7 +99,7 @@ WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
         "if self.server_args.stream_output and is_stream:\n"
         "    out = _merge_queued_chunks(state.out_list, state.customized_info)",
         after="out = state.out_list[-1]",
-        note="a queued chunk that is not the last one has IDs of its own",
+        note="each queued chunk has IDs of its own",
     ),
     Replace(
         TOKENIZER_MANAGER,

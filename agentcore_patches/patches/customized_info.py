@@ -1,0 +1,68 @@
+"""per-token metadata of custom samplers, whole and in step with `output_ids`
+
+The scheduler sends what is new since its last output; v0.5.9 hands on that alone, so
+that of 120 tokens the values of the last 20 arrive (upstream: its PR 27205). Logprobs
+stay cumulative in v0.5.9 and are left as they are.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddKeyword, Edit, Graft, Insert, Replace
+from agentcore_patches.grafts.customized_info import _add_customized_info
+from agentcore_patches.patches._shared import (
+    MULTI_TOKENIZER,
+    TOKENIZER_MANAGER,
+    WHOLE_STREAM_OUTPUT,
+)
+
+ACCUMULATION: tuple[Edit, ...] = (
+    Graft(
+        TOKENIZER_MANAGER,
+        "TokenizerManager",
+        _add_customized_info,
+        note="per-token metadata of custom samplers, in step with the IDs",
+    ),
+    Replace(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_batch_output",
+        "meta_info[k] = v[i]",
+        "meta_info[k] = _add_customized_info(\n"
+        "    state,\n"
+        "    k,\n"
+        "    v[i],\n"
+        "    self.server_args.stream_output and state.obj.stream,\n"
+        ")",
+        note="in step with output_ids",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "for key, values in state.customized_info.items():\n"
+        "    incremental = self.server_args.stream_output and is_stream\n"
+        "    meta_info[key] = [] if incremental else values.copy()",
+        before="state.out_list.append(out)",
+        note="in step with output_ids",
+    ),
+)
+
+# With several tokenizer workers each request's output is cut out of its batch, and the
+# worker then takes element 0 of every field, of the values of a dict as well.
+TOKENIZER_WORKERS: tuple[Edit, ...] = (
+    Replace(
+        MULTI_TOKENIZER,
+        "_extract_field_by_index",
+        "new_field[k] = v[index]",
+        "new_field[k] = [v[index]]",
+        note="a batch of one, as for the fields that are lists",
+    ),
+    AddKeyword(
+        MULTI_TOKENIZER,
+        "_handle_output_by_index",
+        "BatchTokenIDOutput",
+        "customized_info=_extract_field_by_index(\n"
+        '    output, "customized_info", i, check_length=False\n'
+        ")",
+    ),
+)
+
+EDITS = {"0.5.9": (*TOKENIZER_WORKERS, *WHOLE_STREAM_OUTPUT, *ACCUMULATION)}

@@ -1,0 +1,140 @@
+"""token-in, token-out chat: `input_ids`, `return_prompt_token_ids`, `return_meta_info`
+
+What upstream merged as its PR 23751. In v0.5.9 no token ID is checked before the
+embedding lookup, and a streamed answer has sent its status before the engine can refuse
+a prompt, so what is wrong with `input_ids` is found when the request is validated.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Narrow
+from agentcore_patches.grafts.token_in import (
+    _check_input_ids,
+    _process_input_ids,
+    _validate_input_ids,
+)
+from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS, PROTOCOL, SERVING_CHAT
+
+_CHAT = "OpenAIServingChat"
+
+FIELDS: tuple[Edit, ...] = (
+    # Elements are checked by hand: pydantic would take "7" and report every bad one.
+    AddField(
+        PROTOCOL,
+        "ChatCompletionRequest",
+        "input_ids: Optional[List[Any]] = None",
+        note="the prompt as token IDs, taken as it is instead of the messages",
+    ),
+    AddField(
+        PROTOCOL,
+        "ChatCompletionRequest",
+        "return_prompt_token_ids: bool = False",
+        note="whether each choice has the token IDs of the prompt",
+    ),
+    AddField(
+        PROTOCOL,
+        "ChatCompletionRequest",
+        "return_meta_info: bool = False",
+        note="whether each choice has the engine's meta info",
+    ),
+    AddField(
+        PROTOCOL,
+        "ChatCompletionResponseChoice",
+        "prompt_token_ids: Optional[List[int]] = None",
+        note="return_prompt_token_ids",
+    ),
+    AddField(
+        PROTOCOL,
+        "ChatCompletionResponseChoice",
+        "meta_info: Optional[Dict[str, Any]] = None",
+        note="return_meta_info",
+    ),
+    Insert(
+        PROTOCOL,
+        "ChatCompletionResponseChoice._serialize",
+        'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)\n'
+        'if self.meta_info is None:\n    data.pop("meta_info", None)',
+        before="return data",
+    ),
+)
+
+VALIDATION: tuple[Edit, ...] = (
+    Graft(
+        SERVING_CHAT,
+        _CHAT,
+        _check_input_ids,
+        note="a token ID outside the vocabulary kills the engine",
+    ),
+    Graft(SERVING_CHAT, _CHAT, _validate_input_ids, inside=True, note="input_ids"),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._validate_request",
+        'for field in ("return_prompt_token_ids", "return_meta_info"):\n'
+        "    if request.stream and getattr(request, field):\n"
+        '        return f"{field} is not supported while streaming: set stream=false."\n'
+        "if request.input_ids is not None:\n"
+        "    return self._validate_input_ids(request)",
+        before="return None",
+        note="token-in, token-out requests",
+    ),
+)
+
+PROMPT: tuple[Edit, ...] = (
+    Graft(SERVING_CHAT, _CHAT, _process_input_ids, inside=True, note="input_ids"),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._process_messages",
+        "if request.input_ids is not None:\n"
+        "    result = self._process_input_ids(request, is_multimodal)\n"
+        "    result.tool_call_constraint = tool_call_constraint\n"
+        "    return result",
+        before="if self.template_manager.chat_template_name is None: ...",
+        note="a prompt given as IDs has its template applied",
+    ),
+    # What is left for a multimodal model is a text, and there is none.
+    Narrow(
+        SERVING_CHAT,
+        f"{_CHAT}._convert_to_internal_request",
+        "if is_multimodal: ...",
+        "request.input_ids is None",
+    ),
+)
+
+ANSWER: tuple[Edit, ...] = (
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._convert_to_internal_request",
+        "if request.return_prompt_token_ids:\n"
+        "    adapted_request.return_prompt_token_ids = True",
+        before="return adapted_request, request",
+        note="return_prompt_token_ids",
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._build_chat_response",
+        "if request.return_meta_info and finish_reason:\n"
+        "    finish_reason = dict(finish_reason)",
+        after='finish_reason = ret_item["meta_info"]["finish_reason"]',
+        note="_process_tool_calls writes into it",
+    ),
+    AddKeyword(
+        SERVING_CHAT,
+        f"{_CHAT}._build_chat_response",
+        "ChatCompletionResponseChoice",
+        "prompt_token_ids=(\n"
+        '    ret_item["prompt_token_ids"]\n'
+        "    if request.return_prompt_token_ids\n"
+        "    else None\n"
+        ")",
+    ),
+    AddKeyword(
+        SERVING_CHAT,
+        f"{_CHAT}._build_chat_response",
+        "ChatCompletionResponseChoice",
+        'meta_info=ret_item["meta_info"] if request.return_meta_info else None',
+    ),
+)
+
+EDITS = {
+    "0.5.9": (*PROMPT_TOKEN_IDS, *FIELDS, *VALIDATION, *PROMPT, *ANSWER),
+}
