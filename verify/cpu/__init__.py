@@ -1,0 +1,31 @@
+"""What lets SGLang run without a GPU and without CUDA libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+SITE = Path(__file__).resolve().parent
+"""Folder with a `sitecustomize.py`, to be put on the server's PYTHONPATH."""
+
+ENV: Mapping[str, str] = {
+    "SGLANG_USE_CPU_ENGINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    # SGLang compiles a few functions at the first request; 18 s on two cores.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+"""Environment variables of a server without a GPU."""
+
+ARGS: tuple[str, ...] = (
+    *("--device", "cpu"),
+    *("--attention-backend", "torch_native"),
+    *("--sampling-backend", "pytorch"),
+    *("--dtype", "float32"),
+    *("--mem-fraction-static", "0.3"),
+    *("--max-total-tokens", "16384"),
+    "--disable-cuda-graph",
+    "--disable-overlap-schedule",
+    "--skip-server-warmup",
+)
+"""Arguments of a server without a GPU; arguments given after them win."""

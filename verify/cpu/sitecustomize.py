@@ -1,0 +1,79 @@
+"""Stand-in for `sgl_kernel`, which cannot be imported without libcuda.
+
+SGLang imports names of it at the top of many modules and calls none of them on
+the CPU path used here. Python imports this file at the start of every process of
+the server (its folder is on PYTHONPATH); it uses the standard library alone.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "sgl_kernel"
+
+
+class _Attributes(type):
+    """Classes whose unknown attributes are None, as `scalar_types.uint4` is asked."""
+
+    def __getattr__(cls, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class _StandIn(ModuleType):
+    """Has every name: classes where capitalised, else functions that raise."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        where = f"{self.__name__}.{name}"
+        if name[0].isupper() or name == "scalar_types":
+            value: Any = _Attributes(name, (), {})
+        else:
+
+            def value(*args: object, **kwargs: object) -> None:
+                raise RuntimeError(f"{where} is not there on a machine without CUDA")
+
+        setattr(self, name, value)
+        return value
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `sgl_kernel` and everything below it before the real one is looked for."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] != PACKAGE:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        return None
+
+
+def _run_hidden_sitecustomize() -> None:
+    """Run the `sitecustomize` that this one hides, if there is one."""
+    here = Path(__file__).resolve().parent
+    path = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
+        return
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+sys.meta_path.insert(0, _Finder())
+_run_hidden_sitecustomize()

@@ -1,0 +1,126 @@
+"""Launches SGLang's server in the target interpreter, for verification.
+
+Run by file path, with the arguments of `sglang.launch_server`:
+
+    PYTHON probe.py --model-path ... --port ...
+
+It differs from `python -m sglang.launch_server` in three things: the server ends
+when its standard input ends (so that it never outlives whoever launched it), a
+tokenizer worker that is still importing is not taken for a hung one, and, if
+AGENTCORE_MIRROR_SAMPLER is set, the sampler is one that mirrors every token ID
+into `customized_info`.
+
+This package is not importable there: only the standard library and what SGLang
+itself depends on may be used.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Python puts this file's folder first; its modules are no business of SGLang's.
+    _HERE = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
+
+import functools
+import os
+import shutil
+import signal
+import threading
+from typing import Any
+
+MIRROR_KEY = "mirrored_token_ids"
+"""Key of `customized_info` (so of `meta_info`) that holds the mirrored token IDs."""
+
+MIRROR_VARIABLE = "AGENTCORE_MIRROR_SAMPLER"
+"""Environment variable that asks for the mirroring sampler."""
+
+SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
+"""Environment variable that names a folder to remove at the end."""
+
+WORKER_PING_TIMEOUT = 120.0
+"""Seconds a tokenizer worker may take to answer; importing SGLang takes it long."""
+
+
+def end_with_stdin() -> None:
+    """Kill this process and all below it as soon as standard input ends."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        import psutil
+
+        for child in psutil.Process().children(recursive=True):
+            # The resource tracker ends by itself, after freeing shared memory.
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                child.kill()
+        if scratch := os.environ.get(SCRATCH_VARIABLE):
+            shutil.rmtree(scratch, ignore_errors=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="end-with-stdin", daemon=True).start()
+
+
+def be_patient_with_workers() -> None:
+    """Give uvicorn's tokenizer workers time to import before they count as hung."""
+    from uvicorn.supervisors.multiprocess import Process
+
+    ping = Process.ping
+
+    @functools.wraps(ping)
+    def patient_ping(self: Any, timeout: float = 5) -> bool:
+        return bool(ping(self, max(timeout, WORKER_PING_TIMEOUT)))
+
+    Process.ping = patient_ping
+
+
+def register_mirror(backend: str) -> None:
+    """Make SGLang's sampler for `backend` one that mirrors token IDs."""
+    from sglang.srt.layers.sampler import Sampler, register_sampler_backend
+
+    class MirrorSampler(Sampler):  # type: ignore[misc]
+        """Samples as SGLang does, and says so once more in `customized_info`."""
+
+        def forward(self, logits_output: Any, *args: Any, **kwargs: Any) -> Any:
+            token_ids = super().forward(logits_output, *args, **kwargs)
+            logits_output.customized_info = {MIRROR_KEY: token_ids.tolist()}
+            return token_ids
+
+    register_sampler_backend(backend, MirrorSampler)
+
+
+def run_mirroring_scheduler(server_args: Any, *args: Any, **kwargs: Any) -> Any:
+    """SGLang's scheduler process, with the mirroring sampler registered in it."""
+    from sglang.srt.managers.scheduler import run_scheduler_process
+
+    register_mirror(server_args.sampling_backend)
+    return run_scheduler_process(server_args, *args, **kwargs)
+
+
+def main(argv: list[str]) -> None:
+    """Serve until told to stop."""
+    end_with_stdin()
+    from sglang.launch_server import run_server
+    from sglang.srt.server_args import prepare_server_args
+    from sglang.srt.utils import kill_process_tree
+
+    server_args = prepare_server_args(argv)
+    if server_args.tokenizer_worker_num > 1:
+        be_patient_with_workers()
+    try:
+        if os.environ.get(MIRROR_VARIABLE):
+            from sglang.srt.entrypoints.http_server import launch_server
+
+            launch_server(
+                server_args, run_scheduler_process_func=run_mirroring_scheduler
+            )
+        else:
+            run_server(server_args)
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,458 @@
+"""A tiny model that answers a fixed script word for word.
+
+Imported, it offers the script and `ensure_scripted_model`. Run by file path in an
+interpreter that has torch and transformers, it trains the model:
+
+    PYTHON scripted_model.py OUTPUT_DIR
+
+The tokenizer splits every character beyond ASCII into its bytes and every tag into
+several tokens, so that text is held back while streaming. Training aims at a
+different probability for each token (between 0.45 and 0.95), so that logprobs that
+belong to another token can be told apart, while the answer stays far ahead of
+everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Python puts this file's folder first; its modules are no business of torch's.
+    _HERE = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+Message = dict[str, Any]
+
+
+def _tool(name: str, description: str, *parameters: str) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {key: {"type": "string"} for key in parameters},
+                "required": list(parameters),
+            },
+        },
+    }
+
+
+TOOLS: tuple[dict[str, Any], ...] = (
+    _tool("get_weather", "The weather in a city right now.", "city"),
+    _tool("get_time", "The local time in a city.", "city"),
+)
+"""The tools the script knows, in OpenAI's form."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the script: what is asked and, to the letter, what is answered.
+
+    `text` is what the model generates, tags included, without the end token. The
+    model answers alike whether or not `TOOLS` are in the prompt; `tool_calls` says
+    which calls, as (name, arguments), the text holds for a tool-call parser.
+    """
+
+    name: str
+    question: str
+    text: str
+    tool_calls: tuple[tuple[str, dict[str, str]], ...] = ()
+    history: tuple[Message, ...] = ()
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages of the request that gets `text`."""
+        return [*self.history, {"role": "user", "content": self.question}]
+
+
+def _call(name: str, **arguments: str) -> str:
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def _said(question: str, answer: str) -> tuple[Message, ...]:
+    return (
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": answer},
+    )
+
+
+_WORD_LIST = """
+acorn anchor apple arrow autumn badge barrel basket beacon bench berry blanket
+boat bottle branch bread bridge bucket button cabin candle canyon carpet castle
+cellar chair chalk cherry circle cliff cloud clover coast copper corner cotton
+cradle crystal daisy desert dinner dragon eagle earth echo ember engine fabric
+feather fence ferry fiddle field finger flame flower forest fountain garden ginger
+glacier glove grain hammer harbor harvest hazel helmet honey island ivory jacket
+jewel journey kettle kitchen ladder lantern leather lemon letter lizard lumber
+magnet maple marble meadow melon mirror monkey mountain nectar needle number oasis
+ocean olive orange orchard oyster paddle palace paper parrot pebble pepper pillow
+planet pocket puzzle quarry rabbit ribbon river rocket saddle sailor shadow silver
+spider stable sugar summer table temple thunder timber tunnel turtle valley velvet
+village violin wagon walnut window winter yellow zipper
+"""
+
+STOP_WORD = "lantern"
+"""A word that is said once, midway through the line named `long`."""
+
+SCRIPT: tuple[Line, ...] = (
+    Line("plain", "Say hello.", "Hello! I am a small model, and I know my lines."),
+    Line(
+        "emoji",
+        "Show me emoji.",
+        "Look: 😀🎉 a rocket 🚀, a family 👨‍👩‍👧, flags 🇪🇺 and ✨!",
+    ),
+    Line(
+        "cjk",
+        "Greet me in Chinese and Japanese.",
+        "你好，世界！很高兴见到你。こんにちは、世界。",  # noqa: RUF001
+    ),
+    Line("silent", "Say nothing.", ""),
+    Line(
+        "tool",
+        "What is the weather in Paris?",
+        _call("get_weather", city="Paris"),
+        tool_calls=(("get_weather", {"city": "Paris"}),),
+    ),
+    Line(
+        "two_tools",
+        "Weather in Oslo and time in 東京?",
+        _call("get_weather", city="Oslo") + "\n" + _call("get_time", city="東京"),
+        tool_calls=(("get_weather", {"city": "Oslo"}), ("get_time", {"city": "東京"})),
+    ),
+    Line(
+        "text_then_tool",
+        "Tell me the time in Lima.",
+        "I will look at the clock 🕐 there.\n" + _call("get_time", city="Lima"),
+        tool_calls=(("get_time", {"city": "Lima"}),),
+    ),
+    Line(
+        "tool_result",
+        "And now in words?",
+        "It is sunny in Paris ☀, twenty degrees.",
+        history=(
+            {"role": "user", "content": "What is the weather in Paris?"},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [
+                    {
+                        "id": "call_0",
+                        "type": "function",
+                        "function": {
+                            "name": "get_weather",
+                            "arguments": '{"city": "Paris"}',
+                        },
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "call_0", "content": "sunny, 20 C"},
+        ),
+    ),
+    Line(
+        "reasoning",
+        "What is two plus three?",
+        "<think>\nTwo and three 🤔 make five.\n</think>\n\nIt is five.",
+    ),
+    Line(
+        "reasoning_then_tool",
+        "Think, then get the weather in Rome.",
+        "<think>\nRome is in Italy, so I ask for it.\n</think>\n\n"
+        + _call("get_weather", city="Rome"),
+        tool_calls=(("get_weather", {"city": "Rome"}),),
+    ),
+    Line(
+        "long",
+        "Name many things.",
+        "Here they are: " + ", ".join(_WORD_LIST.split()) + ". 🏁",
+    ),
+    Line(
+        "second_turn_ada",
+        "What is my name?",
+        "Your name is Ada.",
+        history=_said("My name is Ada.", "Nice to meet you, Ada."),
+    ),
+    Line(
+        "second_turn_bob",
+        "What is my name?",
+        "You told me that it is Bob.",
+        history=_said("My name is Bob.", "Good day to you, Bob."),
+    ),
+    Line(
+        "call_list",
+        "Answer with a list of calls.",
+        '[{"name": "get_weather", "parameters": {"city": "Paris"}}]',
+    ),
+)
+"""All the lines. `call_list` is for `tool_choice: "required"`, whose grammar allows
+a JSON list of calls and nothing else."""
+
+
+def line(name: str) -> Line:
+    """The line of the script with that name; KeyError if there is none."""
+    return {entry.name: entry for entry in SCRIPT}[name]
+
+
+def ensure_scripted_model(python: Path, cache_dir: Path | None = None) -> Path:
+    """Folder of the scripted model, trained by `python` if it is not in the cache.
+
+    Takes half a minute on two cores the first time. Processes may call this at once
+    with one cache: each ends with the same, whole model.
+
+    Raises ServerError with the end of what the training printed if it failed.
+    """
+    import filelock
+    import platformdirs
+
+    from agentcore_patches.errors import ServerError
+
+    cache = cache_dir or platformdirs.user_cache_path("agentcore-patches")
+    script = Path(__file__).resolve()
+    key = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+    model = cache / f"scripted-model-{key}"
+    if model.is_dir():
+        return model
+    cache.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(cache / f"{model.name}.lock"):
+        if model.is_dir():
+            return model
+        making = Path(tempfile.mkdtemp(prefix="making-", dir=cache))
+        try:
+            done = subprocess.run(
+                [python, script, making],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"},
+            )
+            if done.returncode != 0:
+                tail = "\n".join(done.stdout.splitlines()[-20:])
+                raise ServerError(
+                    f"The scripted model could not be made with {python} "
+                    f"(exit {done.returncode}). The end of its output:\n{tail}"
+                )
+            making.chmod(0o755)
+            making.rename(model)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    return model
+
+
+# What follows runs in the target interpreter.
+
+END = "<|im_end|>"
+START = "<|im_start|>"
+PAD = "<|endoftext|>"
+VOCABULARY = 420
+MIN_MARGIN = 2.0
+"""How far, in logits, every scripted token must be ahead of the next best."""
+
+CHAT_TEMPLATE = """\
+{%- if messages[0].role == 'system' or tools %}
+{{- '<|im_start|>system\\n' }}
+{%- if messages[0].role == 'system' %}{{- messages[0].content + '\\n' }}{% endif %}
+{%- if tools %}
+{{- '<tools>\\n' }}
+{%- for tool in tools %}
+{{- tool.function.name }}({{ tool.function.parameters.properties | join(', ') }})
+{{- '\\n' }}
+{%- endfor %}
+{{- '</tools>\\nCall as <tool_call>{"name": ..., "arguments": ...}</tool_call>\\n' }}
+{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'tool' %}
+{{- '<|im_start|>user\\n<tool_response>\\n' + message.content }}
+{{- '\\n</tool_response><|im_end|>\\n' }}
+{%- elif message.role != 'system' %}
+{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') }}
+{%- for call in message.tool_calls or [] %}
+{%- if message.content or not loop.first %}{{- '\\n' }}{% endif %}
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{%- if call.function.arguments is string %}{{- call.function.arguments }}
+{%- else %}{{- call.function.arguments | tojson }}{% endif %}
+{{- '}\\n</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}
+"""
+
+
+def _make_tokenizer() -> Any:
+    """Byte-level BPE; characters beyond ASCII stay in bytes."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    texts = [said for entry in SCRIPT for said in (entry.question, entry.text)]
+    texts.append(CHAT_TEMPLATE)
+    bpe.train_from_iterator(
+        ["".join(c if c.isascii() else " " for c in text) for text in texts],
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            special_tokens=[PAD, START, END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=END,
+        pad_token=PAD,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=40960,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _encode(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
+    """(prompt IDs, answer IDs with the end token) of each line, without and with tools."""
+    pairs = []
+    for entry in SCRIPT:
+        answer = tokenizer.encode(entry.text + END, add_special_tokens=False)
+        for tools in (None, list(TOOLS)):
+            prompt = tokenizer.apply_chat_template(
+                entry.messages, tools=tools, add_generation_prompt=True, tokenize=False
+            )
+            pairs.append((tokenizer.encode(prompt, add_special_tokens=False), answer))
+    return pairs
+
+
+def _batches(pairs: list[tuple[list[int], list[int]]]) -> list[Any]:
+    """Padded (input IDs, labels, -100 where nothing is asked), long ones apart."""
+    import torch
+
+    batches = []
+    for group in (
+        [pair for pair in pairs if len(pair[1]) <= 200],
+        [pair for pair in pairs if len(pair[1]) > 200],
+    ):
+        width = max(len(prompt) + len(answer) for prompt, answer in group) - 1
+        ids = torch.zeros(len(group), width, dtype=torch.long)
+        labels = torch.full((len(group), width), -100)
+        for row, (prompt, answer) in enumerate(group):
+            whole = torch.tensor(prompt + answer)
+            ids[row, : len(whole) - 1] = whole[:-1]
+            labels[row, len(prompt) - 1 : len(whole) - 1] = whole[len(prompt) :]
+        batches.append((ids, labels))
+    return batches
+
+
+def _train(config: Any, batches: list[Any], steps: int, seed: int) -> Any:
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    torch.manual_seed(seed)
+    model = Qwen2ForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=4e-3, total_steps=steps, pct_start=0.1
+    )
+    # The probability each token is to get where it is the scripted one.
+    aims = 0.45 + 0.5 * ((torch.arange(config.vocab_size) * 0.618034) % 1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for ids, labels in batches:
+            asked = labels != -100
+            hidden = model.model(input_ids=ids).last_hidden_state[asked]
+            logprobs = model.lm_head(hidden).log_softmax(-1)
+            targets = labels[asked]
+            aim = aims[targets]
+            at_target = logprobs.gather(1, targets[:, None])[:, 0]
+            others = (logprobs.sum(-1) - at_target) / (config.vocab_size - 1)
+            loss = -(aim * at_target + (1 - aim) * others).sum() / 500
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return model.eval()
+
+
+def _margin(model: Any, batches: list[Any]) -> float:
+    """By how many logits the worst placed scripted token leads (or, negative, lags)."""
+    import torch
+
+    worst = float("inf")
+    with torch.no_grad():
+        for ids, labels in batches:
+            asked = labels != -100
+            logits = model(input_ids=ids).logits[asked]
+            targets = labels[asked][:, None]
+            best = logits.scatter(1, targets, float("-inf")).max(-1).values
+            worst = min(worst, (logits.gather(1, targets)[:, 0] - best).min().item())
+    return worst
+
+
+def _check_answers(model: Any, tokenizer: Any, pairs: list[Any]) -> None:
+    """Raise unless greedy generation gives every answer to the letter."""
+    import torch
+
+    for prompt, answer in pairs:
+        out = model.generate(
+            torch.tensor([prompt]), do_sample=False, max_new_tokens=len(answer) + 8
+        )
+        said = out[0, len(prompt) :].tolist()
+        if said != answer:
+            raise SystemExit(
+                f"The model says {tokenizer.decode(said)!r} "
+                f"instead of {tokenizer.decode(answer)!r}."
+            )
+
+
+def make(out: Path) -> None:
+    """Train the model and write it, with its tokenizer, to the folder `out`."""
+    import torch
+    from transformers import Qwen2Config
+
+    tokenizer = _make_tokenizer()
+    end, pad = tokenizer.convert_tokens_to_ids([END, PAD])
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=40960,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=pad,
+        dtype=torch.float32,
+    )
+    pairs = _encode(tokenizer)
+    batches = _batches(pairs)
+    for seed in range(3):
+        model = _train(config, batches, steps=220, seed=seed)
+        margin = _margin(model, batches)
+        print(f"seed {seed}: margin {margin:.2f}", flush=True)
+        if margin >= MIN_MARGIN:
+            break
+    else:
+        raise SystemExit("The model did not learn its lines.")
+    _check_answers(model, tokenizer, pairs)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

@@ -1,0 +1,347 @@
+"""Launches a real SGLang server, waits until it generates, ends all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import psutil
+import requests
+
+from agentcore_patches.errors import ServerError
+
+from . import cpu
+
+Progress = Callable[[float, str], None]
+"""Told, while the server starts, the seconds so far and the last line of its log."""
+
+PROBE = Path(__file__).resolve().with_name("probe.py")
+HOST = "127.0.0.1"
+POLL_INTERVAL = 0.2
+"""Seconds between two looks at a starting server."""
+STOP_GRACE = 5.0
+"""Seconds the server may take to end by itself before it is killed."""
+TAIL_LINES = 20
+PORT_ATTEMPTS = 3
+
+_PORT_TAKEN = "address already in use"
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to launch a server.
+
+    `args` go to `sglang.launch_server` after ours, so they win; `cpu` adds what SGLang
+    needs without a GPU; `mirror_sampler` makes the sampler mirror every token ID into
+    `meta_info["mirrored_token_ids"]`; `pythonpath` comes first on the server's
+    PYTHONPATH; `startup_timeout` is in seconds.
+    """
+
+    python: Path
+    model: Path | str
+    log: Path
+    args: tuple[str, ...] = ()
+    cpu: bool = False
+    mirror_sampler: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    pythonpath: tuple[Path, ...] = ()
+    startup_timeout: float = 600.0
+
+
+class Server:
+    """One SGLang server, from `start` to `stop`; a context manager that does both.
+
+    >>> with Server(options) as server:
+    ...     requests.get(f"{server.base_url}/model_info")
+    """
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self.host = _option(options.args, "--host") or HOST
+        self.port = int(_option(options.args, "--port") or 0)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._scratch: Path | None = None
+        self._known: dict[int, psutil.Process] = {}
+
+    @property
+    def base_url(self) -> str:
+        """Where it serves, without a slash at the end."""
+        host = HOST if self.host == "0.0.0.0" else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process ID of the launcher; None when not started."""
+        return self._process.pid if self._process else None
+
+    @property
+    def log(self) -> Path:
+        """File that gets all its output."""
+        return self.options.log
+
+    @property
+    def api_key(self) -> str | None:
+        """The key it asks for, if one is among its arguments."""
+        return _option(self.options.args, "--api-key")
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, on_progress: Progress | None = None) -> None:
+        """Launch it and wait until it generates; on any error nothing of it is left.
+
+        Raises ServerError, with the end of its log, if it dies, does not get ready
+        within the startup timeout, or finds no free port.
+        """
+        port_is_ours = not _option(self.options.args, "--port")
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            if port_is_ours:
+                self.port = _free_port(self.host)
+            try:
+                self._launch()
+                self._wait_ready(on_progress)
+                return
+            except ServerError:
+                self.stop()
+                taken = any(_PORT_TAKEN in line.lower() for line in self.log_tail())
+                if not (taken and port_is_ours and attempt < PORT_ATTEMPTS):
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+
+    def stop(self) -> None:
+        """End every process of it and remove its temporary files; harmless twice."""
+        if self._process is None:
+            return
+        self._remember_tree()
+        if self._process.stdin:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()  # The probe takes this as the order to end.
+        if self._wait_gone(STOP_GRACE):
+            self._remember_tree()
+            for process in self._known.values():
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            self._wait_gone(STOP_GRACE)
+        self._process = None
+        self._known.clear()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def ensure_alive(self) -> None:
+        """Raise ServerError, with the end of its log, if it is not running."""
+        code = self._process.poll() if self._process else None
+        if self._process is None or code is not None:
+            raise self._error(f"The server died{_in_words(code)}.")
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of it that are running now."""
+        self._remember_tree()
+        return [process for process in self._known.values() if _runs(process)]
+
+    def log_tail(self, lines: int = TAIL_LINES) -> list[str]:
+        """The last lines of its log that are not empty."""
+        return _tail(self.log, lines)
+
+    def _launch(self) -> None:
+        options = self.options
+        self._scratch = Path(tempfile.mkdtemp(prefix="agentcore-"))
+        pythonpath: list[str | Path] = [*options.pythonpath]
+        env = dict(os.environ)
+        if options.cpu:
+            env.update(cpu.ENV)
+            pythonpath.append(cpu.SITE)
+        env.update(options.env)
+        if env.get("PYTHONPATH"):
+            pythonpath.append(env["PYTHONPATH"])
+        env["PYTHONPATH"] = os.pathsep.join(map(str, pythonpath))
+        env["TMPDIR"] = env["AGENTCORE_SCRATCH"] = str(self._scratch)
+        env.pop("AGENTCORE_MIRROR_SAMPLER", None)
+        if options.mirror_sampler:
+            env["AGENTCORE_MIRROR_SAMPLER"] = "1"
+        command = [
+            *(str(options.python), str(PROBE)),
+            *("--model-path", str(options.model)),
+            *("--host", self.host, "--port", str(self.port)),
+            *(cpu.ARGS if options.cpu else ()),
+            *options.args,
+        ]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.log.open("wb") as log:
+                self._process = _popen(command, env, log)
+        except OSError as error:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+            raise ServerError(f"{options.python} could not be run: {error}.") from error
+
+    def _wait_ready(self, on_progress: Progress | None) -> None:
+        began = time.monotonic()
+        while True:
+            self.ensure_alive()
+            if self._generates():
+                return
+            elapsed = time.monotonic() - began
+            if elapsed > self.options.startup_timeout:
+                raise self._error(f"The server was not ready after {elapsed:.0f} s.")
+            if on_progress:
+                on_progress(elapsed, " ".join(self.log_tail(1)))
+            time.sleep(POLL_INTERVAL)
+
+    def _generates(self) -> bool:
+        """Whether it gives a token; ServerError if it refuses to."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        body = {
+            "input_ids": [10, 11, 12],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+        }
+        with requests.Session() as session:
+            session.trust_env = False
+            try:
+                answer = session.post(
+                    f"{self.base_url}/generate", json=body, headers=headers, timeout=5
+                )
+            except requests.RequestException:
+                return False
+        if not self._listens():
+            return False  # Somebody else's server took the port first.
+        if 400 <= answer.status_code < 500:
+            raise self._error(
+                f"The server refuses to generate ({answer.status_code}): {answer.text}"
+            )
+        return answer.status_code == 200
+
+    def _listens(self) -> bool:
+        """Whether a process of it listens on its port."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                for connection in process.net_connections("inet"):
+                    if (
+                        connection.status == psutil.CONN_LISTEN
+                        and connection.laddr.port == self.port
+                    ):
+                        return True
+        return False
+
+    def _remember_tree(self) -> None:
+        """Note all processes below the launcher or in its session, orphans included."""
+        assert self._process is not None
+        launcher = self._process.pid
+        found: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(launcher)
+            found += [process, *process.children(recursive=True)]
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError):
+                if os.getsid(process.pid) == launcher:
+                    found.append(process)
+        for process in found:
+            self._known.setdefault(process.pid, process)
+
+    def _wait_gone(self, seconds: float) -> bool:
+        """Wait until all known processes ended; whether some are left."""
+        assert self._process is not None
+        deadline = time.monotonic() + seconds
+        while True:
+            self._process.poll()
+            left = [process for process in self._known.values() if _runs(process)]
+            if not left or time.monotonic() > deadline:
+                return bool(left)
+            time.sleep(0.02)
+
+    def _error(self, what: str) -> ServerError:
+        tail = "\n".join(self.log_tail())
+        return ServerError(f"{what} Its log is {self.log} and ends with:\n{tail}")
+
+
+def _popen(
+    command: Sequence[str], env: Mapping[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Run in a session of its own; its standard input stays open as long as we live."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=dict(env),
+        start_new_session=True,
+    )
+
+
+def _option(args: Sequence[str], name: str) -> str | None:
+    """The last value given for the option `name`, as argparse reads it."""
+    value = None
+    for index, arg in enumerate(args):
+        if arg == name and index + 1 < len(args):
+            value = args[index + 1]
+        elif arg.startswith(f"{name}="):
+            value = arg.partition("=")[2]
+    return value
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        return int(sock.getsockname()[1])
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it runs; reaps it if it is a dead child of ours that nobody waits for."""
+    try:
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            return True
+    except psutil.NoSuchProcess:
+        return False
+    with contextlib.suppress(OSError):
+        os.waitpid(process.pid, os.WNOHANG)
+    return False
+
+
+def _tail(log: Path, lines: int) -> list[str]:
+    """The last lines that are not empty, each as a terminal would show it."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 64 * 1024))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    shown = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
+    return [line for line in shown if line][-lines:]
+
+
+def _in_words(code: int | None) -> str:
+    if code is None:
+        return ""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f" ({signal.Signals(-code).name})"
+    return f" (exit {code})"
+
+
+def running(pids: Iterable[int]) -> list[int]:
+    """Those of `pids` that belong to a running process."""
+    return [
+        pid for pid in pids if psutil.pid_exists(pid) and _runs(psutil.Process(pid))
+    ]
