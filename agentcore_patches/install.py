@@ -1,0 +1,322 @@
+"""Where SGLang is: found without importing it, with its version and its wheel's hashes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import AccessError, UnsupportedTarget, UsageError
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+_PROBE = """
+import importlib.util, json, sys
+sys.path[:] = [entry for entry in sys.path if entry]
+spec = importlib.util.find_spec("sglang")
+print()
+print(json.dumps({"origin": spec and spec.origin, "path": sys.path}))
+"""
+_PROBE_SECONDS = 60
+
+# What setuptools-scm says when it finds no git metadata.
+_PLACEHOLDER = "0.0.0.dev0"
+
+
+@dataclass(frozen=True)
+class Install:
+    """One SGLang on disk.
+
+    `version` is what the install says of itself, `release` the supported release
+    it counts as. `dist_info` describes it, if anything does; `editable` tells that
+    this lies apart from the package, so that no RECORD knows its files.
+    """
+
+    package: Path
+    version: str
+    release: str
+    found: str
+    editable: bool
+    dist_info: Path | None
+
+    def wheel_hashes(self, paths: Iterable[str]) -> dict[str, str]:
+        """SHA-256 (hex) that the wheel's RECORD has for paths below the package.
+
+        Paths that no RECORD covers are left out; all of them for an editable install.
+        """
+        if self.dist_info is None or self.editable:
+            return {}
+        wanted = {f"{self.package.name}/{path}": path for path in paths}
+        return {
+            wanted[name]: _hex(digest)
+            for name, digest in _read_record(self.dist_info)
+            if name in wanted
+        }
+
+
+def find(
+    sglang_dir: Path | None = None,
+    python: Path | None = None,
+    *,
+    supported: Sequence[str],
+) -> Install:
+    """The SGLang in a folder, of another interpreter, or of this interpreter.
+
+    Raises:
+        UsageError: both a folder and an interpreter were given.
+        UnsupportedTarget: none is there, or its version is none of `supported`.
+        AccessError: it is there and cannot be read.
+    """
+    if sglang_dir is not None and python is not None:
+        raise UsageError("Give either --sglang-dir or --python, not both.")
+    try:
+        if sglang_dir is not None:
+            package = _in_folder(sglang_dir)
+            search: list[str] = []
+            found = "given by --sglang-dir"
+        elif python is not None:
+            package, search = _of_other_interpreter(python)
+            found = f"what {python} imports"
+        else:
+            package, search = _of_this_interpreter(), sys.path
+            found = f"what {sys.executable} imports"
+        dist_info, editable = _dist_info(package, search)
+        version = _version(package, dist_info)
+    except OSError as error:
+        raise AccessError(
+            f"Cannot read {error.filename}: {error.strerror}. Run the command as a "
+            "user who may read SGLang's files."
+        ) from error
+    release = _supported_release(version, package, supported)
+    return Install(package, version, release, found, editable, dist_info)
+
+
+def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | None]:
+    """Whether files (SHA-256 by path) are as the wheel has them; None: nothing tells."""
+    wheel = install.wheel_hashes(hashes)
+    return {
+        path: wheel[path] == digest if path in wheel else None
+        for path, digest in hashes.items()
+    }
+
+
+def _in_folder(folder: Path) -> Path:
+    folder = folder.expanduser()
+    try:
+        package = folder.resolve(strict=True)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UnsupportedTarget(f"There is no folder {folder}.") from None
+    except RuntimeError:  # Python 3.12 and older; newer ones raise OSError
+        raise AccessError(f"{folder} is a loop of symbolic links.") from None
+    if _is_package(package):
+        return package
+    likely = [
+        package / "sglang",
+        package / "python" / "sglang",
+        *package.glob("lib/python3*/site-packages/sglang"),
+        package.parent,
+    ]
+    meant = next((place for place in likely if _is_package(place)), None)
+    advice = (
+        f"Did you mean --sglang-dir {meant}?"
+        if meant
+        else "Give the `sglang` package folder itself, the one that holds `srt/`."
+    )
+    raise UnsupportedTarget(f"{package} is not SGLang's package folder. {advice}")
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "srt").is_dir() and folder.name != "srt"
+
+
+def _of_this_interpreter() -> Path:
+    try:
+        spec = importlib.util.find_spec("sglang")
+    except (ImportError, ValueError):
+        spec = None
+    return _package_of(spec.origin if spec else None, sys.executable)
+
+
+def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
+    import subprocess
+
+    try:
+        # From the root folder: what lies in the current one is not installed.
+        answer = subprocess.run(
+            [python.expanduser().absolute(), "-c", _PROBE],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=True,
+        )
+        told: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise UnsupportedTarget(
+            f"{python} did not say within {_PROBE_SECONDS} s where its SGLang is."
+        ) from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UnsupportedTarget(
+            f"{python} could not say where its SGLang is: it ended with "
+            f"{error.returncode} ({last}). --python wants a Python 3 interpreter."
+        ) from None
+    except OSError as error:
+        raise UnsupportedTarget(
+            f"Cannot run {python}: {error.strerror}. --python wants the path of a "
+            "Python interpreter, such as /opt/venv/bin/python."
+        ) from None
+    except (ValueError, IndexError):
+        raise UnsupportedTarget(
+            f"{python} does not answer as a Python interpreter does."
+        ) from None
+    return _package_of(told["origin"], str(python)), told["path"]
+
+
+def _package_of(origin: str | None, python: str) -> Path:
+    """The package folder of a module spec's origin, which a namespace package lacks."""
+    if origin is not None:
+        package = Path(origin).resolve().parent
+        if _is_package(package):
+            return package
+        raise UnsupportedTarget(
+            f"{python} imports `sglang` from {origin}, which is not the SGLang server: "
+            "no `srt/` lies beside it."
+        )
+    raise UnsupportedTarget(
+        f"{python} has no SGLang. Name another interpreter with --python, or SGLang's "
+        "package folder with --sglang-dir."
+    )
+
+
+def _dist_info(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:
+    """The metadata folder of a package, and whether it lies apart (editable)."""
+    for folder in _metadata_folders(package.parent):
+        covered = f"{package.name}/"
+        if any(name.startswith(covered) for name, _ in _read_record(folder)):
+            return folder, False
+    for entry in search:
+        for folder in _metadata_folders(Path(entry)):
+            if (folder / "METADATA").is_file():
+                return folder, True
+    return None, False
+
+
+def _metadata_folders(site: Path) -> list[Path]:
+    return sorted(site.glob("sglang-*.dist-info"))
+
+
+def _read_record(dist_info: Path) -> Iterable[tuple[str, str]]:
+    """Path and hash (`sha256=...`) of every line of a RECORD; nothing if it is missing."""
+    try:
+        text = (dist_info / "RECORD").read_text("utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        name, _, rest = line.rpartition(",")[0].rpartition(",")
+        if rest.startswith("sha256="):
+            yield name.strip('"'), rest
+
+
+def _hex(digest: str) -> str:
+    import base64
+
+    encoded = digest.removeprefix("sha256=")
+    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
+
+
+def _version(package: Path, dist_info: Path | None) -> str:
+    """What the package says of itself, else what its metadata says."""
+    told = [_literal_version(package / name) for name in ("_version.py", "version.py")]
+    if dist_info is not None:
+        told.append(_metadata_version(dist_info / "METADATA"))
+    for version in told:
+        if version is not None and version != _PLACEHOLDER:
+            return version
+    raise UnsupportedTarget(
+        f"Nothing tells which version the SGLang in {package} is: neither "
+        "`_version.py` nor installed metadata has one. A checkout gets it when it is "
+        "installed, from git or from SETUPTOOLS_SCM_PRETEND_VERSION=0.5.9."
+    )
+
+
+def _literal_version(file: Path) -> str | None:
+    """The string that a module assigns to `__version__` at its top level."""
+    import ast
+
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (FileNotFoundError, SyntaxError, ValueError):
+        return None
+    for statement in body:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
+            and any(
+                isinstance(target, ast.Name) and target.id == "__version__"
+                for target in statement.targets
+            )
+        ):
+            return statement.value.value
+    return None
+
+
+def _metadata_version(file: Path) -> str | None:
+    try:
+        header = file.read_text("utf-8", errors="replace").partition("\n\n")[0]
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^Version:\s*(\S+)", header, re.MULTILINE)
+    return found and found[1]
+
+
+def _supported_release(version: str, package: Path, supported: Sequence[str]) -> str:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        parsed = None
+    if parsed is not None:
+        for release in supported:
+            if _is_release(parsed, Version(release)):
+                return release
+    advice = (
+        " It calls itself a development version; if it is such a release plus commits "
+        "of your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+        f"{supported[-1]}+own set."
+        if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
+        else ""
+    )
+    raise UnsupportedTarget(
+        f"SGLang {version} in {package} is not supported; supported: "
+        f"{', '.join(supported)}.{advice}"
+    )
+
+
+def _is_release(version: Version, release: Version) -> bool:
+    """Whether a version names a release's own sources, with local changes or without.
+
+    A local label does not count (`0.5.9+cu130`), and neither do the names that
+    setuptools-scm gives to the tagged commit itself with uncommitted changes: zero
+    commits after it, and a date (`0.5.10.dev0+g1a2b3c4.d20260301`).
+    """
+    if version.public == release.public:
+        return True
+    *head, micro = release.release
+    names = (
+        f"{'.'.join(map(str, [*head, micro + 1]))}.dev0",
+        f"{release.public}.post1.dev0",
+        f"{release.public}.post0",
+    )
+    dirty = re.search(r"(^|\.)d\d{8}$", version.local or "")
+    return version.public in names and dirty is not None
