@@ -90,18 +90,14 @@ def _said(question: str, answer: str) -> tuple[Message, ...]:
 
 
 _WORD_LIST = """
-acorn anchor apple arrow autumn badge barrel basket beacon bench berry blanket
-boat bottle branch bread bridge bucket button cabin candle canyon carpet castle
-cellar chair chalk cherry circle cliff cloud clover coast copper corner cotton
-cradle crystal daisy desert dinner dragon eagle earth echo ember engine fabric
-feather fence ferry fiddle field finger flame flower forest fountain garden ginger
-glacier glove grain hammer harbor harvest hazel helmet honey island ivory jacket
-jewel journey kettle kitchen ladder lantern leather lemon letter lizard lumber
-magnet maple marble meadow melon mirror monkey mountain nectar needle number oasis
-ocean olive orange orchard oyster paddle palace paper parrot pebble pepper pillow
-planet pocket puzzle quarry rabbit ribbon river rocket saddle sailor shadow silver
-spider stable sugar summer table temple thunder timber tunnel turtle valley velvet
-village violin wagon walnut window winter yellow zipper
+anchor apple autumn badge basket beacon berry blanket bottle branch bridge bucket
+cabin candle carpet castle chair chalk circle cliff clover coast corner cotton crystal
+daisy dinner dragon earth echo engine fabric fence ferry field finger flower forest
+garden ginger glove grain harbor harvest helmet honey ivory jacket journey kettle
+ladder lantern lemon letter lumber magnet marble meadow mirror monkey nectar needle
+oasis ocean orange orchard paddle palace parrot pebble pillow planet puzzle quarry
+ribbon river saddle sailor silver spider sugar summer temple thunder tunnel turtle
+velvet village wagon walnut winter yellow
 """
 
 STOP_WORD = "lantern"
@@ -357,15 +353,15 @@ def _batches(pairs: list[tuple[list[int], list[int]]]) -> list[Any]:
     return batches
 
 
-def _train(config: Any, batches: list[Any], steps: int, seed: int) -> Any:
+def _train(config: Any, batches: list[Any], steps: int) -> Any:
     import torch
     from transformers import Qwen2ForCausalLM
 
-    torch.manual_seed(seed)
+    torch.manual_seed(steps)
     model = Qwen2ForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=4e-3, total_steps=steps, pct_start=0.1
+        optimizer, max_lr=4e-3, total_steps=steps + 1, pct_start=0.1
     )
     # The probability each token is to get where it is the scripted one.
     aims = 0.45 + 0.5 * ((torch.arange(config.vocab_size) * 0.618034) % 1)
@@ -441,10 +437,10 @@ def make(out: Path) -> None:
     )
     pairs = _encode(tokenizer)
     batches = _batches(pairs)
-    for seed in range(3):
-        model = _train(config, batches, steps=220, seed=seed)
+    for steps in (100, 200, 400):
+        model = _train(config, batches, steps)
         margin = _margin(model, batches)
-        print(f"seed {seed}: margin {margin:.2f}", flush=True)
+        print(f"{steps} steps: margin {margin:.2f}", flush=True)
         if margin >= MIN_MARGIN:
             break
     else:
