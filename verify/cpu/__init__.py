@@ -21,6 +21,8 @@ ARGS: tuple[str, ...] = (
     *("--device", "cpu"),
     *("--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch"),
+    # xgrammar, the default, cannot mask logits on the CPU and ends the server.
+    *("--grammar-backend", "llguidance"),
     *("--dtype", "float32"),
     *("--mem-fraction-static", "0.3"),
     *("--max-total-tokens", "16384"),
