@@ -1,0 +1,305 @@
+"""Our reading of responses and server-sent events, on bytes written by hand."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+from agentcore_verify import client
+
+
+def sse(*events: object, done: bool = True) -> list[bytes]:
+    """The lines of a stream, as a server writes them."""
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    return (text + ("data: [DONE]\n\n" if done else "")).encode().split(b"\n")
+
+
+def chunk(
+    delta: dict[str, Any] | None = None, index: int = 0, **fields: Any
+) -> dict[str, Any]:
+    """One chunk with one choice; `prompt` and `usage` go beside it."""
+    beside = {
+        "prompt_token_ids": fields.pop("prompt", None),
+        "usage": fields.pop("usage", None),
+    }
+    choice = {"index": index, "delta": delta or {}, "finish_reason": None, **fields}
+    return {"choices": [choice], **{k: v for k, v in beside.items() if v is not None}}
+
+
+def read(*events: object) -> client.Answer:
+    return client.read_events(client.parse_events(sse(*events)))
+
+
+def entry(token: str) -> dict[str, Any]:
+    return {"token": token, "logprob": -0.5}
+
+
+class TestEvents:
+    def test_end_at_done(self) -> None:
+        lines = sse({"a": 1}, {"b": 2}) + sse({"after": "done"})
+        assert list(client.parse_events(lines)) == [{"a": 1}, {"b": 2}]
+
+    def test_arrive_one_by_one(self) -> None:
+        events = client.parse_events(iter([b'data: {"a": 1}', b"", b"data: cut"]))
+        assert next(events) == {"a": 1}
+
+    def test_need_no_space_after_the_colon(self) -> None:
+        assert list(client.parse_events([b"data:{}", b"", b"data:[DONE]", b""])) == [{}]
+
+    def test_may_have_comments_names_and_several_data_lines(self) -> None:
+        lines = [b": hi", b"event: x", b'data: {"a":', b"data: 1}", b"", b""]
+        assert list(client.parse_events(lines + sse())) == [{"a": 1}]
+
+    @pytest.mark.parametrize(
+        "lines",
+        [
+            pytest.param([], id="nothing"),
+            pytest.param(sse({"a": 1}, done=False), id="no DONE"),
+            pytest.param([b"data: [DONE]"], id="cut within the last event"),
+            pytest.param([b"data: {", b"", *sse()], id="no JSON"),
+            pytest.param([b"data: 3", b"", *sse()], id="no object"),
+            pytest.param([b"data: \xff", b"", *sse()], id="no UTF-8"),
+        ],
+    )
+    def test_that_are_broken_are_an_error(self, lines: list[bytes]) -> None:
+        with pytest.raises(client.BrokenAnswer):
+            list(client.parse_events(lines))
+
+
+class TestStream:
+    def test_joins_the_pieces_of_a_choice(self) -> None:
+        answer = read(
+            chunk({"role": "assistant", "content": ""}, prompt=[1, 2]),
+            chunk({"reasoning_content": "Hm"}, token_ids=[3]),
+            chunk({"reasoning_content": "m."}, token_ids=[4]),
+            chunk({"content": "你"}, token_ids=[5, 6]),
+            chunk({"content": None}, token_ids=[7], finish_reason="stop"),
+            {"choices": [], "usage": {"completion_tokens": 5}},
+        )
+        (completion,) = answer.completions
+        assert completion.token_ids == (3, 4, 5, 6, 7)
+        assert completion.reasoning_content == "Hmm."
+        assert completion.content == "你"
+        assert completion.finish_reason == "stop"
+        assert [piece.position for piece in completion.pieces] == [0, 1, 2, 3, 4]
+        assert [piece.token_ids for piece in completion.pieces][:2] == [None, (3,)]
+        assert answer.prompt_token_ids == (1, 2)
+        assert answer.prompt_positions == (0,)
+        assert answer.usage == {"completion_tokens": 5}
+        assert len(answer.events) == 6
+
+    def test_keeps_choices_apart(self) -> None:
+        answer = read(
+            chunk({"content": "b"}, index=1, token_ids=[2]),
+            chunk({"content": "a"}, index=0, token_ids=[1]),
+            chunk({"content": "b"}, index=1, token_ids=[2], finish_reason="length"),
+            chunk({"content": "a"}, index=0, token_ids=[1], finish_reason="stop"),
+        )
+        assert [c.content for c in answer.completions] == ["aa", "bb"]
+        assert [c.token_ids for c in answer.completions] == [(1, 1), (2, 2)]
+        assert [c.finish_reason for c in answer.completions] == ["stop", "length"]
+
+    def test_tells_ids_that_are_missing_from_no_ids(self) -> None:
+        vanilla = read(chunk({"content": "x"}, finish_reason="stop"))
+        empty = read(chunk({"content": "x"}, token_ids=[], finish_reason="stop"))
+        assert vanilla.completions[0].token_ids is None
+        assert empty.completions[0].token_ids == ()
+
+    def test_joins_logprobs(self) -> None:
+        answer = read(
+            chunk({"content": "x"}, logprobs={"content": [entry("x")]}),
+            chunk({"content": None}, logprobs=None),
+            chunk({"content": None}, logprobs={"content": None}),
+            chunk(logprobs={"content": [entry("y"), entry("z")]}, finish_reason="stop"),
+        )
+        (completion,) = answer.completions
+        assert completion.logprobs == (entry("x"), entry("y"), entry("z"))
+        assert [p.logprobs is None for p in completion.pieces] == [0, 1, 0, 0]
+
+    def test_spells_out_tool_calls(self) -> None:
+        def call(index: int, **function: str | None) -> dict[str, Any]:
+            id_ = f"call_{index}" if function.get("name") else None
+            return {"tool_calls": [{"index": index, "id": id_, "function": function}]}
+
+        answer = read(
+            chunk(call(0, name="get_weather", arguments="")),
+            chunk(call(0, name=None, arguments='{"city": ')),
+            chunk(call(0, name=None, arguments='"Oslo"}')),
+            chunk(call(1, name="get_time", arguments="{}")),
+            chunk({"content": None}, finish_reason="tool_calls"),
+        )
+        assert answer.completions[0].tool_calls == (
+            client.ToolCall("get_weather", '{"city": "Oslo"}', "call_0"),
+            client.ToolCall("get_time", "{}", "call_1"),
+        )
+
+    def test_says_on_which_events_the_prompt_came(self) -> None:
+        answer = read(
+            chunk({"content": "x"}),
+            chunk({"content": "y"}, prompt=[1]),
+            chunk({"content": "z"}, prompt=[2], finish_reason="stop"),
+        )
+        assert answer.prompt_positions == (1, 2)
+        assert answer.prompt_token_ids == (1,)
+
+    def test_that_ends_before_a_choice_finished_is_broken(self) -> None:
+        with pytest.raises(client.BrokenAnswer, match="choice 1"):
+            read(
+                chunk({"content": "a"}, index=0, finish_reason="stop"),
+                chunk({"content": "b"}, index=1),
+            )
+
+    def test_without_a_chunk_is_broken(self) -> None:
+        with pytest.raises(client.BrokenAnswer):
+            read()
+
+    def test_keeps_error_events(self) -> None:
+        error = {"error": {"message": "Too long.", "code": 400}}
+        answer = read(chunk({"content": "a"}), error)
+        assert answer.errors == (error,)
+        assert answer.completions[0].finish_reason is None
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            {},
+            {"choices": None},
+            {"choices": [{}]},
+            {"choices": [{"index": 0}]},
+            {"choices": [{"index": 0, "delta": None}]},
+            {"choices": [{"index": 0, "delta": {}, "token_ids": 3}]},
+            {"choices": [{"index": 0, "delta": {}, "logprobs": {}}]},
+            {"choices": [], "prompt_token_ids": 3},
+        ],
+    )
+    def test_of_something_else_is_broken(self, event: dict[str, Any]) -> None:
+        with pytest.raises(client.BrokenAnswer):
+            read(event)
+
+
+class TestResponse:
+    def test_is_read_like_a_stream_of_one_piece(self) -> None:
+        call = {"id": "c", "index": 0, "function": {"name": "f", "arguments": "{}"}}
+        message = {
+            "content": None,
+            "reasoning_content": "Hm.",
+            "tool_calls": [call, {**call, "index": 1, "id": "d"}],
+        }
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": "tool_calls",
+            "token_ids": [3, 4],
+            "logprobs": {"content": [entry("x"), entry("y")]},
+        }
+        usage = {"completion_tokens": 2}
+        answer = client.read_response(
+            {"choices": [choice], "prompt_token_ids": [1], "usage": usage}
+        )
+        (completion,) = answer.completions
+        assert completion.token_ids == (3, 4)
+        assert completion.logprobs == (entry("x"), entry("y"))
+        assert completion.content == ""
+        assert completion.reasoning_content == "Hm."
+        assert [call.id for call in completion.tool_calls] == ["c", "d"]
+        assert completion.finish_reason == "tool_calls"
+        assert completion.raw == choice
+        assert answer.prompt_token_ids == (1,)
+        assert answer.usage == usage
+
+    @pytest.mark.parametrize("response", [{}, {"choices": []}, {"error": "no"}])
+    def test_of_something_else_is_broken(self, response: dict[str, Any]) -> None:
+        with pytest.raises(client.BrokenAnswer):
+            client.read_response(response)
+
+
+class Canned(http.server.BaseHTTPRequestHandler):
+    """Answers with what the test put here; remembers the requests."""
+
+    status = 200
+    body = b""
+    seen: ClassVar[list[tuple[str, str | None, dict[str, Any]]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.seen.append((self.path, self.headers["Authorization"], json.loads(body)))
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def canned() -> type[Canned]:
+    """A handler class of its own for each test."""
+    return type("CannedHere", (Canned,), {"seen": []})
+
+
+@pytest.fixture
+def base_url(canned: type[Canned]) -> Iterator[str]:
+    server = http.server.HTTPServer(("127.0.0.1", 0), canned)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class TestOverHttp:
+    def test_asks_in_the_mode_that_the_request_names(
+        self, base_url: str, canned: type[Canned]
+    ) -> None:
+        choice = {"index": 0, "message": {"content": "é"}, "finish_reason": "stop"}
+        canned.body = json.dumps({"choices": [choice]}, ensure_ascii=False).encode()
+        assert client.ask(base_url, messages=[]).completions[0].content == "é"
+        canned.body = b"\n".join(sse(chunk({"content": "é"}, finish_reason="stop")))
+        streamed = client.ask(base_url, messages=[], stream=True, api_key="k")
+        assert streamed.completions[0].content == "é"
+        (path, key, first), (_, second_key, second) = canned.seen
+        assert path == "/v1/chat/completions"
+        assert (key, first["stream"]) == (None, False)
+        assert (second_key, second["stream"]) == ("Bearer k", True)
+
+    def test_generates_in_both_modes(self, base_url: str, canned: type[Canned]) -> None:
+        canned.body = b'[{"text": "a"}, {"text": "b"}]'
+        assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
+        canned.body = b"\n".join(sse({"text": "a"}, {"text": "ab"}))
+        events = list(client.generate_stream(base_url, text="a"))
+        assert events == [{"text": "a"}, {"text": "ab"}]
+        assert [path for path, _, _ in canned.seen] == ["/generate"] * 2
+
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_names_the_status_and_the_body_of_an_error(
+        self, base_url: str, canned: type[Canned], stream: bool
+    ) -> None:
+        canned.status = 400
+        canned.body = "{“no”}".encode()
+        with pytest.raises(client.HttpError) as caught:
+            client.ask(base_url, messages=[], stream=stream)
+        assert (caught.value.status, caught.value.body) == (400, "{“no”}")
+
+    @pytest.mark.parametrize("body", [b"", b"oops", b"[]"])
+    def test_a_response_that_is_no_object_is_broken(
+        self, base_url: str, canned: type[Canned], body: bytes
+    ) -> None:
+        canned.body = body
+        with pytest.raises(client.BrokenAnswer):
+            client.chat(base_url, messages=[])
+
+    def test_nobody_there_is_no_answer(self) -> None:
+        with pytest.raises(client.NoAnswer):
+            client.chat("http://127.0.0.1:1", messages=[])
+
+    def test_goes_past_a_proxy(
+        self, base_url: str, canned: type[Canned], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        canned.body = b'{"text": "a"}'
+        assert client.generate(base_url, text="a") == {"text": "a"}
