@@ -15,13 +15,15 @@ import ast
 import dataclasses
 import inspect
 import io
+import re
 import tokenize
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from textwrap import indent
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 import libcst as cst
 
@@ -90,7 +92,7 @@ class AddField(Edit):
         }
         for existing in declared.values():
             if existing.target.deep_equals(field.target):
-                if _matches(field, existing, {}):
+                if _matches(field, existing):
                     return None
                 raise Misplaced(f"it has another one: `{_code(existing)}`")
         if not declared:
@@ -117,16 +119,15 @@ class AddParameter(Edit):
         params = definition.params
         for existing in (*params.posonly_params, *params.params, *params.kwonly_params):
             if existing.name.value == wanted.name.value:
-                if _matches(wanted, existing, {}):
+                if _matches(wanted, existing):
                     return None
                 raise Misplaced(f"it has another one: `{_code(existing)}`")
-        if params.kwonly_params:
-            params = params.with_changes(
-                kwonly_params=_append_item(params.kwonly_params, wanted)
-            )
-        else:
-            params = params.with_changes(params=_append_item(params.params, wanted))
-        return definition.with_changes(params=params)
+        # After `*args` or `*` only a keyword can have a default that nothing else takes.
+        positional = isinstance(params.star_arg, cst.MaybeSentinel)
+        kind = "params" if positional else "kwonly_params"
+        opening = definition.whitespace_before_params
+        items = _append_item(getattr(params, kind), wanted, opening)
+        return definition.with_changes(params=params.with_changes(**{kind: items}))
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class Insert(Edit):
         if not (self.before or self.after):
             start = 1 if definition.get_docstring() is not None else 0
             return self._insert(definition, start, {})
-        places = _find(definition, self.before or self.after)
+        places = _find(definition, _statement(self.before or self.after))
         if not places or (len(places) > 1 and not self.each):
             raise Misplaced(_count(places))
         changed: Definition | None = None
@@ -200,7 +201,7 @@ class Insert(Edit):
             starts = range(position - len(new), position + 1)
         for start in starts:
             there = _body(block)[start : start + len(new)] if start >= 0 else ()
-            if len(there) == len(new) and all(map(_same, new, there)):
+            if len(there) == len(new) and all(map(_matches, new, there)):
                 return None
         return _splice(block, position, new)
 
@@ -216,8 +217,8 @@ class Replace(Edit):
         return f"`{self.new}` for `{_headline(self.old)}`"
 
     def apply(self, definition: Definition) -> Definition | None:
-        places = _find(definition, self.old)
-        if not places and len(_find(definition, self.new)) == 1:
+        places = _find(definition, _statement(self.old))
+        if not places and len(_find(definition, _statement(self.new))) == 1:
             return None
         if len(places) != 1:
             raise Misplaced(_count(places))
@@ -236,19 +237,21 @@ class Narrow(Edit):
         return f"`{self.condition}` in `{_headline(self.shape)}`"
 
     def apply(self, definition: Definition) -> Definition | None:
-        test = _statement(self.shape)
-        assert isinstance(test, cst.If)
-        narrowed = f"if {_code(test.test)} and {self.condition}: ..."
-        places = _find(definition, self.shape)
-        if not places and len(_find(definition, narrowed)) == 1:
+        shape = _statement(self.shape)
+        places = _find(definition, shape)
+        if not places and len(_find(definition, self._narrowed(shape))) == 1:
             return None
         if len(places) != 1:
             raise Misplaced(_count(places))
         [(path, _)] = places
         old = _descend(definition, path)
-        new = _statement(narrowed)
-        assert isinstance(new, cst.If)
-        return _replace(definition, path, old.with_changes(test=new.test))
+        return _replace(definition, path, self._narrowed(old))
+
+    def _narrowed(self, statement: cst.CSTNode) -> cst.If:
+        assert isinstance(statement, cst.If)
+        condition = cst.parse_expression(self.condition)
+        test = cst.BooleanOperation(statement.test, cst.And(), condition)
+        return statement.with_changes(test=test)
 
 
 @dataclass(frozen=True)
@@ -294,16 +297,18 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     changed: dict[Edit, bool] = {}
 
     for graft in grafts:
-        start, end = module.span(graft, graft.scope)
-        place = end if graft.inside else start
-        changed[graft] = not module.has(graft)
+        with _placing(graft):
+            place = module.place(graft)
+            changed[graft] = not module.has(graft)
         if changed[graft]:
             splices.append((place, place, graft.text.replace("\n", module.newline)))
     for scope, group in by_scope.items():
-        start, end = module.span(group[0], scope)
-        fragment = _Fragment(module.text(start, end), module.newline)
+        with _placing(group[0]):
+            start, end = module.span(scope)
+            fragment = _Fragment(module.text(start, end), scope, module.newline)
         for edit in group:
-            changed[edit] = fragment.apply(edit, scope)
+            with _placing(edit):
+                changed[edit] = fragment.apply(edit)
         if any(changed[edit] for edit in group):
             splices.append((start, end, fragment.text()))
 
@@ -317,7 +322,7 @@ class _Spans:
     def __init__(self, text: str, file: str) -> None:
         try:
             self._tree = ast.parse(text)
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise SourceConflict(
                 f"{file} is no Python that can be parsed: {error}"
             ) from error
@@ -325,12 +330,20 @@ class _Spans:
         first = self._lines[0] if self._lines else "\n"
         self.newline = "\r\n" if first.endswith("\r\n") else "\n"
 
-    def span(self, edit: Edit, scope: str) -> tuple[int, int]:
+    def span(self, scope: str) -> tuple[int, int]:
         """First line, and line after the last, of the definition, counted from 0."""
-        node = self._definition(edit, scope)
-        decorators = [decorator.lineno for decorator in node.decorator_list]
-        assert node.end_lineno is not None
-        return min([node.lineno, *decorators]) - 1, node.end_lineno
+        return _span(self._definition(scope))
+
+    def place(self, graft: Graft) -> int:
+        """The line before which the graft goes."""
+        start, end = self.span(graft.scope)
+        if graft.inside:
+            return end
+        # A comment above the definition stays with it.
+        above = [_span(node)[1] for node in self._tree.body if _span(node)[1] <= start]
+        while start > max(above, default=0) and self._lines[start - 1].startswith("#"):
+            start -= 1
+        return start
 
     def has(self, graft: Graft) -> bool:
         """Whether the module holds the graft as it is; an error if it is another."""
@@ -340,14 +353,14 @@ class _Spans:
         if graft.inside:
             assert isinstance(wanted, ast.ClassDef)
             [wanted] = wanted.body
-            around = self._definition(graft, graft.scope)
+            around = self._definition(graft.scope)
         there = [
             node
             for node in ast.iter_child_nodes(around)
             if getattr(node, "name", None) == graft.name
         ]
         if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
-            raise _conflict(graft, "the file has another one")
+            raise Misplaced("the file has another one")
         return bool(there)
 
     def text(self, start: int, end: int) -> str:
@@ -360,49 +373,58 @@ class _Spans:
             lines[start:end] = [new]
         return "".join(lines)
 
-    def _definition(
-        self, edit: Edit, scope: str
-    ) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef:
+    def _definition(self, scope: str) -> ast.stmt:
         body: Sequence[ast.stmt] = self._tree.body
         for name in scope.split("."):
             found = [
                 node
                 for node in body
-                if isinstance(
-                    node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-                )
-                and node.name == name
+                if isinstance(node, _DEFINITIONS) and node.name == name
             ]
             if len(found) != 1:
-                raise _conflict(edit, f"`{name}` is defined there {_times(len(found))}")
+                raise Misplaced(f"`{name}` is defined there {_times(len(found))}")
             body = found[0].body
         return found[0]
+
+
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    decorators = getattr(node, "decorator_list", [])
+    assert node.end_lineno is not None
+    first = min(part.lineno for part in [node, *decorators])
+    return first - 1, node.end_lineno
 
 
 class _Fragment:
     """One definition, parsed on its own, while its edits are made."""
 
-    def __init__(self, text: str, newline: str) -> None:
-        self._indented = text[:1].isspace()
-        self._opening = f"class _:{newline}" if self._indented else ""
+    def __init__(self, text: str, scope: str, newline: str) -> None:
+        self._scope = scope.split(".")
+        self._opening = f"class _:{newline}" if len(self._scope) > 1 else ""
+        source = self._opening + text
         config: cst.PartialParserConfig = cst.PartialParserConfig(
             default_indent="    ", default_newline=newline
         )
-        self._module = cst.parse_module(self._opening + text, config)
+        try:
+            self._module = cst.parse_module(source, config)
+        except cst.ParserSyntaxError as error:
+            raise Misplaced(f"libcst cannot parse it: {error.message}") from error
+        # libcst gives back every byte but for some of these.
+        if re.search(r"\f|\r(?!\n)", text) and self._module.code != source:
+            raise Misplaced("it has form feeds, or carriage returns as line ends")
 
-    def apply(self, edit: Edit, scope: str) -> bool:
-        """Make an edit whose scope is at or below `scope`; whether it changed anything."""
+    def apply(self, edit: Edit) -> bool:
+        """Make an edit at or below the fragment's scope; whether it changed anything."""
         path: list[Step] = [("body", 0)]
-        if self._indented:
+        if self._opening:
             path += [("body", None), ("body", 0)]
-        for name in edit.scope.split(".")[scope.count(".") + 1 :]:
-            path += [("body", None), self._member(edit, path, name)]
+        for name in edit.scope.split(".")[len(self._scope) :]:
+            path += [("body", None), self._member(path, name)]
         definition = _descend(self._module, path)
         assert isinstance(definition, cst.ClassDef | cst.FunctionDef)
-        try:
-            new = edit.apply(definition)
-        except Misplaced as misplaced:
-            raise _conflict(edit, str(misplaced)) from None
+        new = edit.apply(definition)
         if new is None:
             return False
         self._module = _replace(self._module, path, new)
@@ -411,7 +433,7 @@ class _Fragment:
     def text(self) -> str:
         return self._module.code.removeprefix(self._opening)
 
-    def _member(self, edit: Edit, path: Path | list[Step], name: str) -> Step:
+    def _member(self, path: Path | list[Step], name: str) -> Step:
         block = _body(_descend(self._module, [*path, ("body", None)]))
         found = [
             index
@@ -420,7 +442,7 @@ class _Fragment:
             and node.name.value == name
         ]
         if len(found) != 1:
-            raise _conflict(edit, f"`{name}` is defined there {_times(len(found))}")
+            raise Misplaced(f"`{name}` is defined there {_times(len(found))}")
         return "body", found[0]
 
 
@@ -442,14 +464,20 @@ def _decode(source: bytes, file: str) -> tuple[str, str]:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(encoding), encoding
-    except (SyntaxError, UnicodeDecodeError) as error:
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         raise SourceConflict(f"{file} is no text in its encoding: {error}") from error
 
 
-def _conflict(edit: Edit, found: str) -> SourceConflict:
-    return SourceConflict(
-        f"{edit.file}: in `{edit.scope}`, looked for the place of {edit.describe()}, but {found}"
-    )
+@contextmanager
+def _placing(edit: Edit) -> Iterator[None]:
+    """Says which place of which edit it is that is not as it should be."""
+    try:
+        yield
+    except Misplaced as misplaced:
+        raise SourceConflict(
+            f"{edit.file}: in `{edit.scope}`, looked for the place of "
+            f"{edit.describe()}, but {misplaced}"
+        ) from None
 
 
 def _count(places: Sequence[object]) -> str:
@@ -465,6 +493,7 @@ def _times(count: int) -> str:
 
 _FORMATTING = (
     "comma",
+    "end",
     "footer",
     "header",
     "indent",
@@ -474,6 +503,7 @@ _FORMATTING = (
     "newline",
     "rpar",
     "semicolon",
+    "start",
     "trailing_whitespace",
 )
 
@@ -488,28 +518,40 @@ def _compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     )
 
 
-def _matches(pattern: object, node: object, captures: Captures) -> bool:
-    """Whether `node` has the shape of `pattern`; fills in what capitals stand for."""
-    if _is_anything(pattern):
-        return True
-    if isinstance(pattern, cst.Name) and pattern.value.isupper():
-        assert isinstance(node, cst.CSTNode)
-        return captures.setdefault(pattern.value, node).deep_equals(node)
-    if isinstance(pattern, cst.CSTNode):
-        return type(pattern) is type(node) and all(
-            _matches(getattr(pattern, name), getattr(node, name), captures)
-            for name in _compared_fields(type(pattern))
-            if not (name == "orelse" and pattern.orelse is None)  # type: ignore[attr-defined]
-        )
-    if isinstance(pattern, Sequence) and not isinstance(pattern, str):
-        assert isinstance(node, Sequence)
-        if len(pattern) == 1 and _is_anything(pattern[0]):
+def _matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
+    """Whether `node` has the shape of `pattern`; fills in what capitals stand for.
+
+    Without `captures`, `...` and capitals stand for themselves.
+    """
+    if captures is not None:
+        if _is_anything(pattern):
             return True
-        return len(pattern) == len(node) and all(
-            _matches(one, other, captures)
-            for one, other in zip(pattern, node, strict=True)
-        )
-    return pattern == node
+        if isinstance(pattern, cst.Name) and pattern.value.isupper():
+            first = captures.setdefault(pattern.value, node)
+            return isinstance(node, cst.CSTNode) and _matches(first, node)
+    match pattern, node:
+        case cst.SimpleString(evaluated_value=one), cst.SimpleString(
+            evaluated_value=other
+        ):
+            return one == other
+        case cst.CSTNode(), cst.CSTNode():
+            return type(pattern) is type(node) and all(
+                _matches(getattr(pattern, name), getattr(node, name), captures)
+                for name in _compared_fields(type(pattern))
+                if not (
+                    captures is not None
+                    and name == "orelse"
+                    and getattr(pattern, name) is None
+                )
+            )
+        case [*ones], [*others]:
+            if captures is not None and len(ones) == 1 and _is_anything(ones[0]):
+                return True
+            return len(ones) == len(others) and all(
+                _matches(one, other, captures)
+                for one, other in zip(ones, others, strict=True)
+            )
+    return bool(pattern == node)
 
 
 def _is_anything(pattern: object) -> bool:
@@ -524,14 +566,8 @@ def _is_anything(pattern: object) -> bool:
     return False
 
 
-def _same(one: cst.CSTNode, other: cst.CSTNode) -> bool:
-    captures: Captures = {}
-    return _matches(one, other, captures)
-
-
-def _find(definition: Definition, shape: str) -> list[tuple[Path, Captures]]:
+def _find(definition: Definition, pattern: cst.CSTNode) -> list[tuple[Path, Captures]]:
     """Every statement of that shape in a definition, in the order of the source."""
-    pattern = _statement(shape)
     found: list[tuple[Path, Captures]] = []
     for path, statement in _walk(definition, ()):
         captures: Captures = {}
@@ -587,31 +623,69 @@ def _body(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
 
 def _splice(node: Node, position: int, new: Sequence[cst.BaseStatement]) -> Node:
     """A block, or a definition, with statements inserted before `position`."""
-    block = node if isinstance(node, cst.IndentedBlock) else node.body  # type: ignore[attr-defined]
-    body = [*block.body[:position], *new, *block.body[position:]]
-    spliced = block.with_changes(body=body)
-    return spliced if block is node else node.with_changes(body=spliced)
+    if isinstance(node, cst.SimpleStatementSuite):
+        raise Misplaced("its body stands on one line")
+    if not isinstance(node, cst.IndentedBlock):
+        return node.with_changes(body=_splice(node.body, position, new))  # type: ignore[attr-defined]
+    return node.with_changes(body=[*node.body[:position], *new, *node.body[position:]])
 
 
-def _append_item(items: Sequence[Node], new: Node) -> list[Node]:
-    """A call's arguments, or a function's parameters, with one more, laid out alike."""
+def _append_item(
+    items: Sequence[Node], new: Node, opening: cst.BaseParenthesizableWhitespace
+) -> list[Node]:
+    """A call's arguments, or a function's parameters, with one more, laid out alike.
+
+    `opening` is what stands between the parenthesis and the first of them. Comments stay
+    with the item that they follow.
+    """
+    after = next(name for name in _AFTER_ITEM if hasattr(new, name))
+    nothing = cst.SimpleWhitespace("")
     if not items:
-        return [new]
+        return [new.with_changes(**{after: nothing})]
     *most, last = items
-    between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    if most and isinstance(most[-1].comma, cst.Comma):  # type: ignore[attr-defined]
-        between = most[-1].comma  # type: ignore[attr-defined]
-    closing = {
-        name: getattr(last, name)
-        for name in ("comma", "whitespace_after_arg", "whitespace_after_param")
-        if hasattr(last, name)
-    }
-    opened = {name: cst.SimpleWhitespace("") for name in closing if name != "comma"}
+    comma = getattr(last, "comma")  # noqa: B009 - both kinds of item have one
+    trailing = isinstance(comma, cst.Comma)
+    closing = comma.whitespace_after if trailing else getattr(last, after)
+    gap: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
+    if most:
+        gap = most[-1].comma.whitespace_after  # type: ignore[attr-defined]
+    elif trailing and _breaks(closing):
+        gap = opening
+    if _breaks(gap):
+        gap = _bare(gap)
+        if _breaks(closing):
+            gap = gap.with_changes(
+                first_line=closing.first_line, empty_lines=closing.empty_lines
+            )
+            closing = _bare(closing)
+    separator = (comma if trailing else cst.Comma()).with_changes(whitespace_after=gap)
+    ending = (
+        {"comma": cst.Comma(whitespace_after=closing), after: nothing}
+        if trailing
+        else {"comma": cst.MaybeSentinel.DEFAULT, after: closing}
+    )
     return [
         *most,
-        last.with_changes(**opened, comma=between),
-        new.with_changes(**closing),
+        last.with_changes(**{"comma": separator, after: nothing}),
+        new.with_changes(**ending),
     ]
+
+
+_AFTER_ITEM = ("whitespace_after_arg", "whitespace_after_param")
+
+
+def _breaks(
+    whitespace: cst.BaseParenthesizableWhitespace,
+) -> TypeGuard[cst.ParenthesizedWhitespace]:
+    return isinstance(whitespace, cst.ParenthesizedWhitespace)
+
+
+def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:
+    """A line break without the comments that stand before it."""
+    return whitespace.with_changes(
+        first_line=cst.TrailingWhitespace(newline=whitespace.first_line.newline),
+        empty_lines=[],
+    )
 
 
 class _KeywordAdder(cst.CSTTransformer):
@@ -623,14 +697,14 @@ class _KeywordAdder(cst.CSTTransformer):
         self.added = 0
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        if not _same(self._function, original_node.func):
+        if not _matches(self._function, original_node.func):
             return updated_node
         self.seen += 1
         keyword = self._argument.keyword
         assert keyword is not None
         for existing in updated_node.args:
             if existing.keyword is not None and existing.keyword.value == keyword.value:
-                if _same(self._argument, existing):
+                if _matches(self._argument, existing):
                     return updated_node
                 raise Misplaced(f"a call has another one: `{_code(existing)}`")
         self.added += 1
@@ -638,7 +712,8 @@ class _KeywordAdder(cst.CSTTransformer):
         # What is unpacked stays the last.
         unpacked = args[-1:] if len(args) > 1 and args[-1].star == "**" else []
         named = args[: len(args) - len(unpacked)]
-        args = [*_append_item(named, self._argument), *unpacked]
+        opening = updated_node.whitespace_before_args
+        args = [*_append_item(named, self._argument, opening), *unpacked]
         return updated_node.with_changes(args=args)
 
 
