@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import symtable
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -66,7 +68,7 @@ def make_plan(
             new, made = apply_edits(sources[file], here)
             changed.update(zip(here, made, strict=True))
             if any(made):
-                _compile(new, file)
+                _check(sources[file], new, file)
                 files[file] = new
         _refuse_halves(changed)
     except SourceConflict as conflict:
@@ -103,10 +105,42 @@ def _refuse_halves(changed: Mapping[Edit, bool]) -> None:
         )
 
 
-def _compile(source: bytes, file: str) -> None:
+def _check(old: bytes, new: bytes, file: str) -> None:
+    """Refuse a text that does not compile, or new code that reads names nothing binds.
+
+    Where a fork renamed a variable or dropped an import, the code would land well and
+    fail when it runs.
+    """
     try:
-        compile(source, file, "exec", dont_inherit=True)
+        compile(new, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise SourceConflict(
             f"{file} would not compile once patched: {error}"
         ) from error
+    unbound = _unbound_names(new, file)
+    if unbound and (unbound := unbound - _unbound_names(old, file)):
+        scope, name = min(unbound)
+        raise SourceConflict(
+            f"{file}: in `{scope}`, new code would use `{name}`, which nothing defines"
+        )
+
+
+def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
+    """Names that no function, module or builtin binds, after the scope that reads them."""
+    module = symtable.symtable(source, file, "exec")  # type: ignore[arg-type] # bytes do
+    bound = set(dir(builtins))
+    bound |= {
+        symbol.get_name()
+        for symbol in module.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
+    unbound = set()
+    tables = [(table.get_name(), table) for table in module.get_children()]
+    for scope, table in tables:
+        unbound |= {
+            (scope, symbol.get_name())
+            for symbol in table.get_symbols()
+            if symbol.is_global() and symbol.get_name() not in bound
+        }
+        tables += [(f"{scope}.{t.get_name()}", t) for t in table.get_children()]
+    return unbound
