@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class FileChange:
         applied: edits made in the original text.
         present: edits that the original text had already.
         action: `restored` is a file of an earlier selection of patches only.
-        pristine: whether the original is the wheel's file; None: no RECORD tells.
+        pristine: whether the original is the wheel's file; None: nothing tells.
         diff: from the text before to the text after; empty unless asked for.
     """
 
@@ -77,6 +78,7 @@ class ApplyResult:
     Attributes:
         install: the SGLang it was about.
         patches: those that are in place now; in a dry run, that would be.
+        removed: those of an earlier selection that are out now, or would be.
         files: in writing order; empty if a look at hashes showed nothing to do.
         edits: one for each edit of each patch; empty as `files` is.
         changed: whether any file was changed; in a dry run, would be.
@@ -88,6 +90,7 @@ class ApplyResult:
 
     install: Install
     patches: tuple[str, ...]
+    removed: tuple[str, ...]
     files: tuple[FileChange, ...]
     edits: tuple[EditOutcome, ...]
     changed: bool
@@ -115,7 +118,7 @@ class FileStatus:
         path: below the `sglang` package.
         state: ORIGINAL too if it was never patched.
         pristine: whether it is the wheel's file, or was before it was patched; None:
-            no RECORD tells.
+            nothing tells.
     """
 
     path: str
@@ -389,7 +392,9 @@ class _Change:
 
         ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
         files = source_files(patches, install.release)
+        before = snapshot.record.patches if snapshot.record else ()
         self.install = install
+        self.removed = tuple(name for name in before if name not in patches)
         self.originals = sources(dict.fromkeys([*files, *ours]))
         self.plan: Plan = make_plan(self.originals, patches, install.release)
         self.before = _texts(install, self.originals)
@@ -411,6 +416,7 @@ class _Change:
         return ApplyResult(
             install=self.install,
             patches=self.plan.patches,
+            removed=self.removed,
             files=self._files(changed, diff),
             edits=self.plan.outcomes,
             changed=bool(changed),
@@ -421,20 +427,22 @@ class _Change:
 
     def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:
         wheel = _pristine(self.install, self.originals)
+        # An edit that several patches share is made once.
         edits = {
             (e.file, e.scope, e.description, e.outcome) for e in self.plan.outcomes
         }
+        counts = Counter((file, outcome) for file, _, _, outcome in edits)
         return tuple(
             FileChange(
                 path=path,
-                applied=sum(e[0] == path and e[3] == "applied" for e in edits),
-                present=sum(e[0] == path and e[3] == "present" for e in edits),
+                applied=counts[path, "applied"],
+                present=counts[path, "present"],
                 action="unchanged"
                 if path not in changed
                 else "patched"
                 if path in self.plan.files
                 else "restored",
-                pristine=wheel[path],
+                pristine=None if counts[path, "present"] else wheel[path],
                 diff=_diff(path, self.before[path], self.after[path]) if diff else "",
             )
             for path in self.originals
@@ -451,6 +459,7 @@ def _nothing_to_do(
     return ApplyResult(
         install=install,
         patches=patches,
+        removed=(),
         files=(),
         edits=(),
         changed=False,
@@ -512,18 +521,20 @@ def _pristine(install: Install, texts: Mapping[str, bytes]) -> dict[str, bool | 
 def _file_statuses(
     install: Install, snapshot: Snapshot, now: Mapping[str, bytes]
 ) -> tuple[FileStatus, ...]:
-    """Every watched file and every patched one; `now`: texts of those not patched."""
-    record = snapshot.record
-    patched = record.files if record else {}
-    hashes = {path: entry.original.sha256 for path, entry in patched.items()}
-    hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
-    wheel = installs.pristine(install, hashes)
+    """Every watched file and every patched one; `now`: texts of those not recorded."""
     states = dict.fromkeys(WATCHED_FILES, FileState.MISSING)
-    states |= {
-        path: FileState.PATCHED if MARK in text else FileState.ORIGINAL
-        for path, text in now.items()
-    }
-    states |= snapshot.files
+    hashes = {}
+    for path, text in now.items():
+        if MARK in text:
+            states[path] = FileState.PATCHED
+        else:
+            states[path] = FileState.ORIGINAL
+            hashes[path] = hashlib.sha256(text).hexdigest()
+    if snapshot.record is not None:
+        for path, entry in snapshot.record.files.items():
+            states[path] = snapshot.files[path]
+            hashes[path] = entry.original.sha256
+    wheel = installs.pristine(install, hashes)
     return tuple(
         FileStatus(path, state, wheel.get(path)) for path, state in states.items()
     )

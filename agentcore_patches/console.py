@@ -2,11 +2,11 @@
 
 The JSON documents, each one object:
 
-    apply   {"sglang": SGLANG, "patches": [NAME], "changed": bool, "dry_run": bool,
-             "recorded": bool, "recovered": str?, "files": [{"path": str,
-             "applied": int, "present": int, "action": "patched" | "restored" |
-             "unchanged", "pristine": bool?, "diff": str}], "edits": [{"patch": NAME,
-             "file": str, "scope": str, "description": str,
+    apply   {"sglang": SGLANG, "patches": [NAME], "removed": [NAME], "changed": bool,
+             "dry_run": bool, "recorded": bool, "recovered": str?,
+             "files": [{"path": str, "applied": int, "present": int, "action":
+             "patched" | "restored" | "unchanged", "pristine": bool?, "diff": str}],
+             "edits": [{"patch": NAME, "file": str, "scope": str, "description": str,
              "outcome": "applied" | "present"}]}
     status  {"sglang": SGLANG, "patches": {NAME: "in place" | "outdated" | "changed" |
              "not applied"}, "wanted": [NAME], "complete": bool, "applied_by": str?,
@@ -31,6 +31,7 @@ same names and say what each means.
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -42,6 +43,7 @@ from agentcore_patches import patches as registry
 from agentcore_patches._version import __version__
 from agentcore_patches.api import (
     ApplyResult,
+    FileChange,
     FileStatus,
     PatchInfo,
     PatchState,
@@ -60,6 +62,11 @@ _STATES = {
 }
 
 _PLANNED = {"patched": "to patch", "restored": "to restore", "unchanged": "unchanged"}
+
+# Stands for a space where no line may be broken: inside a command.
+_GLUE = "\0"
+
+_RESTART = "A server that is already running keeps the old code until it is restarted."
 
 _UNRECORDED = (
     "Nothing tells what was there before them (our folder `.agentcore-patch` in the "
@@ -135,9 +142,7 @@ class Text:
         rows = [
             (
                 file.path,
-                f"{file.applied} applied"
-                if file.applied
-                else f"{file.present} present",
+                _edits(file),
                 _PLANNED[file.action] if result.dry_run else file.action,
                 _source(file.pristine),
             )
@@ -147,7 +152,8 @@ class Text:
             *(_coloured(file.diff) for file in result.files if file.diff),
             self._heading(result.install),
             _table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
-            self._paragraph(*_applied(result), *_source_notes(result)),
+            self._paragraph(*_applied(result)),
+            self._paragraph(*_source_notes(result)),
         )
 
     def status(self, result: StatusResult) -> str:
@@ -160,7 +166,8 @@ class Text:
             self._heading(result.install),
             _table(("PATCH", "STATE"), patches),
             _table(("FILE", "STATE", "SOURCE"), files),
-            self._paragraph(*_status(result), *_source_notes(result)),
+            self._paragraph(*_status(result)),
+            self._paragraph(*_source_notes(result)),
         )
 
     def reverted(self, result: RevertResult) -> str:
@@ -170,7 +177,8 @@ class Text:
         return _blocks(
             self._heading(result.install),
             _table(("FILE", "ACTION", "SOURCE"), rows),
-            self._paragraph(*_reverted(result), *_source_notes(result)),
+            self._paragraph(*_reverted(result)),
+            self._paragraph(*_source_notes(result)),
         )
 
     def patches(self, patches: Sequence[PatchInfo]) -> str:
@@ -204,16 +212,17 @@ class Text:
         return self._wrapped(" ".join(sentences))
 
     def _wrapped(self, text: str, indent: str = "") -> str:
-        if self._width is None:
+        if self._width is None or not text:
             return indent + text
+        whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", _GLUE), text)
         return textwrap.fill(
-            text,
+            whole,
             max(self._width, 20),
             initial_indent=indent,
             subsequent_indent=indent,
             break_long_words=False,
             break_on_hyphens=False,
-        )
+        ).replace(_GLUE, " ")
 
 
 def _applied(result: ApplyResult) -> Iterator[str]:
@@ -227,10 +236,14 @@ def _applied(result: ApplyResult) -> Iterator[str]:
     elif result.dry_run:
         also = f", {_files(restored)} restored" if restored else ""
         yield f"Dry run, nothing was written: {_files(patched)} would be patched{also}."
+        if result.removed:
+            yield f"{_and(result.removed)} would be taken out, not being asked for."
     else:
         also = f", restored {_files(restored)}" if restored else ""
         yield f"Patched {_files(patched)}{also}: {hold} in place now."
-        yield "A server that is already running must be restarted."
+        if result.removed:
+            yield f"{_are(result.removed)} out, not being asked for."
+        yield _RESTART
         yield "`agentcore-patch revert` gives the originals back."
 
 
@@ -290,7 +303,7 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
 def _reverted(result: RevertResult) -> Iterator[str]:
     if result.changed:
         yield f"Restored {_files(len(result.files))}: {_are(result.patches)} out."
-        yield "A server that is already running must be restarted."
+        yield _RESTART
     elif result.patches:
         yield f"Nothing to restore: {_are(result.patches)} out already."
     else:
@@ -305,11 +318,17 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
             f"Apart from the patches, {_and(differing)} {_differ(differing)} from the "
             f"wheel of {release}: somebody else's changes, which are kept."
         )
-    if result.files and all(file.pristine is None for file in result.files):
+    if result.files and (result.install.editable or not result.install.dist_info):
         yield (
             f"Whether the sources are those of {release} is unknown: no wheel's RECORD "
             "covers them."
         )
+
+
+def _edits(file: FileChange) -> str:
+    if file.applied:
+        return f"{file.applied} applied"
+    return f"{file.present} present" if file.present else "none"
 
 
 def _source(pristine: bool | None) -> str:
