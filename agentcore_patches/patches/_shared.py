@@ -72,9 +72,10 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         TOKENIZER_MANAGER,
         "TokenizerManager._handle_abort_req",
         "if state.prompt_token_ids is not None:\n"
-        '    out["prompt_token_ids"] = state.prompt_token_ids',
+        '    out["prompt_token_ids"] = state.prompt_token_ids\n'
+        '    meta_info["prompt_tokens"] = len(state.prompt_token_ids)',
         before="state.out_list.append(out)",
-        note="return_prompt_token_ids",
+        note="without prompt_tokens a chat answer fails",
     ),
 )
 
