@@ -1,0 +1,67 @@
+"""Merging of queued chunks by properties."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import chain
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcore_patches.grafts.stream_output import _merge_queued_chunks
+
+KEYS = ("mirror", "entropy")
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Chunks of one request: new IDs and values each, the rest cumulative."""
+    chunks: list[dict[str, Any]] = []
+    text, n_tokens = "", 0
+    for _ in range(draw(st.integers(1, 5))):
+        output_ids = draw(st.lists(st.integers(0, 9), max_size=3))
+        text += "".join(map(str, output_ids))
+        n_tokens += len(output_ids)
+        meta_info: dict[str, Any] = {"completion_tokens": n_tokens, "id": "x"}
+        for key in KEYS:
+            if draw(st.booleans()):
+                meta_info[key] = [f"{key} {i}" for i in output_ids]
+        chunks.append({"text": text, "output_ids": output_ids, "meta_info": meta_info})
+    chunks[-1]["meta_info"]["finish_reason"] = draw(
+        st.none() | st.just({"type": "stop"})
+    )
+    return chunks
+
+
+@given(queue=queues(), known=st.sets(st.sampled_from(KEYS)))
+def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
+    queue: list[dict[str, Any]], known: set[str]
+) -> None:
+    before = deepcopy(queue)
+    merged = _merge_queued_chunks(queue, {key: [] for key in known})
+    assert queue == before
+
+    # One chunk alone is handed on as it is: a key that it lacks stays away.
+    joined = known if len(queue) > 1 else known & queue[0]["meta_info"].keys()
+    expected = deepcopy(queue[-1])
+    expected["output_ids"] = list(chain(*(chunk["output_ids"] for chunk in queue)))
+    for key in joined:
+        parts = (chunk["meta_info"].get(key, []) for chunk in queue)
+        expected["meta_info"][key] = list(chain(*parts))
+    assert merged == expected
+
+
+@given(queues())
+def test_a_merged_chunk_shares_nothing_that_later_chunks_are_made_of(
+    queue: list[dict[str, Any]],
+) -> None:
+    merged = _merge_queued_chunks(queue, {key: [] for key in KEYS})
+    if len(queue) == 1:
+        assert merged is queue[0]
+        return
+    before = deepcopy(queue)
+    merged["output_ids"].append(-1)
+    merged["meta_info"]["mirror"].append(-1)
+    merged["meta_info"]["more"] = 1
+    assert queue == before
