@@ -84,8 +84,13 @@ def beside(target: Path) -> Path:
     return target.with_name(f".{target.name}{FOLDER}")
 
 
-def write_beside(target: Path, node: Node, text: bytes) -> None:
-    """Make a file in full, synced, under another name in its target's folder."""
+def write_beside(
+    target: Path, node: Node, text: bytes, *, must_own: bool = True
+) -> None:
+    """Make a file in full, synced, under another name in its target's folder.
+
+    Without `must_own`, a file that may not be given to its owner is left ours.
+    """
     draft = beside(target)
     draft.unlink(missing_ok=True)
     if node.link is not None:
@@ -98,7 +103,7 @@ def write_beside(target: Path, node: Node, text: bytes) -> None:
     with naming(draft), os.fdopen(_create(draft), "wb") as stream:
         stream.write(text)
         stream.flush()
-        _dress(stream.fileno(), node)
+        _dress(stream.fileno(), node, must_own)
         os.fsync(stream.fileno())
 
 
@@ -214,11 +219,15 @@ def _create(file: Path) -> int:
     return os.open(file, flags, 0o600)
 
 
-def _dress(descriptor: int, node: Node) -> None:
+def _dress(descriptor: int, node: Node, must_own: bool) -> None:
     """Give a new file the owner, attributes, mode and time of a node."""
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (node.uid, node.gid):
-        os.fchown(descriptor, node.uid, node.gid)
+        try:
+            os.fchown(descriptor, node.uid, node.gid)
+        except PermissionError:
+            if must_own:
+                raise
     for name, value in node.xattrs.items():
         os.setxattr(descriptor, name, bytes.fromhex(value))
     os.fchmod(descriptor, node.mode)

@@ -385,16 +385,15 @@ class Folder:
                     raise
 
     def _restore_caches(self, change: Change) -> None:
-        """Give bytecode files back where that can be done: they are only caches."""
+        """Give bytecode files back, but for those whose saved text is damaged."""
         for cache, node in change.caches_after.items():
             file = self.package / cache
-            with suppress(OSError, AccessError):
-                if not file.exists():
-                    file.parent.mkdir(exist_ok=True)
-                    self._write_beside(cache, node)
+            if not file.exists():
+                file.parent.mkdir(exist_ok=True)
+                with suppress(AccessError, FileNotFoundError):
+                    write_beside(file, node, self.load(node.sha256), must_own=False)
                     beside(file).replace(file)
-            with suppress(OSError):
-                beside(file).unlink(missing_ok=True)
+            beside(file).unlink(missing_ok=True)
 
     def _foreign(self, changes: Sequence[Change]) -> list[str]:
         """Files that are neither as before the change nor as after it."""
@@ -451,14 +450,11 @@ class Folder:
 
 
 def read_caches(package: Path, path: str) -> dict[str, tuple[Node, bytes]]:
-    """The readable bytecode files of a source, by path below the package."""
-    found = {}
-    for cache in caches_of(package / path):
-        with suppress(OSError):
-            file = read(cache)
-            if file is not None:
-                found[str(cache.relative_to(package))] = file
-    return found
+    """The bytecode files of a source, by path below the package."""
+    files = {cache: read(cache) for cache in caches_of(package / path)}
+    return {
+        str(cache.relative_to(package)): file for cache, file in files.items() if file
+    }
 
 
 def _record(told: Any) -> Record:

@@ -79,7 +79,7 @@ def inspect(install: Install) -> Snapshot:
         AccessError: a file of ours or of SGLang could not be read.
     """
     folder = Folder(install.package)
-    with typed_errors(install.package):
+    with typed_errors(install.package, _UNCHANGED):
         for _ in range(20):
             marks = folder.marks()
             snapshot = _look(install, folder)
@@ -136,9 +136,7 @@ def locked(
     with typed_errors(install.package, _UNCHANGED):
         lock = folder.acquire(timeout, on_wait)
     try:
-        with typed_errors(
-            install.package, "What a killed command left is still there."
-        ):
+        with typed_errors(install.package, "This command was not begun."):
             recovered = folder.recover()
         yield Transaction(install, folder, recovered)
     except BaseException:
@@ -150,10 +148,10 @@ def locked(
 
 
 class Transaction:
-    """An install under the lock.
+    """An install under the lock, for one `commit` or `revert`.
 
     `recovered` tells in one line what was put right on the way in, `snapshot` what was
-    in place after that.
+    in place then.
     """
 
     def __init__(self, install: Install, folder: Folder, recovered: str | None) -> None:
@@ -254,8 +252,6 @@ class Transaction:
         if changes or state != self.snapshot.record:
             journal = Journal(action, tuple(changes), clears=state is None)
             self._folder.carry_out(journal, state)
-            self.snapshot = replace(inspect(self._install), pending=None)
-            self._originals = _Originals(self._install, self.snapshot)
         return tuple(change.path for change in changes)
 
     def _put(self, path: str, *texts: bytes) -> None:

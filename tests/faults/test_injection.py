@@ -1,0 +1,149 @@
+"""Commands killed at every system call they make, and with every call failing once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import tracing
+import trees
+from tracing import Call
+
+from agentcore_patches import transaction
+
+ACTIONS = ("apply", "upgrade", "revert")
+BEFORE = {"apply": "vanilla", "upgrade": "apply", "revert": "upgrade"}
+STAYED = re.compile(r"Nothing was changed\.|This command was not begun\.")
+DONE = re.compile(r"SGLang's files are as they were|Only \S+ is left over")
+ERRORS = ("ENOSPC", "EACCES", "EROFS", "EIO")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Packages on which an action was the last; copies of them are what is harmed."""
+    root = tmp_path_factory.mktemp("models")
+    found = {"vanilla": trees.build(root / "vanilla")}
+    for earlier, action in (("vanilla", "apply"), ("apply", "upgrade")):
+        found[action] = trees.copy(found[earlier], root / action)
+        run(found[action], action)
+    return found
+
+
+def run(package: Path, action: str) -> str | None:
+    """Run an action in this process; what it says of recovery."""
+    with transaction.locked(trees.install_of(package)) as work:
+        if action == "revert":
+            work.revert()
+        else:
+            paths = trees.SELECTIONS[action]
+            work.sources(paths)
+            files = {path: trees.text(path, action) for path in paths}
+            work.commit(files, patches=[action], tool_version="1")
+        return work.recovered
+
+
+def expected(action: str) -> dict[str, bytes]:
+    """The sources once an action was the last."""
+    chosen = trees.SELECTIONS.get(action, ())
+    return {
+        path: trees.text(path, action if path in chosen else "vanilla")
+        for path in trees.SOURCES
+    }
+
+
+@contextmanager
+def a_copy(model: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=model.parents[2]) as folder:
+        yield trees.copy(model, Path(folder) / "tree")
+
+
+def photograph(package: Path) -> trees.Photograph:
+    return trees.photograph(package.parents[1])
+
+
+def calls_of(action: str, model: Path) -> list[Call]:
+    with a_copy(model) as package:
+        log = package.parents[2] / "calls"
+        return tracing.calls(tracing.command(package, action), package, log)
+
+
+def each(task: Callable[..., None], *columns: Iterable[object]) -> int:
+    """Call `task` with every row, as many at once as there are processors."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return len(list(pool.map(task, *columns)))
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
+    action: str, models: dict[str, Path], count: Counter[str]
+) -> None:
+    model = models[BEFORE[action]]
+    old, new = expected(BEFORE[action]), expected(action)
+    outcomes: Counter[str] = Counter()
+
+    def kill(call: Call, follower: str) -> None:
+        with a_copy(model) as package:
+            tracing.kill_at(call, tracing.command(package, action))
+            for path, now in trees.texts(package).items():
+                assert now in (old[path], new[path]), call
+            assert trees.stale_bytecode(package) == [], call
+            if follower == "status":
+                snapshot, _ = transaction.settle(trees.install_of(package))
+                assert snapshot.pending is None
+                now = trees.texts(package)
+                assert now in (old, new), call
+                outcomes["new" if now == new else "old"] += 1
+            else:
+                run(package, follower)
+                assert trees.texts(package) == expected(follower), call
+            assert trees.stale_bytecode(package) == [], call
+            run(package, "revert")
+            assert photograph(package) == photograph(models["vanilla"]), call
+
+    places = [call for call in calls_of(action, model) if call.changes]
+    followers = itertools.cycle(("status", "apply", "status", "upgrade", "revert"))
+    done = each(kill, places, followers)
+    assert done > 80
+    assert outcomes["old"] and outcomes["new"]
+    count[f"kills of {action}: next command mends the tree, revert gives it back"] += (
+        done
+    )
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
+    action: str, error: str, models: dict[str, Path], count: Counter[str]
+) -> None:
+    model = models[BEFORE[action]]
+    old = trees.without_ours(photograph(model))
+    new = expected(action)
+    outcomes: Counter[int] = Counter()
+
+    def fail(call: Call) -> None:
+        with a_copy(model) as package:
+            ended = tracing.fail_at(call, error, tracing.command(package, action))
+            outcomes[ended.returncode] += 1
+            assert "Traceback" not in ended.stderr, (call, ended.stderr)
+            assert ended.returncode in (0, 5), (call, ended.stderr)
+            if ended.returncode == 0 or DONE.search(ended.stderr):
+                assert trees.texts(package) == new, call
+            else:
+                assert STAYED.search(ended.stderr), (call, ended.stderr)
+                assert trees.without_ours(photograph(package)) == old, call
+            assert trees.stale_bytecode(package) == [], call
+            run(package, "revert")
+            assert photograph(package) == photograph(models["vanilla"]), call
+
+    done = each(fail, calls_of(action, model))
+    assert done > 80
+    assert outcomes[5] > outcomes[0]
+    count[f"calls failed with {error}"] += done

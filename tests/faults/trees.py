@@ -1,0 +1,126 @@
+"""A small SGLang package with everything that makes replacing files hard."""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import os
+import py_compile
+import shutil
+import stat
+from pathlib import Path
+
+from agentcore_patches.install import Install
+
+IO_STRUCT = "srt/managers/io_struct.py"
+MANAGER = "srt/managers/tokenizer_manager.py"
+PROTOCOL = "srt/entrypoints/openai/protocol.py"
+SERVING = "srt/entrypoints/openai/serving_chat.py"
+SOURCES = (IO_STRUCT, MANAGER, PROTOCOL, SERVING)
+
+# The files of two selections, in writing order: one leaves, one stays, one comes.
+SELECTIONS = {
+    "apply": (IO_STRUCT, MANAGER, PROTOCOL),
+    "upgrade": (MANAGER, PROTOCOL, SERVING),
+}
+
+
+def text(path: str, edition: str) -> bytes:
+    """A module that says which file and edition it is; every edition as long."""
+    return f'MARK = "{path} {edition:8}"\n{"# padding" * 500}\n'.encode()
+
+
+def build(root: Path) -> Path:
+    """Make the tree below `root` and return the package folder.
+
+    One source is a hard link and one a symbolic link into a cache, as uv makes them;
+    bytecode comes checked by time and not checked at all, for two interpreters.
+    """
+    package, cache = root / "site" / "sglang", root / "cache"
+    cache.mkdir(parents=True)
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "_version.py").write_text('__version__ = "0.5.9"\n')
+    for path in SOURCES:
+        source = package / path
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_bytes(text(path, "vanilla"))
+        os.utime(source, (1_600_000_000, 1_600_000_000))
+    (package / IO_STRUCT).chmod(0o640)
+    os.link(package / IO_STRUCT, cache / "io_struct.py")
+    (package / MANAGER).rename(cache / "tokenizer_manager.py")
+    (package / MANAGER).symlink_to("../../../../cache/tokenizer_manager.py")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    for path, optimization, mode in (
+        (PROTOCOL, "", unchecked),
+        (PROTOCOL, "1", py_compile.PycInvalidationMode.TIMESTAMP),
+        (SERVING, "", py_compile.PycInvalidationMode.TIMESTAMP),
+        (MANAGER, "", unchecked),
+    ):
+        source = str(package / path)
+        compiled = importlib.util.cache_from_source(source, optimization=optimization)
+        py_compile.compile(source, compiled, invalidation_mode=mode)
+    return package
+
+
+def copy(package: Path, root: Path) -> Path:
+    """A second tree like the first, with a cache of its own."""
+    old = package.parent.parent
+    shutil.copytree(old, root, symlinks=True)
+    copied = root / "site" / "sglang"
+    if (package / IO_STRUCT).samefile(old / "cache" / "io_struct.py"):
+        (root / "cache" / "io_struct.py").unlink()
+        os.link(copied / IO_STRUCT, root / "cache" / "io_struct.py")
+    return copied
+
+
+def install_of(package: Path, version: str = "0.5.9") -> Install:
+    """What `find` would say of it."""
+    return Install(package, version, "0.5.9", "a test", False, None)
+
+
+Photograph = dict[str, tuple[object, ...]]
+
+
+def photograph(root: Path) -> Photograph:
+    """Every file below a folder: its kind, bytes, mode, owner and time."""
+    found: Photograph = {}
+    for place in sorted(root.rglob("*")):
+        status = place.lstat()
+        owner = (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+        name = str(place.relative_to(root))
+        if place.is_symlink():
+            found[name] = ("link", place.readlink(), status.st_mtime_ns, *owner)
+        elif place.is_dir():
+            found[name] = ("folder", *owner)
+        else:
+            found[name] = ("file", place.read_bytes(), status.st_mtime_ns, *owner)
+    return found
+
+
+def without_ours(picture: Photograph) -> Photograph:
+    """A photograph without what lies in our folder."""
+    return {name: seen for name, seen in picture.items() if ".agentcore" not in name}
+
+
+def texts(package: Path) -> dict[str, bytes]:
+    """The sources as they are."""
+    return {path: (package / path).read_bytes() for path in SOURCES}
+
+
+def stale_bytecode(package: Path) -> list[str]:
+    """Bytecode files an interpreter would run that were made from another text."""
+    found = []
+    for path in SOURCES:
+        source = package / path
+        status = source.stat()
+        for cache in source.parent.glob(f"__pycache__/{source.stem}.*.pyc"):
+            raw = cache.read_bytes()
+            flags, seconds, size = memoryview(raw[4:16]).cast("I")
+            current = (int(status.st_mtime), status.st_size) == (seconds, size)
+            runs = current if flags == 0 else flags == 1
+            if runs and marshal.loads(raw[16:]).co_consts[0].encode() not in (
+                source.read_bytes()
+            ):
+                found.append(str(cache))
+    return found
