@@ -7,12 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from agentcore_verify.scripted_model import ensure_scripted_model
-from agentcore_verify.server import ServerOptions
+from agentcore_verify.server import Server, ServerOptions
+from tokenizers import Tokenizer
+
+from agentcore_patches import apply, revert
 
 HERE = Path(__file__).parent
 
@@ -52,10 +57,12 @@ def sglang_package(sglang_python: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
-    """A copy of the installed package: `vanilla_tree(folder)` makes `folder/sglang`."""
+    """Copies the package, unpatched: `vanilla_tree(folder)` makes `folder/sglang`."""
 
     def copy(folder: Path) -> Path:
-        return Path(shutil.copytree(sglang_package, folder / "sglang"))
+        package = Path(shutil.copytree(sglang_package, folder / "sglang"))
+        revert(sglang_dir=package)
+        return package
 
     return copy
 
@@ -84,3 +91,121 @@ def options(
         env=bytecode,
         startup_timeout=240,
     )
+
+
+MODES: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "stream-output": ("--stream-output",),
+    "stream-interval": ("--stream-interval", "4"),
+    "two-workers": ("--tokenizer-worker-num", "2"),
+    "two-workers-stream-output": ("--tokenizer-worker-num", "2", "--stream-output"),
+    "reasoning": ("--reasoning-parser", "deepseek-r1"),
+}
+"""The modes of the server in which everything promised must hold."""
+
+# Appended to SGLang's sampler in the tests' copies of it: one engine step takes this
+# long while the file is there, so that a test can do something in the middle of it.
+THROTTLE = """
+
+import os as _os, time as _time
+
+_forward = Sampler.forward
+
+def _throttled(self, *args, **kwargs):
+    if _os.path.exists({flag!r}):
+        _time.sleep({seconds})
+    return _forward(self, *args, **kwargs)
+
+Sampler.forward = _throttled
+"""
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Copies of SGLang side by side; each value is the folder that holds `sglang`."""
+
+    vanilla: Path
+    patched: Path
+    throttle: Path
+    """File that slows both down while it exists."""
+
+
+@pytest.fixture(scope="session")
+def trees(
+    vanilla_tree: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Trees:
+    folder = tmp_path_factory.mktemp("trees")
+    made = Trees(folder / "vanilla", folder / "patched", folder / "throttle")
+    vanilla_tree(made.vanilla)
+    apply(sglang_dir=vanilla_tree(made.patched))
+    for tree in (made.vanilla, made.patched):
+        with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
+            sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
+    return made
+
+
+@pytest.fixture
+def slow_engine(trees: Trees) -> Iterator[None]:
+    """Makes each engine step take 15 ms."""
+    trees.throttle.touch()
+    yield
+    trees.throttle.unlink()
+
+
+class Launch(Protocol):
+    """Starts a server on a tree; a context manager that ends it."""
+
+    def __call__(self, tree: Path, *args: str) -> Server: ...
+
+
+@pytest.fixture(scope="session")
+def launch(
+    sglang_python: Path,
+    scripted_model: Path,
+    bytecode: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Launch:
+    def launcher(tree: Path, *args: str) -> Server:
+        return Server(
+            ServerOptions(
+                python=sglang_python,
+                model=scripted_model,
+                log=tmp_path_factory.mktemp("server") / "server.log",
+                # Two servers share two cores here: an idle one must not spin.
+                args=("--tool-call-parser", "qwen25", "--sleep-on-idle", *args),
+                cpu=True,
+                mirror_sampler=True,
+                pythonpath=(tree,),
+                env=bytecode,
+                startup_timeout=240,
+            )
+        )
+
+    return launcher
+
+
+@pytest.fixture(scope="session", params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """The name of a mode in `MODES`, each in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
+    """A patched server in each mode."""
+    with launch(trees.patched, *MODES[mode]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def vanilla(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
+    """A vanilla server in the mode of `server`."""
+    with launch(trees.vanilla, *MODES[mode]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tokenizer(scripted_model: Path) -> Tokenizer:
+    """The scripted model's tokenizer."""
+    return Tokenizer.from_file(str(scripted_model / "tokenizer.json"))

@@ -1,0 +1,125 @@
+"""What the live tests ask, and how two answers are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from agentcore_verify import client
+from agentcore_verify.client import Answer, Completion
+from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
+from agentcore_verify.server import Server
+
+LOGPROB_NOISE = 1e-3
+"""How far float32 on a CPU may move a logprob from batch to batch; the scripted
+model's logprobs are apart by far more from token to token."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request of the live tests."""
+
+    line: str
+    tools: bool = False
+    n: int = 1
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def body(self, **more: Any) -> dict[str, Any]:
+        """The request, to which `more` is added."""
+        tools = {"tools": list(TOOLS)} if self.tools else {}
+        return {
+            "messages": line(self.line).messages,
+            "temperature": 0,
+            "max_tokens": 700,
+            "n": self.n,
+            **tools,
+            **self.options,
+            **more,
+        }
+
+
+CASES = {
+    "plain": Case("plain"),
+    "nothing said": Case("silent"),
+    "emoji": Case("emoji"),
+    "CJK": Case("cjk"),
+    "one tool call": Case("tool", tools=True),
+    "two tool calls": Case("two_tools", tools=True),
+    "text, then a tool call": Case("text_then_tool", tools=True),
+    "tools, none called": Case("emoji", tools=True),
+    "tool call required": Case(
+        "call_list", tools=True, options={"tool_choice": "required"}
+    ),
+    "reasoning": Case("reasoning"),
+    "reasoning, then a tool call": Case("reasoning_then_tool", tools=True),
+    "reasoning at once": Case("reasoning", options={"stream_reasoning": False}),
+    "long": Case("long"),
+    "stop by length": Case("long", options={"max_tokens": 40}),
+    "stop by length inside a character": Case("emoji", options={"max_tokens": 9}),
+    "a stop string": Case("long", options={"stop": STOP_WORD}),
+    "a stop string, kept": Case(
+        "long", options={"stop": [STOP_WORD], "no_stop_trim": True}
+    ),
+    "n = 2": Case("emoji", n=2),
+    "n = 2 with tools": Case("two_tools", tools=True, n=2),
+    "top_logprobs": Case("emoji", options={"top_logprobs": 3}),
+    "top_logprobs of a tool call": Case(
+        "tool", tools=True, options={"top_logprobs": 2}
+    ),
+    "usage": Case("plain", options={"stream_options": {"include_usage": True}}),
+    "usage on every chunk": Case(
+        "two_tools",
+        tools=True,
+        options={
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True}
+        },
+    ),
+}
+
+
+def ask(server: Server, case: Case, **more: Any) -> Answer:
+    """The answer to a case, logprobs included."""
+    return client.ask(server.base_url, **case.body(logprobs=True, **more))
+
+
+def assert_whole(answer: Answer) -> None:
+    """Prompt IDs on the first event alone; on every chunk a logprob for each ID."""
+    assert answer.errors == ()
+    assert answer.prompt_positions == (0,)
+    for completion in answer.completions:
+        assert completion.finish_reason
+        for piece in completion.pieces:
+            ids, logprobs = piece.token_ids or (), piece.logprobs or ()
+            assert len(logprobs) == len(ids), piece.raw
+
+
+def assert_equal(streamed: Answer, whole: Answer) -> None:
+    """The same completions, with the same IDs and logprobs."""
+    assert streamed.prompt_token_ids == whole.prompt_token_ids
+    assert len(streamed.completions) == len(whole.completions)
+    for one, other in zip(streamed.completions, whole.completions, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.finish_reason == other.finish_reason
+        assert_logprobs(one, other)
+
+
+def assert_logprobs(one: Completion, other: Completion) -> None:
+    """The same tokens with the same logprobs, alternatives included."""
+    assert one.logprobs is not None and other.logprobs is not None
+    assert [entry["token"] for entry in one.logprobs] == [
+        entry["token"] for entry in other.logprobs
+    ]
+    assert _values(one.logprobs) == pytest.approx(
+        _values(other.logprobs), abs=LOGPROB_NOISE
+    )
+
+
+def _values(logprobs: Sequence[dict[str, Any]]) -> list[float]:
+    """The logprob of each token, then of its alternatives."""
+    return [
+        value["logprob"]
+        for entry in logprobs
+        for value in (entry, *entry["top_logprobs"])
+    ]

@@ -1,0 +1,133 @@
+"""Per-token metadata of a custom sampler: whole, and in step with the IDs.
+
+The servers here run with a sampler that mirrors each sampled token ID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from agentcore_verify import client
+from agentcore_verify.probe import MIRROR_KEY
+from agentcore_verify.server import Server
+from conftest import MODES, Launch, Trees
+
+PROMPT = [5, 6, 7]
+LENGTHS = (7, 50, 120, 333)
+
+
+def body(length: int, **more: Any) -> dict[str, Any]:
+    return {
+        "input_ids": PROMPT,
+        "sampling_params": {
+            "temperature": 0,
+            "max_new_tokens": length,
+            "ignore_eos": True,
+        },
+        **more,
+    }
+
+
+def assert_in_step(output: dict[str, Any]) -> None:
+    assert output["meta_info"][MIRROR_KEY] == output["output_ids"]
+
+
+def assert_stream_whole(
+    chunks: Iterator[dict[str, Any]], length: int, incremental: bool
+) -> list[int]:
+    """Every chunk is in step, and all of them together are whole; the IDs."""
+    ids: list[int] = []
+    for chunk in chunks:
+        assert_in_step(chunk)
+        if incremental:
+            ids += chunk["output_ids"]
+        else:
+            assert chunk["output_ids"][: len(ids)] == ids
+            ids = chunk["output_ids"]
+        assert len(ids) == chunk["meta_info"]["completion_tokens"]
+    assert len(ids) == length
+    return ids
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_whole_answer_has_a_value_for_every_token(
+    server: Server, length: int
+) -> None:
+    output = client.generate(server.base_url, **body(length))
+    assert len(output["output_ids"]) == length
+    assert_in_step(output)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_stream_has_them_in_step_with_its_ids(
+    server: Server, mode: str, length: int
+) -> None:
+    chunks = client.generate_stream(server.base_url, **body(length))
+    incremental = "--stream-output" in MODES[mode]
+    ids = assert_stream_whole(chunks, length, incremental)
+    assert ids == client.generate(server.base_url, **body(length))["output_ids"]
+
+
+def test_every_item_of_a_batch_has_its_own(server: Server) -> None:
+    prompts = [PROMPT, [8, 9], [10]]
+    outputs = client.generate(server.base_url, **body(60, input_ids=prompts))
+    assert len(outputs) == 3
+    for output in outputs:
+        assert len(output["output_ids"]) == 60
+        assert_in_step(output)
+
+
+def test_24_streams_at_once_keep_theirs_apart(server: Server, mode: str) -> None:
+    incremental = "--stream-output" in MODES[mode]
+
+    def stream(length: int) -> None:
+        chunks = client.generate_stream(server.base_url, **body(length))
+        assert_stream_whole(chunks, length, incremental)
+
+    with ThreadPoolExecutor(24) as pool:
+        list(pool.map(stream, [40 + i for i in range(24)]))
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_an_abort_loses_and_repeats_nothing(server: Server, mode: str) -> None:
+    if mode.startswith("two-workers"):
+        pytest.skip("SGLang hands an abort to a worker that may not know the request")
+    chunks = client.generate_stream(server.base_url, **body(4000, rid="abort-me"))
+    incremental = "--stream-output" in MODES[mode]
+    ids: list[int] = []
+    last: dict[str, Any] = {}
+    for chunk in chunks:
+        assert_in_step(chunk)
+        ids = ids + chunk["output_ids"] if incremental else chunk["output_ids"]
+        if len(ids) > 20 and not last:
+            client.post(server.base_url + "/abort_request", {"rid": "abort-me"})
+        last = chunk
+    assert last["meta_info"]["finish_reason"]["type"] == "abort"
+    wanted = client.generate(server.base_url, **body(len(ids)))
+    assert ids == wanted["output_ids"]
+
+
+@pytest.mark.parametrize("args", [(), ("--stream-output",)], ids=["default", "output"])
+def test_without_a_tokenizer_they_arrive_too(
+    trees: Trees, launch: Launch, args: tuple[str, ...]
+) -> None:
+    with launch(trees.patched, "--skip-tokenizer-init", *args) as server:
+        for length in LENGTHS:
+            output = client.generate(
+                server.base_url, **body(length, return_prompt_token_ids=True)
+            )
+            assert output["prompt_token_ids"] == PROMPT
+            assert_in_step(output)
+            chunks = client.generate_stream(server.base_url, **body(length))
+            assert_stream_whole(chunks, length, incremental=bool(args))
+        with pytest.raises(client.HttpError) as refused:
+            client.chat(
+                server.base_url,
+                messages=[{"role": "user", "content": "-"}],
+                input_ids=PROMPT,
+            )
+        assert refused.value.status == 400
+        assert "--skip-tokenizer-init" in refused.value.body
