@@ -121,7 +121,7 @@ class AddParameter(Edit):
             if existing.name.value == wanted.name.value:
                 if _matches(wanted, existing):
                     return None
-                raise Misplaced(f"it has another one: `{_code(existing)}`")
+                raise Misplaced(f"it has another one: `{_item_code(existing)}`")
         # After `*args` or `*` only a keyword can have a default that nothing else takes.
         positional = isinstance(params.star_arg, cst.MaybeSentinel)
         kind = "params" if positional else "kwonly_params"
@@ -706,7 +706,7 @@ class _KeywordAdder(cst.CSTTransformer):
             if existing.keyword is not None and existing.keyword.value == keyword.value:
                 if _matches(self._argument, existing):
                     return updated_node
-                raise Misplaced(f"a call has another one: `{_code(existing)}`")
+                raise Misplaced(f"a call has another one: `{_item_code(existing)}`")
         self.added += 1
         args = list(updated_node.args)
         # What is unpacked stays the last.
@@ -764,6 +764,14 @@ def _small(code: str, kind: type[SmallNode]) -> SmallNode:
 
 def _code(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node).strip()
+
+
+def _item_code(item: cst.Arg | cst.Param) -> str:
+    """An argument or parameter without what parts it from the next one."""
+    nothing = {
+        name: cst.SimpleWhitespace("") for name in _AFTER_ITEM if hasattr(item, name)
+    }
+    return _code(item.with_changes(comma=cst.MaybeSentinel.DEFAULT, **nothing))
 
 
 def _headline(code: str) -> str:

@@ -121,7 +121,8 @@ def _check(old: bytes, new: bytes, file: str) -> None:
     if unbound and (unbound := unbound - _unbound_names(old, file)):
         scope, name = min(unbound)
         raise SourceConflict(
-            f"{file}: in `{scope}`, new code would use `{name}`, which nothing defines"
+            f"{file}: in `{scope or 'the module'}`, new code would use `{name}`, which "
+            "nothing defines"
         )
 
 
@@ -135,12 +136,15 @@ def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
         if symbol.is_assigned() or symbol.is_imported()
     }
     unbound = set()
-    tables = [(table.get_name(), table) for table in module.get_children()]
+    tables = [("", module)]
     for scope, table in tables:
         unbound |= {
             (scope, symbol.get_name())
             for symbol in table.get_symbols()
             if symbol.is_global() and symbol.get_name() not in bound
         }
-        tables += [(f"{scope}.{t.get_name()}", t) for t in table.get_children()]
+        tables += [
+            (f"{scope}.{child.get_name()}".lstrip("."), child)
+            for child in table.get_children()
+        ]
     return unbound

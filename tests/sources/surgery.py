@@ -1,0 +1,187 @@
+"""What others do to a source: by `ast` and lines, with nothing of the code under test."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def definition(source: bytes, scope: str) -> Definition:
+    """The definition of a dotted path."""
+    body = ast.parse(source).body
+    for name in scope.split("."):
+        [found] = [n for n in body if isinstance(n, DEFINITIONS) and n.name == name]
+        body = found.body
+    return found
+
+
+def definitions(node: ast.AST) -> list[Definition]:
+    """Every definition in a tree."""
+    return [child for child in ast.walk(node) if isinstance(child, DEFINITIONS)]
+
+
+def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
+    """Every statement in a tree that has its lines for itself, in their order."""
+    lines = source.splitlines()
+    return [
+        node
+        for node in ast.walk(within)
+        if isinstance(node, ast.stmt)
+        and node is not within
+        and not lines[node.lineno - 1][: node.col_offset].strip()
+        and not lines[node.lineno - 1].lstrip().startswith(b"elif ")
+    ]
+
+
+def matching(source: bytes, within: Definition, shape: str) -> list[ast.stmt]:
+    """The statements of a shape: `...` is anything, a name in capitals an expression."""
+    [pattern] = ast.parse(shape).body
+    return [node for node in statements(source, within) if matches(pattern, node)]
+
+
+def matches(pattern: object, node: object) -> bool:
+    match pattern:
+        case ast.Name(id=name) if name.isupper():
+            return isinstance(node, ast.expr)
+        case ast.Constant(value=value) | ast.Expr(value=ast.Constant(value=value)) if (
+            value is ...
+        ):
+            return True
+        case [one] if matches(one, None):
+            return True
+        case [*ones]:
+            assert isinstance(node, list)
+            return len(ones) == len(node) and all(map(matches, ones, node))
+        case ast.Call(args=[ast.Constant(value=value)]) if value is ...:
+            return isinstance(node, ast.Call) and matches(pattern.func, node.func)
+        case ast.AST():
+            return type(pattern) is type(node) and all(
+                matches(value, getattr(node, name))
+                for name, value in ast.iter_fields(pattern)
+                if not (name == "orelse" and not value)
+            )
+    return pattern == node
+
+
+def extent(node: ast.stmt) -> tuple[int, int]:
+    """First line, and line after the last, of a statement, counted from 0."""
+    parts = [node, *getattr(node, "decorator_list", [])]
+    assert node.end_lineno is not None
+    return min(part.lineno for part in parts) - 1, node.end_lineno
+
+
+def indentation(node: ast.stmt) -> bytes:
+    return b" " * node.col_offset
+
+
+def dropped(source: bytes, nodes: Iterable[ast.stmt]) -> bytes:
+    """Without some statements; `pass` is in their place."""
+    lines = source.splitlines(keepends=True)
+    for node in sorted(nodes, key=lambda node: -node.lineno):
+        start, end = extent(node)
+        lines[start:end] = [indentation(node) + b"pass\n"]
+    return b"".join(lines)
+
+
+def doubled(source: bytes, node: ast.stmt) -> bytes:
+    """With a statement twice."""
+    lines = source.splitlines(keepends=True)
+    start, end = extent(node)
+    return b"".join([*lines[:end], *lines[start:]])
+
+
+def wrapped(source: bytes, node: ast.stmt) -> bytes:
+    """With a statement under `if True:`."""
+    lines = source.splitlines(keepends=True)
+    start, end = extent(node)
+    inside = [b"    " + line for line in lines[start:end]]
+    opening = indentation(node) + b"if True:\n"
+    return b"".join([*lines[:start], opening, *inside, *lines[end:]])
+
+
+def renamed(source: bytes, node: Definition) -> bytes:
+    """With another name for a definition."""
+    lines = source.splitlines(keepends=True)
+    pattern = rb"\b(def|class) %s\b" % node.name.encode()
+    line = lines[node.lineno - 1]
+    lines[node.lineno - 1] = re.sub(pattern, rb"\g<0>_of_a_fork", line)
+    return b"".join(lines)
+
+
+def moved(source: bytes, node: ast.stmt, before: ast.stmt) -> bytes:
+    """With a statement taken away and put before another one."""
+    lines = source.splitlines(keepends=True)
+    start, end = extent(node)
+    place, _ = extent(before)
+    taken = lines[start:end]
+    if place >= end:
+        return b"".join([*lines[:start], *lines[end:place], *taken, *lines[place:]])
+    return b"".join([*lines[:place], *taken, *lines[place:start], *lines[end:]])
+
+
+def with_lines(source: bytes, new: Iterable[tuple[int, bytes]]) -> bytes:
+    """With new text before some lines, counted from 0."""
+    lines = source.splitlines(keepends=True)
+    for place, text in sorted(new, key=lambda pair: pair[0], reverse=True):
+        lines.insert(place, text)
+    return b"".join(lines)
+
+
+def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
+    """With another word for one in a statement's lines."""
+    lines = source.splitlines(keepends=True)
+    start, end = extent(node)
+    text = b"".join(lines[start:end])
+    text = re.sub(rf"\b{re.escape(old)}\b".encode(), new.encode(), text)
+    return b"".join([*lines[:start], text, *lines[end:]])
+
+
+def inserted(source: bytes, after: ast.expr | ast.keyword | ast.arg, new: str) -> bytes:
+    """With more text after an expression, an argument or a parameter."""
+    lines = source.splitlines(keepends=True)
+    assert after.end_lineno is not None
+    line, column = lines[after.end_lineno - 1], after.end_col_offset
+    assert column is not None
+    lines[after.end_lineno - 1] = line[:column] + new.encode() + line[column:]
+    return b"".join(lines)
+
+
+def bound_names(node: ast.AST) -> set[str]:
+    """The parameters and variables of a function."""
+    names = {arg.arg for arg in ast.walk(node) if isinstance(arg, ast.arg)}
+    return names | {
+        name.id
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+
+
+def read_names(code: str) -> set[str]:
+    """The names that code reads."""
+    return {
+        name.id
+        for name in ast.walk(ast.parse(code))
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
+    }
+
+
+def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
+    """The definitions of dotted paths, those around them included, each once."""
+    prefixes = {
+        ".".join(scope.split(".")[:depth])
+        for scope in scopes
+        for depth in range(1, scope.count(".") + 2)
+    }
+    for scope in sorted(prefixes):
+        yield definition(source, scope)
+
+
+def comments(source: bytes) -> list[str]:
+    tokens = tokenize.tokenize(io.BytesIO(source).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]

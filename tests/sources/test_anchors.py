@@ -1,0 +1,235 @@
+"""Sources in which one place is not as an edit needs it: refused, and by name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import pytest
+import surgery
+
+from agentcore_patches.edits import (
+    AddField,
+    AddKeyword,
+    AddParameter,
+    Edit,
+    Graft,
+    Insert,
+    Narrow,
+    Replace,
+)
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.patches import edits, names
+from agentcore_patches.plan import make_plan
+
+VERSION = "0.5.9"
+
+EDITS = list(dict.fromkeys(edit for name in names() for edit in edits(name, VERSION)))
+
+
+PLACES = list(dict.fromkeys((edit.file, edit.scope) for edit in EDITS))
+
+
+def each(*kinds: type[Edit]) -> pytest.MarkDecorator:
+    """Parametrize by the edits of some kinds."""
+    chosen = [edit for edit in EDITS if isinstance(edit, kinds)]
+    ids = [f"{edit.scope}-{edit.describe()}" for edit in chosen]
+    return pytest.mark.parametrize("edit", chosen, ids=ids)
+
+
+def each_place() -> pytest.MarkDecorator:
+    """Parametrize by the definitions that edits change."""
+    ids = [scope for _, scope in PLACES]
+    return pytest.mark.parametrize(("file", "scope"), PLACES, ids=ids)
+
+
+def refusal(sources: Mapping[str, bytes], file: str, mutant: bytes) -> str:
+    """What is said of sources with another text for the edit's file."""
+    assert mutant != sources[file]
+    compile(mutant, file, "exec")
+    with pytest.raises(SourceConflict) as refused:
+        make_plan({**sources, file: mutant}, names(), VERSION)
+    message = str(refused.value)
+    assert file in message
+    assert "Nothing was written. If another tool changed these sources" in message
+    return message
+
+
+def shape_of(edit: Edit) -> str:
+    match edit:
+        case Insert():
+            return edit.before or edit.after
+        case Replace():
+            return edit.old
+        case Narrow():
+            return edit.shape
+    raise TypeError(edit)
+
+
+def anchors(source: bytes, edit: Edit) -> list[ast.stmt]:
+    scope = surgery.definition(source, edit.scope)
+    return surgery.matching(source, scope, shape_of(edit))
+
+
+@each_place()
+def test_a_renamed_definition_is_missed(
+    pristine: Mapping[str, bytes], file: str, scope: str
+) -> None:
+    source = pristine[file]
+    node = surgery.definition(source, scope)
+    message = refusal(pristine, file, surgery.renamed(source, node))
+    assert f"`{node.name}` is defined there not at all" in message
+
+
+@each_place()
+def test_a_dropped_definition_is_missed(
+    pristine: Mapping[str, bytes], file: str, scope: str
+) -> None:
+    source = pristine[file]
+    node = surgery.definition(source, scope)
+    message = refusal(pristine, file, surgery.dropped(source, [node]))
+    assert f"`{node.name}` is defined there not at all" in message
+
+
+@each_place()
+def test_a_definition_found_twice_is_refused(
+    pristine: Mapping[str, bytes], file: str, scope: str
+) -> None:
+    source = pristine[file]
+    node = surgery.definition(source, scope)
+    message = refusal(pristine, file, surgery.doubled(source, node))
+    assert f"`{node.name}` is defined there 2 times" in message
+
+
+@each(Insert, Replace, Narrow)
+def test_a_dropped_statement_is_missed(
+    pristine: Mapping[str, bytes], edit: Edit
+) -> None:
+    if isinstance(edit, Insert) and not (edit.before or edit.after):
+        return  # The start of a function is always there.
+    source = pristine[edit.file]
+    found = anchors(source, edit)
+    assert len(found) == 1 or (isinstance(edit, Insert) and edit.each)
+    message = refusal(pristine, edit.file, surgery.dropped(source, found))
+    assert f"in `{edit.scope}`" in message
+    assert "that place is there not at all" in message
+
+
+@each(Insert, Replace, Narrow)
+def test_a_statement_found_twice_is_refused(
+    pristine: Mapping[str, bytes], edit: Edit
+) -> None:
+    if isinstance(edit, Insert) and (edit.each or not (edit.before or edit.after)):
+        return
+    source = pristine[edit.file]
+    [found] = anchors(source, edit)
+    message = refusal(pristine, edit.file, surgery.doubled(source, found))
+    assert f"in `{edit.scope}`" in message
+    assert "that place is there 2 times" in message
+
+
+@each(AddKeyword)
+def test_a_renamed_call_is_missed(pristine: Mapping[str, bytes], edit: Edit) -> None:
+    assert isinstance(edit, AddKeyword)
+    source = pristine[edit.file]
+    node = surgery.definition(source, edit.scope)
+    name = edit.function.split(".")[-1]
+    mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
+    message = refusal(pristine, edit.file, mutant)
+    assert f"in `{edit.scope}`" in message
+    assert f"`{edit.function}` is not called there" in message
+
+
+@each(AddField)
+def test_a_class_without_fields_is_refused(
+    pristine: Mapping[str, bytes], edit: Edit
+) -> None:
+    source = pristine[edit.file]
+    node = surgery.definition(source, edit.scope)
+    fields = [child for child in node.body if isinstance(child, ast.AnnAssign)]
+    message = refusal(pristine, edit.file, surgery.dropped(source, fields))
+    assert f"in `{edit.scope}`" in message
+    assert "the class declares no fields" in message
+
+
+@each(AddField, AddParameter, AddKeyword, Graft)
+def test_another_one_of_that_name_is_refused(
+    pristine: Mapping[str, bytes], edit: Edit
+) -> None:
+    source = pristine[edit.file]
+    node = surgery.definition(source, edit.scope)
+    start, end = surgery.extent(node)
+    match edit:
+        case AddField():
+            name = edit.declaration.partition(":")[0]
+            mutant = surgery.with_lines(
+                source, [(end, b"    %s: int = 0\n" % name.encode())]
+            )
+            expected = f"it has another one: `{name}: int = 0`"
+        case AddParameter():
+            name = edit.parameter.partition(":")[0]
+            assert not isinstance(node, ast.ClassDef)
+            mutant = surgery.inserted(source, node.args.args[0], f", *, {name}=0")
+            expected = f"it has another one: `{name}=0`"
+        case AddKeyword():
+            name = edit.argument.partition("=")[0]
+            call = next(
+                child
+                for child in ast.walk(node)
+                if isinstance(child, ast.Call)
+                and ast.unparse(child.func) == edit.function
+            )
+            arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+            mutant = surgery.inserted(source, arguments[-1], f", {name}=0")
+            expected = f"a call has another one: `{name}=0`"
+        case Graft():
+            new = f"def {edit.name}(): pass\n"
+            new = f"    {new}" if edit.inside else f"{new}\n\n"
+            mutant = surgery.with_lines(
+                source, [(end if edit.inside else start, new.encode())]
+            )
+            expected = "the file has another one"
+    message = refusal(pristine, edit.file, mutant)
+    assert f"in `{edit.scope}`" in message
+    assert expected in message
+
+
+@each(Insert, AddKeyword, Replace, Narrow)
+def test_a_variable_of_another_name_is_missed(
+    pristine: Mapping[str, bytes], edit: Edit
+) -> None:
+    match edit:
+        case Insert():
+            code = edit.code
+        case AddKeyword():
+            code = edit.argument.partition("=")[2]
+        case Replace():
+            code = edit.new
+        case Narrow():
+            code = edit.condition
+    source = pristine[edit.file]
+    node = surgery.definition(source, edit.scope)
+    own = surgery.bound_names(ast.parse(code))
+    for name in (surgery.read_names(code) - own) & surgery.bound_names(node):
+        message = refusal(
+            pristine,
+            edit.file,
+            surgery.substituted(source, node, name, f"{name}_of_a_fork"),
+        )
+        assert edit.scope.rpartition(".")[2] in message
+
+
+@pytest.mark.parametrize("name", ["Any", "Dict", "List", "Optional"])
+def test_an_import_that_new_code_needs_is_missed(
+    pristine: Mapping[str, bytes], name: str
+) -> None:
+    file = "srt/managers/tokenizer_manager.py"
+    [imported] = [
+        node
+        for node in ast.parse(pristine[file]).body
+        if isinstance(node, ast.ImportFrom) and node.module == "typing"
+    ]
+    # A fork may write `dict` for `Dict` everywhere; here the old code breaks as well.
+    mutant = surgery.substituted(pristine[file], imported, name, "Final")
+    message = refusal(pristine, file, mutant)
+    assert f"new code would use `{name}`, which nothing defines" in message

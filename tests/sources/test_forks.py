@@ -1,0 +1,199 @@
+"""Sources with other code around every place, and laid out in other ways: patched alike."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+import surgery
+
+from agentcore_patches.patches import edits, names
+from agentcore_patches.plan import make_plan, source_files
+
+VERSION = "0.5.9"
+
+Sources = Mapping[str, bytes]
+Located = ast.expr | ast.arg | ast.keyword
+
+
+def scopes(file: str) -> set[str]:
+    """The definitions of a file that edits change."""
+    return {
+        edit.scope
+        for name in names()
+        for edit in edits(name, VERSION)
+        if edit.file == file
+    }
+
+
+def meaning(source: bytes) -> str:
+    """A source without layout, and without what the forks below add to it."""
+    return ast.dump(_WithoutForks().visit(ast.parse(source)), indent=1)
+
+
+class _WithoutForks(ast.NodeTransformer):
+    """Takes away what is named `fork_...`."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                kept = [child for child in value if not _is_fork(child)]
+                if name == "args" and isinstance(node, ast.arguments):
+                    n_gone = len(value) - len(kept)
+                    node.defaults = node.defaults[: len(node.defaults) - n_gone]
+                setattr(node, name, kept)
+        return super().generic_visit(node)
+
+
+def _is_fork(node: object) -> bool:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            pass
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            pass
+        case ast.FunctionDef(name=name) | ast.arg(arg=name) | ast.keyword(arg=name):
+            pass
+        case _:
+            return False
+    return name is not None and name.startswith("fork_")
+
+
+def fork_statements(file: str, source: bytes) -> bytes:
+    """A statement and a comment before and after every statement of every place."""
+    new: list[tuple[int, bytes]] = []
+    for node in surgery.walk_scopes(source, scopes(file)):
+        for statement in surgery.statements(source, node):
+            start, end = surgery.extent(statement)
+            margin = surgery.indentation(statement)
+            note = b"\n%s# A fork's own.\n%sfork_note = 0\n" % (margin, margin)
+            is_docstring = isinstance(statement, ast.Expr) and isinstance(
+                statement.value, ast.Constant
+            )
+            new += [(end, note)] if is_docstring else [(start, note), (end, note)]
+    return surgery.with_lines(source, dict.fromkeys(new))
+
+
+def fork_members(file: str, source: bytes) -> bytes:
+    """Fields after the fields of every class, methods between its methods."""
+    new: list[tuple[int, bytes]] = []
+    for node in surgery.walk_scopes(source, scopes(file)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        margin = surgery.indentation(node.body[0])
+        field = b"%sfork_field: Optional[int] = None  # and so on\n" % margin
+        method = b"\n%sdef fork_method(self, *args, **kwargs):\n" % margin
+        method += b"%s    return self.fork(*args, return_data=1, **kwargs)\n\n" % margin
+        for child in node.body:
+            start, end = surgery.extent(child)
+            if isinstance(child, ast.AnnAssign):
+                new.append((end, field))
+            elif isinstance(child, surgery.DEFINITIONS):
+                new.append((start, method))
+        new.append((surgery.extent(node)[1], method))
+    return surgery.with_lines(source, new)
+
+
+def fork_arguments(file: str, source: bytes) -> bytes:
+    """A parameter more of every function, and an argument more in every call."""
+    offsets: set[tuple[int, int, str]] = set()
+    for node in surgery.walk_scopes(source, scopes(file)):
+        if isinstance(node, ast.ClassDef):
+            continue
+        args = node.args.args
+        if args and not node.args.kwonlyargs:
+            parts: list[Located] = [args[-1], *node.args.defaults]
+            # An annotation or a default ends the parameter.
+            offsets.add((*_end(parts[-1]), ", fork_parameter=None"))
+        for call in ast.walk(node):
+            named = [k for k in getattr(call, "keywords", ()) if k.arg is not None]
+            if isinstance(call, ast.Call) and named:
+                offsets.add((*_end(named[-1]), ", fork_argument=(0)"))
+    lines = source.splitlines(keepends=True)
+    for line, column, text in sorted(offsets, reverse=True):
+        old = lines[line - 1]
+        lines[line - 1] = old[:column] + text.encode() + old[column:]
+    return b"".join(lines)
+
+
+def _end(node: Located) -> tuple[int, int]:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return node.end_lineno, node.end_col_offset
+
+
+def unparsed(file: str, source: bytes) -> bytes:
+    """Without comments, with other quotes and other line breaks."""
+    return ast.unparse(ast.parse(source)).encode() + b"\n"
+
+
+def formatted(*settings: str) -> Callable[[str, bytes], bytes]:
+    """Laid out by a formatter of other tastes."""
+
+    def format_source(file: str, source: bytes) -> bytes:
+        command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
+        for setting in settings:
+            command += ["--config", setting]
+        return subprocess.run(
+            command, input=source, capture_output=True, check=True
+        ).stdout
+
+    return format_source
+
+
+def both(*forks: Callable[[str, bytes], bytes]) -> Callable[[str, bytes], bytes]:
+    def fork(file: str, source: bytes) -> bytes:
+        for one in forks:
+            source = one(file, source)
+        return source
+
+    return fork
+
+
+FORKS = [
+    pytest.param(fork_statements, id="other statements around every statement"),
+    pytest.param(fork_members, id="other methods between the methods"),
+    pytest.param(fork_arguments, id="more parameters and arguments"),
+    pytest.param(unparsed, id="no comments, other quotes, long lines"),
+    pytest.param(
+        formatted("line-length=50", "format.quote-style='single'"), id="short lines"
+    ),
+    pytest.param(
+        formatted(
+            "line-length=200",
+            "format.skip-magic-trailing-comma=true",
+            "format.line-ending='cr-lf'",
+        ),
+        id="long lines",
+    ),
+    pytest.param(
+        both(
+            fork_statements, fork_members, fork_arguments, formatted("line-length=60")
+        ),
+        id="all of these",
+    ),
+]
+
+
+@pytest.mark.parametrize("fork", FORKS)
+def test_a_fork_is_patched_as_the_wheel_is_and_keeps_its_own(
+    pristine: Sources, fork: Callable[[str, bytes], bytes]
+) -> None:
+    forked = {file: fork(file, source) for file, source in pristine.items()}
+    assert forked != pristine
+    for file in pristine:
+        assert meaning(forked[file]) == meaning(pristine[file])
+
+    plan = make_plan(forked, names(), VERSION)
+    expected = make_plan(pristine, names(), VERSION).files
+    assert list(plan.files) == list(source_files(names(), VERSION))
+    for file, text in plan.files.items():
+        assert meaning(text) == meaning(expected[file])
+        compile(text, file, "exec", dont_inherit=True)
+        assert text.count(b"fork") == forked[file].count(b"fork")
+        comments = iter(surgery.comments(text))
+        assert all(comment in comments for comment in surgery.comments(forked[file]))
+    again = make_plan({**forked, **plan.files}, names(), VERSION)
+    assert again.files == {}
