@@ -106,7 +106,7 @@ class PatchState(str, Enum):
     OUTDATED = "outdated"
     """In place as another version of this package wrote it."""
     CHANGED = "changed"
-    """Applied, but files were changed since, or a command was interrupted."""
+    """In place, but not whole: files were changed, or a command was interrupted."""
     ABSENT = "not applied"
 
 
@@ -262,31 +262,19 @@ def status(
     snapshot, recovered = transaction.settle(install)
     _tell(notify or _ignore, recovered)
 
-    record = snapshot.record
-    now = _texts(
-        install, [path for path in WATCHED_FILES if path not in snapshot.files]
-    )
-    unrecorded: tuple[str, ...] = ()
-    if record is not None:
-        whole, by = snapshot.applied, record.tool_version
-        patched = (
-            PatchState.CHANGED
-            if not whole
-            else PatchState.IN_PLACE
-            if by == _tool_version()
-            else PatchState.OUTDATED
-        )
-        states = dict.fromkeys(record.patches, patched)
-    else:
-        unrecorded = () if snapshot.pending else _unrecorded(install, now)
-        states = dict.fromkeys(unrecorded, PatchState.IN_PLACE)
-    names = dict.fromkeys([*registry.names(), *states])
+    record = None if snapshot.superseded else snapshot.record
+    now = _texts(install, _unpatched(snapshot))
+    marked = snapshot.pending is None and any(MARK in text for text in now.values())
+    recorded = record is not None or not marked
+    held = record.patches if record else () if recorded else _held(install, now)
+    state = _state_of_patches(snapshot)
+    names = dict.fromkeys([*registry.names(), *held])
     return StatusResult(
         install=install,
-        patches={name: states.get(name, PatchState.ABSENT) for name in names},
+        patches={name: state if name in held else PatchState.ABSENT for name in names},
         wanted=wanted,
         applied_by=_shown(record.tool_version) if record else None,
-        recorded=not unrecorded,
+        recorded=recorded,
         files=_file_statuses(install, snapshot, now),
         pending=snapshot.pending,
         recovered=recovered,
@@ -392,7 +380,8 @@ class _Change:
 
         ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
         files = source_files(patches, install.release)
-        before = snapshot.record.patches if snapshot.record else ()
+        record = None if snapshot.superseded else snapshot.record
+        before = record.patches if record else ()
         self.install = install
         self.removed = tuple(name for name in before if name not in patches)
         self.originals = sources(dict.fromkeys([*files, *ours]))
@@ -518,32 +507,45 @@ def _pristine(install: Install, texts: Mapping[str, bytes]) -> dict[str, bool | 
     )
 
 
+def _unpatched(snapshot: Snapshot) -> list[str]:
+    """Files whose own text tells whether they are as released."""
+    ours = (FileState.PATCHED, FileState.EDITED)
+    paths = dict.fromkeys([*WATCHED_FILES, *snapshot.files])
+    return [path for path in paths if snapshot.files.get(path) not in ours]
+
+
 def _file_statuses(
     install: Install, snapshot: Snapshot, now: Mapping[str, bytes]
 ) -> tuple[FileStatus, ...]:
-    """Every watched file and every patched one; `now`: texts of those not recorded."""
+    """Every watched file and every recorded one; `now`: texts of `_unpatched` ones."""
+    marked = {path for path, text in now.items() if MARK in text}
+    recorded = snapshot.record.files if snapshot.record else {}
+    hashes = {path: entry.original.sha256 for path, entry in recorded.items()}
+    hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
+    known = {path: digest for path, digest in hashes.items() if path not in marked}
+    wheel = installs.pristine(install, known)
     states = dict.fromkeys(WATCHED_FILES, FileState.MISSING)
-    hashes = {}
-    for path, text in now.items():
-        if MARK in text:
-            states[path] = FileState.PATCHED
-        else:
-            states[path] = FileState.ORIGINAL
-            hashes[path] = hashlib.sha256(text).hexdigest()
-    if snapshot.record is not None:
-        for path, entry in snapshot.record.files.items():
-            states[path] = snapshot.files[path]
-            hashes[path] = entry.original.sha256
-    wheel = installs.pristine(install, hashes)
+    states |= dict.fromkeys(now, FileState.ORIGINAL)
+    states |= dict.fromkeys(marked, FileState.PATCHED)
+    states |= snapshot.files
     return tuple(
         FileStatus(path, state, wheel.get(path)) for path, state in states.items()
     )
 
 
-def _unrecorded(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
-    """The patches that texts hold although no record tells of them."""
-    if not any(MARK in text for text in texts.values()):
-        return ()
+def _state_of_patches(snapshot: Snapshot) -> PatchState:
+    """What the patches are that are there, recorded or not."""
+    record = snapshot.record
+    if record is None:
+        return PatchState.IN_PLACE
+    if not snapshot.applied:
+        return PatchState.CHANGED
+    current = record.tool_version == _tool_version()
+    return PatchState.IN_PLACE if current else PatchState.OUTDATED
+
+
+def _held(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
+    """The patches whose every edit is in these texts, by planning them again."""
     from agentcore_patches.plan import make_plan
 
     held = []

@@ -263,6 +263,8 @@ def _status(result: StatusResult) -> Iterator[str]:
             if result.recorded
             else f"{_are(in_place)} in these sources. {_UNRECORDED}"
         )
+    elif not result.recorded:
+        yield f"There are parts of patches in these sources. {_UNRECORDED}"
     if outdated := names[PatchState.OUTDATED]:
         another = "another build of " * (result.applied_by == __version__)
         yield (

@@ -1,0 +1,561 @@
+"""`apply`, `status`, `revert`: what a program is told, on a small SGLang."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import MODELS, SERVING, SOURCES, contents
+
+import agentcore_patches
+from agentcore_patches import api, edits, transaction
+from agentcore_patches import patches as registry
+from agentcore_patches.api import PatchState, apply, apply_patch, revert, status
+from agentcore_patches.errors import (
+    AccessError,
+    SourceConflict,
+    UnsupportedTarget,
+    UsageError,
+)
+from agentcore_patches.install import find
+from agentcore_patches.plan import source_files
+from agentcore_patches.transaction import FileState
+
+Command = Callable[..., Any]
+
+# What cannot be told without an import
+
+
+def test_status_watches_every_file_that_a_patch_changes() -> None:
+    for supported in registry.SUPPORTED_VERSIONS:
+        files = source_files(registry.names(), supported)
+        assert set(files) <= set(api.WATCHED_FILES)
+
+
+def test_the_mark_is_what_every_comment_begins_with() -> None:
+    assert f"# {edits.OWNER}: ".encode() == api.MARK
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert agentcore_patches.__version__ == version("agentcore-patches")
+
+
+# apply
+
+
+def test_apply_brings_all_patches_and_says_what_it_did(package: Path) -> None:
+    result = apply(sglang_dir=package)
+
+    assert result.changed and result.recorded and not result.dry_run
+    assert result.install.package == package
+    assert result.patches == ("alpha", "beta")
+    assert [(f.path, f.applied, f.present, f.action) for f in result.files] == [
+        (MODELS, 1, 0, "patched"),  # an edit of both patches, made once
+        (SERVING, 1, 0, "patched"),
+    ]
+    assert [(edit.patch, edit.outcome) for edit in result.edits] == [
+        ("alpha", "applied"),
+        ("beta", "applied"),
+        ("beta", "applied"),
+    ]
+    assert all(file.pristine for file in result.files)
+    assert b"ids: list = None" in (package / MODELS).read_bytes()
+    assert b"text.ids = model.ids" in (package / SERVING).read_bytes()
+
+
+def test_a_second_apply_finds_nothing_to_do(package: Path) -> None:
+    apply(sglang_dir=package)
+    before = contents(package)
+
+    result = apply(sglang_dir=package)
+
+    assert not result.changed
+    assert result.patches == ("alpha", "beta")
+    assert result.files == result.edits == ()
+    assert contents(package) == before
+
+
+def test_only_brings_exactly_the_patches_named(package: Path) -> None:
+    apply(sglang_dir=package)
+
+    result = apply(sglang_dir=package, only=["alpha", "alpha"])
+
+    assert result.patches == ("alpha",)
+    assert result.removed == ("beta",)
+    assert {file.path: file.action for file in result.files} == {
+        MODELS: "unchanged",
+        SERVING: "restored",
+    }
+    assert (package / SERVING).read_bytes() == SOURCES[SERVING]
+    assert not apply(sglang_dir=package, only=["alpha"]).changed
+    assert apply(sglang_dir=package, only=["beta"]).removed == ("alpha",)
+
+
+def test_an_unknown_patch_is_refused_by_name(package: Path) -> None:
+    with pytest.raises(UsageError, match=r"named gamma; there are alpha, beta\."):
+        apply(sglang_dir=package, only=["alpha", "gamma"])
+
+
+def test_a_dry_run_tells_what_apply_then_does(package: Path) -> None:
+    before = contents(package)
+
+    planned = apply(sglang_dir=package, dry_run=True, diff=True)
+
+    assert planned.dry_run and planned.changed
+    assert contents(package) == before
+    done = apply(sglang_dir=package, diff=True)
+    assert planned.files == done.files
+    assert not apply(sglang_dir=package, dry_run=True).changed
+
+
+def test_a_dry_run_of_another_selection_tells_what_is_restored(package: Path) -> None:
+    apply(sglang_dir=package)
+    before = contents(package)
+
+    planned = apply(sglang_dir=package, only=["alpha"], dry_run=True, diff=True)
+
+    assert contents(package) == before
+    assert planned.files == apply(sglang_dir=package, only=["alpha"], diff=True).files
+
+
+def test_the_diff_is_one_that_patch_takes(package: Path) -> None:
+    result = apply(sglang_dir=package, diff=True)
+
+    assert result.files[0].diff == (
+        "--- a/sglang/srt/models.py\n"
+        "+++ b/sglang/srt/models.py\n"
+        "@@ -1,2 +1,4 @@\n"
+        " class Answer:\n"
+        "     text: str\n"
+        "+    # agentcore-patch: the IDs\n"
+        "+    ids: list = None\n"
+    )
+
+
+def test_the_diff_keeps_line_ends_and_a_missing_last_one(package: Path) -> None:
+    source = b"def answer(model):\r\n    text = model()\r\n    return text"
+    (package / SERVING).write_bytes(source)
+
+    diff = apply(sglang_dir=package, diff=True).files[1].diff
+
+    assert " def answer(model):\r\n     text = model()\r\n" in diff
+    assert diff.endswith("\n\\ No newline at end of file\n")
+
+
+def test_there_is_no_diff_unless_asked_for(package: Path) -> None:
+    assert [file.diff for file in apply(sglang_dir=package).files] == ["", ""]
+
+
+def test_others_changes_are_kept_and_told(package: Path) -> None:
+    forked = SOURCES[SERVING] + b"\n\ndef theirs(): ...\n"
+    (package / SERVING).write_bytes(forked)
+
+    result = apply(sglang_dir=package)
+
+    assert [file.pristine for file in result.files] == [True, False]
+    assert b"def theirs(): ..." in (package / SERVING).read_bytes()
+    revert(sglang_dir=package)
+    assert (package / SERVING).read_bytes() == forked
+
+
+def test_a_conflict_leaves_everything_as_it_was(package: Path) -> None:
+    (package / SERVING).write_text("def reply(model): ...\n")
+    before = contents(package)
+
+    for dry_run in (True, False):
+        with pytest.raises(SourceConflict, match="in `answer`, looked for"):
+            apply(sglang_dir=package, dry_run=dry_run)
+        assert contents(package) == before
+
+
+def test_a_changed_patch_replaces_the_old_one(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(sglang_dir=package)
+    monkeypatch.setattr(registry, "fingerprint", lambda: "another")
+
+    assert set(status(sglang_dir=package).patches.values()) == {PatchState.OUTDATED}
+    assert not status(sglang_dir=package).complete
+    apply(sglang_dir=package)
+    assert status(sglang_dir=package).complete
+
+
+def test_apply_says_whom_it_waits_for_and_gives_up(package: Path) -> None:
+    told: list[str] = []
+    install = find(package, supported=registry.SUPPORTED_VERSIONS)
+
+    with (
+        transaction.locked(install),
+        pytest.raises(AccessError, match=r"did not end within 0\.1 s"),
+    ):
+        apply(sglang_dir=package, lock_timeout=0.1, notify=told.append)
+
+    assert len(told) == 1
+    assert told[0].startswith("waiting for another agentcore-patch (process ")
+
+
+# What an interrupted command left
+
+
+@pytest.mark.parametrize("command", [apply, status, revert])
+@pytest.mark.parametrize(
+    ("renaming", "line"),
+    [
+        ("decided.json", "undid an interrupted apply of alpha, beta"),
+        ("models.py", "finished an interrupted apply of alpha, beta"),
+    ],
+)
+def test_every_command_says_what_it_put_right(
+    package: Path, command: Command, renaming: str, line: str
+) -> None:
+    kill_apply(package, renaming)
+    told: list[str] = []
+
+    result = command(sglang_dir=package, notify=told.append)
+
+    assert told == [line]
+    assert result.recovered == line
+    revert(sglang_dir=package)
+    assert contents(package) == SOURCES
+
+
+def test_a_dry_run_puts_right_what_was_left_before_it_plans(package: Path) -> None:
+    kill_apply(package, "decided.json")
+
+    planned = apply(sglang_dir=package, dry_run=True)
+
+    assert planned.changed and planned.recovered
+    assert contents(package) == SOURCES
+
+
+def test_status_says_what_it_cannot_put_right_now(package: Path) -> None:
+    kill_apply(package, "models.py")
+    lock = os.open(package / ".agentcore-patch" / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    result = status(sglang_dir=package)
+
+    assert result.pending == "an interrupted apply of alpha, beta"
+    assert result.recovered is not None and "at work" in result.recovered
+    assert not result.complete
+    os.close(lock)
+    assert status(sglang_dir=package).complete
+
+
+def kill_apply(package: Path, renaming: str) -> None:
+    """Have a process die when apply is about to rename something to `renaming`."""
+    replace = os.replace
+
+    def die(source: str | Path, target: str | Path) -> None:
+        if Path(target).name == renaming:
+            os._exit(9)
+        replace(source, target)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            os.replace = die  # type: ignore[assignment]
+            apply(sglang_dir=package)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+# status
+
+
+def test_status_of_a_pristine_install(package: Path) -> None:
+    result = status(sglang_dir=package)
+
+    assert result.patches == {
+        "alpha": PatchState.ABSENT,
+        "beta": PatchState.ABSENT,
+    }
+    assert result.applied_by is None and result.recorded and not result.complete
+    assert [(file.path, file.state, file.pristine) for file in result.files] == [
+        (MODELS, FileState.ORIGINAL, True),
+        (SERVING, FileState.ORIGINAL, True),
+    ]
+
+
+def test_status_of_a_patched_install(package: Path) -> None:
+    apply(sglang_dir=package)
+
+    result = status(sglang_dir=package)
+
+    assert result.complete
+    assert result.applied_by == agentcore_patches.__version__
+    assert [(file.state, file.pristine) for file in result.files] == [
+        (FileState.PATCHED, True)
+    ] * 2
+
+
+def test_complete_is_about_the_patches_asked_for(package: Path) -> None:
+    apply(sglang_dir=package, only=["alpha"])
+
+    assert status(sglang_dir=package, only=["alpha"]).complete
+    assert not status(sglang_dir=package, only=["beta"]).complete
+    assert not status(sglang_dir=package).complete
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (b"# theirs\n", FileState.EDITED),
+        (b"", FileState.PATCHED),
+    ],
+)
+def test_status_tells_an_edit_since_apply(
+    package: Path, text: bytes, state: FileState
+) -> None:
+    apply(sglang_dir=package)
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + text)
+
+    result = status(sglang_dir=package)
+
+    assert result.files[0].state is state
+    assert result.complete is (state is FileState.PATCHED)
+
+
+def test_status_tells_a_file_replaced_since_apply(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / SERVING).write_bytes(b"class Other: ...\n")
+
+    result = status(sglang_dir=package)
+
+    assert [(file.state, file.pristine) for file in result.files] == [
+        (FileState.PATCHED, True),
+        (FileState.REPLACED, False),
+    ]
+    assert set(result.patches.values()) == {PatchState.CHANGED}
+
+
+def test_status_tells_a_file_that_is_gone(package: Path) -> None:
+    (package / SERVING).unlink()
+    assert status(sglang_dir=package).files[1].state is FileState.MISSING
+    (package / SERVING).write_bytes(SOURCES[SERVING])
+    apply(sglang_dir=package)
+    (package / SERVING).unlink()
+
+    result = status(sglang_dir=package)
+
+    assert result.files[1].state is FileState.MISSING
+    assert set(result.patches.values()) == {PatchState.CHANGED}
+
+
+def test_a_reinstall_takes_the_patches_out(package: Path) -> None:
+    apply(sglang_dir=package)
+    for path, source in SOURCES.items():
+        (package / path).write_bytes(source)
+    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# another release")
+
+    result = status(sglang_dir=package)
+
+    assert set(result.patches.values()) == {PatchState.ABSENT}
+    assert result.applied_by is None and not result.complete
+    assert [(file.state, file.pristine) for file in result.files] == [
+        (FileState.ORIGINAL, True),
+        (FileState.REPLACED, False),
+    ]
+    assert apply(sglang_dir=package, only=["alpha"]).removed == ()
+
+
+def test_status_tells_somebody_elses_changes(package: Path) -> None:
+    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
+
+    files = status(sglang_dir=package).files
+
+    assert [file.pristine for file in files] == [True, False]
+
+
+def test_without_a_record_of_the_wheel_nothing_is_known(package: Path) -> None:
+    shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
+
+    assert {file.pristine for file in status(sglang_dir=package).files} == {None}
+    assert {file.pristine for file in apply(sglang_dir=package).files} == {None}
+
+
+# Patches in the sources that no record of ours tells of
+
+
+def test_patches_without_a_record_count_as_in_place(package: Path) -> None:
+    apply(sglang_dir=package)
+    shutil.rmtree(package / ".agentcore-patch")
+    before = contents(package)
+
+    result = apply(sglang_dir=package)
+
+    assert not result.changed and not result.recorded
+    assert {file.present for file in result.files} == {1}
+    assert contents(package) == before
+    told = status(sglang_dir=package)
+    assert told.complete and not told.recorded and told.applied_by is None
+    assert {file.state for file in told.files} == {FileState.PATCHED}
+    assert {file.pristine for file in (*result.files, *told.files)} == {None}
+
+
+def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> None:
+    apply(sglang_dir=package)
+    shutil.rmtree(package / ".agentcore-patch")
+    (package / SERVING).write_bytes(SOURCES[SERVING])
+
+    result = status(sglang_dir=package)
+
+    assert result.patches == {"alpha": PatchState.IN_PLACE, "beta": PatchState.ABSENT}
+    assert not result.recorded
+    with pytest.raises(SourceConflict, match="a part of ours"):
+        apply(sglang_dir=package)
+
+
+def test_patches_without_a_record_cannot_be_reverted(package: Path) -> None:
+    apply(sglang_dir=package)
+    shutil.rmtree(package / ".agentcore-patch")
+
+    with pytest.raises(SourceConflict, match="nothing tells what was there"):
+        revert(sglang_dir=package)
+
+
+# revert
+
+
+def test_revert_gives_every_byte_back(package: Path) -> None:
+    apply(sglang_dir=package)
+
+    result = revert(sglang_dir=package)
+
+    assert result.changed
+    assert result.patches == ("alpha", "beta")
+    assert {file.path: (file.state, file.pristine) for file in result.files} == {
+        MODELS: (FileState.ORIGINAL, True),
+        SERVING: (FileState.ORIGINAL, True),
+    }
+    assert contents(package) == SOURCES
+
+
+def test_a_second_revert_finds_nothing_to_do(package: Path) -> None:
+    result = revert(sglang_dir=package)
+
+    assert not result.changed
+    assert result.patches == result.files == ()
+    assert contents(package) == SOURCES
+
+
+def test_revert_keeps_an_edit_unless_forced(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
+    before = contents(package)
+
+    with pytest.raises(SourceConflict, match="--force"):
+        revert(sglang_dir=package)
+
+    assert contents(package) == before
+    assert revert(sglang_dir=package, force=True).changed
+    assert contents(package) == SOURCES
+
+
+# Where
+
+
+def test_a_string_names_the_folder_as_well(package: Path) -> None:
+    assert apply(sglang_dir=str(package)).changed
+
+
+@pytest.mark.parametrize("command", [apply, status, revert])
+def test_what_is_no_sglang_is_refused(tmp_path: Path, command: Command) -> None:
+    with pytest.raises(UnsupportedTarget):
+        command(sglang_dir=tmp_path)
+    with pytest.raises(UsageError):
+        command(sglang_dir=tmp_path, python="python")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_cannot_be_read_is_told(package: Path) -> None:
+    (package / SERVING).chmod(0)
+
+    with pytest.raises(AccessError, match=r"serving\.py"):
+        status(sglang_dir=package)
+
+
+def test_a_loop_of_links_is_told(package: Path) -> None:
+    (package / SERVING).unlink()
+    (package / SERVING).symlink_to("serving.py")
+
+    for command in (apply, status):
+        with pytest.raises(AccessError, match=r"serving\.py"):
+            command(sglang_dir=package)
+
+
+# apply_patch
+
+
+@pytest.fixture
+def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package, as the one that this interpreter imports."""
+    monkeypatch.syspath_prepend(str(package.parent))
+    (package / "__init__.py").touch()
+    return package
+
+
+def test_apply_patch_tells_whether_files_changed(
+    importable: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agentcore_patches")
+
+    assert apply_patch() is True
+    assert apply_patch() is False
+
+    assert b"ids: list" in (importable / MODELS).read_bytes()
+    where = f"SGLang 0.5.9 in {importable}: alpha, beta"
+    assert caplog.messages == [f"now in {where}", f"already in {where}"]
+
+
+def test_apply_patch_warns_if_sglang_runs_here_already(
+    importable: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "sglang.srt", ModuleType("sglang.srt"))
+
+    assert apply_patch() is True
+
+    assert "imported before it was patched" in caplog.text
+
+
+def test_apply_patch_logs_a_refusal(
+    importable: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (importable / SERVING).write_text("def reply(model): ...\n")
+
+    assert apply_patch() is False
+
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "srt/serving.py: in `answer`" in record.message
+
+
+def test_apply_patch_logs_a_bug_and_does_not_raise(
+    importable: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transaction, "inspect", lambda install: 1 / 0)
+
+    assert apply_patch() is False
+
+    [record] = caplog.records
+    assert record.exc_info is not None and record.exc_info[0] is ZeroDivisionError
+
+
+# list
+
+
+def test_available_tells_what_each_patch_gives_and_changes(package: Path) -> None:
+    assert api.available() == (
+        api.PatchInfo("alpha", "what alpha gives", (MODELS,)),
+        api.PatchInfo("beta", "what beta gives", (MODELS, SERVING)),
+    )
