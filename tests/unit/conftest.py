@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,22 @@ def contents(package: Path) -> dict[str, bytes]:
         for file in package.rglob("*")
         if file.is_file()
     }
+
+
+def kill_apply(package: Path, renaming: str) -> None:
+    """Have a process die when apply is about to rename something to `renaming`."""
+    replace = os.replace
+
+    def die(source: str | Path, target: str | Path) -> None:
+        if Path(target).name == renaming:
+            os._exit(9)
+        replace(source, target)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            os.replace = die  # type: ignore[assignment]
+            api.apply(sglang_dir=package)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import MODELS, SERVING, SOURCES, contents
+from conftest import MODELS, SERVING, SOURCES, contents, kill_apply
 
 import agentcore_patches
 from agentcore_patches import api, edits, transaction
@@ -249,25 +249,6 @@ def test_status_says_what_it_cannot_put_right_now(package: Path) -> None:
     assert not result.complete
     os.close(lock)
     assert status(sglang_dir=package).complete
-
-
-def kill_apply(package: Path, renaming: str) -> None:
-    """Have a process die when apply is about to rename something to `renaming`."""
-    replace = os.replace
-
-    def die(source: str | Path, target: str | Path) -> None:
-        if Path(target).name == renaming:
-            os._exit(9)
-        replace(source, target)
-
-    child = os.fork()
-    if child == 0:
-        try:
-            os.replace = die  # type: ignore[assignment]
-            apply(sglang_dir=package)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 
 # status
