@@ -7,14 +7,21 @@ import io
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@cache
+def tree(source: bytes) -> ast.Module:
+    """The parsed source; not to be changed."""
+    return ast.parse(source)
+
+
 def definition(source: bytes, scope: str) -> Definition:
     """The definition of a dotted path."""
-    body = ast.parse(source).body
+    body = tree(source).body
     for name in scope.split("."):
         [found] = [n for n in body if isinstance(n, DEFINITIONS) and n.name == name]
         body = found.body

@@ -1,0 +1,400 @@
+"""The real command on real copies of the v0.5.9 package, each a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_patches import __version__, install
+from agentcore_patches.patches import SUPPORTED_VERSIONS, names
+from agentcore_patches.plan import make_plan, source_files
+
+VERSION = "0.5.9"
+COMMAND = [sys.executable, "-m", "agentcore_patches"]
+OURS = ".agentcore-patch"
+
+Picture = dict[str, tuple[int, str]]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def picture(folder: Path) -> Picture:
+    """Mode and hash of every file below a folder, but for bytecode and the lock."""
+    return {
+        str(file.relative_to(folder)): (
+            stat.S_IMODE(file.stat().st_mode),
+            hashlib.sha256(file.read_bytes()).hexdigest(),
+        )
+        for file in folder.rglob("*")
+        if file.is_file()
+        and file.parent.name != "__pycache__"
+        and file != folder / OURS / "lock"
+    }
+
+
+@pytest.fixture(scope="session")
+def wheel(
+    tmp_path_factory: pytest.TempPathFactory, pristine: Mapping[str, bytes]
+) -> Iterator[Path]:
+    """A folder with the package and its metadata, every file as RECORD has it.
+
+    Tests get hard links to its files; a command that wrote into one would change them
+    all, so that is looked at in the end.
+    """
+    python = os.environ.get("AGENTCORE_TEST_PYTHON")
+    found = install.find(
+        python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
+    )
+    assert found.dist_info is not None
+    site = tmp_path_factory.mktemp("wheel")
+    ignored = shutil.ignore_patterns("__pycache__", OURS)
+    package = Path(shutil.copytree(found.package, site / "sglang", ignore=ignored))
+    for path, source in pristine.items():
+        (package / path).write_bytes(source)
+    shutil.copytree(found.dist_info, site / found.dist_info.name)
+    copied = install.find(package, supported=SUPPORTED_VERSIONS)
+    files = {path: digest for path, (_, digest) in picture(package).items()}
+    assert len(files) > 1000 and files == copied.wheel_hashes(files)
+    before = picture(site)
+    yield site
+    assert picture(site) == before
+
+
+@pytest.fixture
+def package(wheel: Path, tmp_path: Path) -> Path:
+    """The package folder of a fresh copy."""
+    shutil.copytree(wheel, tmp_path / "site", copy_function=os.link)
+    return tmp_path / "site" / "sglang"
+
+
+@pytest.fixture
+def run(package: Path) -> Run:
+    """Run the command on the copy: `run("apply", "--json")`."""
+
+    def run(*args: str, target: bool = True) -> subprocess.CompletedProcess[str]:
+        options = ["--sglang-dir", str(package)] if target else []
+        return subprocess.run(
+            [*COMMAND, *args, *options],
+            env={**os.environ, "PYTHONPATH": str(package.parent)},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def document(ran: subprocess.CompletedProcess[str]) -> Any:
+    """The answer of a command that went well."""
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return json.loads(ran.stdout)
+
+
+def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) -> None:
+    before = picture(package)
+    all_in_place = dict.fromkeys(names(), "in place")
+    assert run("status", "--check").returncode == 1
+
+    applied = document(run("apply", "--json"))
+
+    assert applied["changed"] and applied["patches"] == list(names())
+    touched = [file["path"] for file in applied["files"]]
+    assert touched == list(source_files(names(), VERSION))
+    assert {file["action"] for file in applied["files"]} == {"patched"}
+    assert {file["pristine"] for file in applied["files"]} == {True}
+    assert {edit["outcome"] for edit in applied["edits"]} == {"applied"}
+    after = picture(package)
+    assert {path for path in after if after[path] != before.get(path)} == {
+        *touched,
+        *(path for path in after if path.startswith(OURS)),
+    }
+    assert all(after[path][0] == before[path][0] for path in touched)
+
+    again = document(run("apply", "--json"))
+    assert again["changed"] is False and again["files"] == []
+    assert picture(package) == after
+
+    told = document(run("status", "--check", "--json"))
+    assert told["complete"] and told["patches"] == all_in_place
+    assert told["applied_by"] == __version__
+    assert {file["path"]: file["state"] for file in told["files"]} == dict.fromkeys(
+        touched, "patched"
+    )
+
+    reverted = document(run("revert", "--json"))
+    assert reverted["changed"] and reverted["patches"] == list(names())
+    assert {file["pristine"] for file in reverted["files"]} == {True}
+    assert picture(package) == before
+    assert not (package / OURS).exists()
+    assert document(run("revert", "--json"))["changed"] is False
+    assert run("status", "--check").returncode == 1
+
+
+def test_the_text_that_people_read(run: Run, package: Path) -> None:
+    ran = run("apply")
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
+    assert "Patched 5 files: customized-info, tito and token-ids are in place now." in (
+        ran.stdout
+    )
+    assert run("apply").stdout.endswith(
+        "Nothing to do: customized-info, tito and token-ids are in place.\n"
+    )
+    assert run("revert").stdout.count("  restored  as released\n") == 5
+
+
+def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
+    run: Run, package: Path
+) -> None:
+    before = picture(package)
+
+    planned = document(run("apply", "--dry-run", "--diff", "--json"))
+
+    assert picture(package) == before
+    assert planned["dry_run"] and planned["changed"]
+    done = document(run("apply", "--diff", "--json"))
+    assert planned["files"] == done["files"]
+    assert planned["edits"] == done["edits"]
+
+
+def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
+    diff = run("apply", "--dry-run", "--diff").stdout
+    files = source_files(names(), VERSION)
+    for path in files:
+        (tmp_path / "sglang" / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package / path, tmp_path / "sglang" / path)
+
+    subprocess.run(["git", "apply"], input=diff, text=True, cwd=tmp_path, check=True)
+
+    run("apply")
+    for path in files:
+        patched = (package / path).read_bytes()
+        assert (tmp_path / "sglang" / path).read_bytes() == patched
+
+
+@pytest.mark.parametrize("name", names())
+def test_only_has_exactly_one_patch_whatever_was_there(
+    run: Run, package: Path, pristine: Mapping[str, bytes], name: str
+) -> None:
+    wanted = {**pristine, **make_plan(pristine, [name], VERSION).files}
+
+    for first in ([], ["apply"]):
+        if first:
+            run(*first)
+        assert run("apply", "--only", name).returncode == 0
+        assert {path: (package / path).read_bytes() for path in pristine} == wanted
+        assert run("status", "--check", "--only", name).returncode == 0
+        assert run("status", "--check").returncode == 1
+        assert run("apply", "--only", name).stdout.endswith(
+            f"Nothing to do: {name} is in place.\n"
+        )
+    run("revert")
+    assert {path: (package / path).read_bytes() for path in pristine} == pristine
+
+
+def test_only_may_be_repeated(run: Run) -> None:
+    applied = document(run("apply", "--only", "token-ids", "--only", "tito", "--json"))
+
+    assert applied["patches"] == ["tito", "token-ids"]
+    told = document(run("status", "--json"))
+    assert told["patches"]["customized-info"] == "not applied"
+
+
+def test_an_older_version_is_replaced_by_this_one(run: Run, package: Path) -> None:
+    run("apply")
+    state = package / OURS / "state.json"
+    record = json.loads(state.read_text())
+    record["tool_version"] = "0.0.1+0123456789ab"
+    state.write_text(json.dumps(record))
+
+    told = run("status", "--check")
+
+    assert told.returncode == 1
+    assert "are as agentcore-patch 0.0.1 wrote them; `agentcore-patch apply`" in (
+        told.stdout
+    )
+    assert run("apply").returncode == 0
+    assert run("status", "--check").returncode == 0
+
+
+def test_the_sglang_of_an_interpreter_is_found(run: Run, package: Path) -> None:
+    own = document(run("status", "--json", target=False))
+    other = document(run("status", "--json", "--python", sys.executable, target=False))
+
+    assert own["sglang"]["path"] == other["sglang"]["path"] == str(package)
+    assert own["sglang"]["found"] == f"what {sys.executable} imports"
+    assert document(run("apply", "--json", target=False))["changed"]
+
+
+def test_apply_patch_patches_the_sglang_of_its_interpreter(
+    run: Run, package: Path
+) -> None:
+    code = "from agentcore_patches import apply_patch as p; print(p(), p())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert (ran.stdout, ran.stderr) == ("True False\n", "")
+    assert run("status", "--check").returncode == 0
+
+
+# Refusals
+
+
+def test_a_version_that_is_not_supported_is_3(run: Run, package: Path) -> None:
+    release = package / "_version.py"
+    release.unlink()
+    release.write_text('__version__ = "0.5.10"\n')
+    before = picture(package)
+
+    for command in ("apply", "status", "revert"):
+        ran = run(command)
+        assert (ran.returncode, ran.stdout) == (3, "")
+        assert f"SGLang 0.5.10 in {package} is not supported; supported: 0.5.9" in (
+            ran.stderr
+        )
+    assert picture(package) == before
+
+
+def test_a_folder_that_is_not_sglang_is_3(run: Run, package: Path) -> None:
+    ran = run("apply", "--json", "--sglang-dir", str(package / "srt"), target=False)
+
+    assert (ran.returncode, ran.stderr) == (3, "")
+    error = json.loads(ran.stdout)["error"]
+    assert (error["kind"], error["exit_code"]) == ("unsupported-target", 3)
+    assert f"Did you mean --sglang-dir {package}?" in error["message"]
+
+
+def test_an_unexpected_shape_is_4_and_names_the_place(run: Run, package: Path) -> None:
+    serving = package / "srt/entrypoints/openai/serving_chat.py"
+    source = serving.read_text().replace("def _build_chat_response", "def _build")
+    serving.unlink()
+    serving.write_text(source)
+    before = picture(package)
+
+    for args in (["apply"], ["apply", "--dry-run"], ["apply", "--only", "token-ids"]):
+        ran = run(*args)
+        assert (ran.returncode, ran.stdout) == (4, "")
+        assert "srt/entrypoints/openai/serving_chat.py" in ran.stderr
+        assert "OpenAIServingChat._build_chat_response" in ran.stderr
+        assert "Nothing was written." in ran.stderr
+        assert ran.stderr.count("\n") == 1
+    assert picture(package) == before
+
+
+def test_an_edit_since_is_4_until_forced(run: Run, package: Path) -> None:
+    before = picture(package)
+    run("apply")
+    protocol = package / "srt/entrypoints/openai/protocol.py"
+    protocol.write_text(protocol.read_text() + "# theirs\n")
+    edited = picture(package)
+
+    for command in ("apply --only tito", "revert"):
+        ran = run(*command.split())
+        assert ran.returncode == 4
+        assert "protocol.py" in ran.stderr and "--force" in ran.stderr
+        assert picture(package) == edited
+    assert run("status", "--check").returncode == 1
+    assert run("revert", "--force").returncode == 0
+    assert picture(package) == before
+
+
+def test_a_lost_record_is_no_reason_to_patch_twice(run: Run, package: Path) -> None:
+    run("apply")
+    shutil.rmtree(package / OURS)
+    before = picture(package)
+
+    applied = document(run("apply", "--json"))
+
+    assert (applied["changed"], applied["recorded"]) == (False, False)
+    assert {edit["outcome"] for edit in applied["edits"]} == {"present"}
+    assert run("status", "--check").returncode == 0
+    assert run("revert").returncode == 4
+    assert picture(package) == before
+
+
+def test_a_held_lock_is_5(run: Run, package: Path) -> None:
+    run("apply")
+    before = picture(package)
+
+    with (package / OURS / "lock").open("r+") as lock:
+        flock(lock, LOCK_EX)
+        for command in ("apply --only tito", "revert"):
+            ran = run(*command.split(), "--lock-timeout", "0.2")
+            assert (ran.returncode, ran.stdout) == (5, "")
+            waiting, error = ran.stderr.splitlines()
+            assert waiting.startswith("agentcore-patch: waiting for another")
+            assert "did not end within 0.2 s" in error
+        assert run("apply").returncode == 0  # which needs no lock
+        assert run("status", "--check").returncode == 0
+    assert picture(package) == before
+
+
+# Quick, and fit for a terminal
+
+
+@pytest.mark.parametrize("command", ["apply", "status", "status --check --json"])
+def test_what_has_nothing_to_do_imports_nothing_heavy(
+    run: Run, package: Path, command: str
+) -> None:
+    run("apply")
+    code = (
+        "import sys; from agentcore_patches.cli import main; "
+        "assert main(sys.argv[1:]) == 0; print(*sys.modules, file=sys.stderr)"
+    )
+
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *command.split(), "--sglang-dir", str(package)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    loaded = set(ran.stderr.split())
+    assert "agentcore_patches.transaction" in loaded
+    heavy = {"libcst", "rich", "requests", "importlib.metadata", "logging", "difflib"}
+    assert not loaded & heavy
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)]
+)
+def test_a_diff_is_coloured_on_a_terminal_only(
+    package: Path, variables: dict[str, str], coloured: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    process = subprocess.Popen(
+        [*COMMAND, "apply", "--dry-run", "--diff", "--sglang-dir", str(package)],
+        stdout=theirs,
+        env={**clean, "TERM": "xterm", **variables},
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # all of it was read
+            break
+    os.close(ours)
+
+    assert process.wait() == 0
+    assert (b"\x1b[32m+" in shown) is coloured
+    assert (b"\x1b" in shown) is coloured

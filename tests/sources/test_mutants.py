@@ -1,0 +1,157 @@
+"""Sources broken by a seeded generator: patched whole, or refused; nothing else."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+
+import pytest
+import surgery
+
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.patches import edits, names
+from agentcore_patches.plan import make_plan, source_files
+
+VERSION = "0.5.9"
+SEED = 59
+N_MUTANTS = 360
+
+FILES = source_files(names(), VERSION)
+EDITS = [edit for name in names() for edit in edits(name, VERSION)]
+
+Places = list[surgery.Definition]
+
+
+def a_definition(random: Random, source: bytes, places: Places) -> surgery.Definition:
+    """Mostly one that edits change."""
+    if random.random() < 0.7:
+        return random.choice(places)
+    return random.choice(surgery.definitions(surgery.tree(source)))
+
+
+def a_statement(random: Random, source: bytes, places: Places) -> ast.stmt:
+    """Mostly one of a definition that edits change."""
+    found: list[ast.stmt] = []
+    while not found:
+        found = surgery.statements(source, a_definition(random, source, places))
+    return random.choice(found)
+
+
+def rename(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.renamed(source, a_definition(random, source, places))
+
+
+def drop_definition(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.dropped(source, [a_definition(random, source, places)])
+
+
+def move_definition(random: Random, source: bytes, places: Places) -> bytes:
+    moving = a_definition(random, source, places)
+    target = random.choice(surgery.definitions(surgery.tree(source)))
+    return surgery.moved(source, moving, target)
+
+
+def drop_statement(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.dropped(source, [a_statement(random, source, places)])
+
+
+def double_statement(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.doubled(source, a_statement(random, source, places))
+
+
+def wrap_statement(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.wrapped(source, a_statement(random, source, places))
+
+
+def move_statement(random: Random, source: bytes, places: Places) -> bytes:
+    block = random.choice([place.body for place in places if len(place.body) > 1])
+    return surgery.moved(source, *random.sample(block, 2))
+
+
+def rename_word(random: Random, source: bytes, places: Places) -> bytes:
+    statement = a_statement(random, source, places)
+    words = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)] or ["self"]
+    return surgery.substituted(source, statement, random.choice(words), "fork")
+
+
+def lose_line(random: Random, source: bytes, places: Places) -> bytes:
+    lines = source.splitlines(keepends=True)
+    del lines[random.randrange(len(lines))]
+    return b"".join(lines)
+
+
+def lose_mark(random: Random, source: bytes, places: Places) -> bytes:
+    marks = [i for i, byte in enumerate(source) if byte in b"()[]{}:,.\"'"]
+    place = random.choice(marks)
+    return source[:place] + source[place + 1 :]
+
+
+def truncate(random: Random, source: bytes, places: Places) -> bytes:
+    return source[: random.randrange(len(source))]
+
+
+def truncate_after_statement(random: Random, source: bytes, places: Places) -> bytes:
+    _, end = surgery.extent(a_statement(random, source, places))
+    return b"".join(source.splitlines(keepends=True)[:end])
+
+
+def put_bytes(random: Random, source: bytes, places: Places) -> bytes:
+    place = random.randrange(len(source))
+    new = random.choice([b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\x00", b"\x0c", b"\r"])
+    return source[:place] + new + source[place:]
+
+
+def empty(random: Random, source: bytes, places: Places) -> bytes:
+    return random.choice([b"", b"\n", b"\x00" * len(source), b"\xef\xbb\xbf", b"pass"])
+
+
+MUTATIONS: list[Callable[[Random, bytes, Places], bytes]] = [
+    rename,
+    drop_definition,
+    move_definition,
+    drop_statement,
+    double_statement,
+    wrap_statement,
+    move_statement,
+    rename_word,
+    lose_line,
+    lose_mark,
+    truncate,
+    truncate_after_statement,
+    put_bytes,
+    empty,
+]
+
+
+@pytest.mark.parametrize("number", range(N_MUTANTS))
+def test_a_mutant_is_patched_whole_or_refused(
+    pristine: Mapping[str, bytes], number: int, count: Counter[str]
+) -> None:
+    random = Random(f"{SEED} {number}")
+    file = FILES[number % len(FILES)]
+    mutate = MUTATIONS[number // len(FILES) % len(MUTATIONS)]
+    source = pristine[file]
+    scopes = {edit.scope for edit in EDITS if edit.file == file}
+    places = [surgery.definition(source, scope) for scope in sorted(scopes)]
+    mutant = source
+    while mutant == source:
+        mutant = mutate(random, source, places)
+    sources = {**pristine, file: mutant}
+    count["mutants"] += 1
+
+    try:
+        plan = make_plan(sources, names(), VERSION)
+    except SourceConflict as refused:
+        assert file in str(refused)
+        assert "Nothing was written." in str(refused)
+        count["refused"] += 1
+        return
+
+    assert tuple(plan.files) == FILES
+    assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
+    for path, text in plan.files.items():
+        compile(text, path, "exec", dont_inherit=True)
+    assert make_plan({**sources, **plan.files}, names(), VERSION).files == {}
+    count["patched whole"] += 1

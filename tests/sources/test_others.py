@@ -1,0 +1,140 @@
+"""Sources that hold somebody else's change of the same kind, or a part of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from agentcore_patches.edits import apply_edits
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.patches import edits, names
+from agentcore_patches.plan import make_plan, source_files
+
+VERSION = "0.5.9"
+
+PROTOCOL = "srt/entrypoints/openai/protocol.py"
+SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
+FILES = source_files(names(), VERSION)
+
+_CHOICE = "    hidden_states: Optional[object] = None\n\n    @model_serializer"
+_STREAM_CHOICE = "    matched_stop: Union[None, int, str] = None\n\n\nclass ChatCompletionStreamResponse"
+_RESPONSE = "    metadata: Optional[Dict[str, Any]] = None\n    sglext"
+_BUILT = "                index=idx,\n                message=ChatMessage("
+_STREAMED = "                            delta=DeltaMessage(content=delta),\n"
+
+
+def _fields(kind: str) -> list[tuple[str, str]]:
+    """Fields for token IDs, by replacing strings, as such patches are made."""
+    new = f"    token_ids: {kind} = None\n"
+    prompt = f"    prompt_token_ids: {kind} = None\n"
+    return [
+        (_CHOICE, f"{new}{_CHOICE}"),
+        (_STREAM_CHOICE, f"{new}{_STREAM_CHOICE}"),
+        (_RESPONSE, f"{prompt}{_RESPONSE}"),
+    ]
+
+
+_ARGUMENTS = [
+    (_BUILT, f'                token_ids=ret_item["output_ids"],\n{_BUILT}'),
+    (
+        _STREAMED,
+        f'{_STREAMED}                            token_ids=content["output_ids"],\n',
+    ),
+]
+
+OTHERS = {
+    "with fields as ours": {
+        PROTOCOL: _fields("Optional[List[int]]"),
+        SERVING_CHAT: _ARGUMENTS,
+    },
+    "with fields of another type": {
+        PROTOCOL: _fields("Optional[list]"),
+        SERVING_CHAT: _ARGUMENTS,
+    },
+    "with fields as ours and nothing to fill them": {
+        PROTOCOL: _fields("Optional[List[int]]")
+    },
+    "that fills fields declared elsewhere": {SERVING_CHAT: _ARGUMENTS},
+}
+
+
+@pytest.mark.parametrize("selection", [("token-ids",), names()], ids="+".join)
+@pytest.mark.parametrize("other", OTHERS)
+def test_somebody_elses_token_ids_are_refused_with_what_to_do(
+    pristine: Mapping[str, bytes], other: str, selection: tuple[str, ...]
+) -> None:
+    sources = dict(pristine)
+    for file, replacements in OTHERS[other].items():
+        text = sources[file].decode()
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new, 1)
+        compile(text, file, "exec")
+        sources[file] = text.encode()
+    message = refusal(sources, selection)
+    assert any(file in message for file in OTHERS[other])
+    assert "token_ids" in message
+
+
+def refusal(sources: Mapping[str, bytes], selection: tuple[str, ...]) -> str:
+    with pytest.raises(SourceConflict) as refused:
+        make_plan(sources, selection, VERSION)
+    message = str(refused.value)
+    for advice in (
+        "Nothing was written.",
+        "put the originals back first",
+        "`pip install --force-reinstall --no-deps sglang==0.5.9`",
+        "then apply again.",
+    ):
+        assert advice in message
+    return message
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_one_patched_file_among_vanilla_ones_is_refused(
+    pristine: Mapping[str, bytes], file: str
+) -> None:
+    patched = make_plan(pristine, names(), VERSION).files
+    message = refusal({**pristine, file: patched[file]}, names())
+    assert f"{file}: `" in message
+    assert "somebody else's version of this patch, or a part of ours" in message
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_one_vanilla_file_among_patched_ones_is_refused(
+    pristine: Mapping[str, bytes], file: str
+) -> None:
+    patched = make_plan(pristine, names(), VERSION).files
+    message = refusal({**patched, file: pristine[file]}, names())
+    assert f"but {file}: `" in message
+    assert "somebody else's version of this patch, or a part of ours" in message
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_with_a_part_of_its_edits_is_refused(
+    pristine: Mapping[str, bytes], file: str
+) -> None:
+    all_edits = [edit for name in names() for edit in edits(name, VERSION)]
+    here = list(dict.fromkeys(edit for edit in all_edits if edit.file == file))
+    for n_made in {1, len(here) // 2, len(here) - 1}:
+        part, _ = apply_edits(pristine[file], here[:n_made])
+        message = refusal({**pristine, file: part}, names())
+        assert file in message
+
+
+@pytest.mark.parametrize("installed", names())
+@pytest.mark.parametrize("wanted", names())
+def test_another_patch_of_ours_is_no_source_to_start_from(
+    pristine: Mapping[str, bytes], installed: str, wanted: str
+) -> None:
+    """The writer gives originals to the planner; it may not count on being given them."""
+    patched = {**pristine, **make_plan(pristine, (installed,), VERSION).files}
+    there, needed = (set(edits(name, VERSION)) for name in (installed, wanted))
+    if needed <= there:
+        assert make_plan(patched, (wanted,), VERSION).files == {}
+    elif needed & there:
+        assert "or a part of ours" in refusal(patched, (wanted,))
+    else:
+        plan = make_plan(patched, (wanted,), VERSION)
+        assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
