@@ -208,6 +208,7 @@ class Folder:
             with naming(self.lock):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"process {os.getpid()}".encode())
+                give(self.lock, mode=0o644, owner=self.package)
         except BaseException:
             with suppress(OSError):
                 self.release(descriptor)

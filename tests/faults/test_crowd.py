@@ -1,0 +1,182 @@
+"""Many commands at once on one install."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import tracing
+import trees
+
+from agentcore_patches import transaction
+from agentcore_patches.errors import AccessError
+from agentcore_patches.files import FOLDER
+
+Ended = tuple[str, int, str]
+
+
+def all_at_once(package: Path, actions: Sequence[str]) -> list[Ended]:
+    """Start a command for each action, let them go together, wait for all."""
+    gate = package.parents[1] / "gate"
+    gate.touch()
+    with gate.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        started = [
+            (
+                action,
+                subprocess.Popen(
+                    ["flock", "--shared", gate, *tracing.command(package, action)],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=tracing.ENVIRONMENT,
+                ),
+            )
+            for action in actions
+        ]
+    ended = []
+    for action, process in started:
+        _, errors = process.communicate(timeout=120)
+        ended.append((action, process.returncode, errors))
+    gate.unlink()
+    return ended
+
+
+def edition_of(package: Path) -> str:
+    """Which edition the sources are, if they are all of one."""
+    marks = {
+        path: text.split(b'"')[1].split()[-1].decode()
+        for path, text in trees.texts(package).items()
+    }
+    chosen = trees.SELECTIONS["apply"]
+    editions = {marks[path] for path in chosen}
+    assert len(editions) == 1, marks
+    return editions.pop()
+
+
+def test_of_32_applies_one_does_the_work_and_all_end_well(
+    tmp_path: Path, count: Counter[str]
+) -> None:
+    package = trees.build(tmp_path)
+    first = trees.photograph(tmp_path)
+
+    ended = all_at_once(package, ["apply"] * 32)
+
+    assert [(code, errors) for _, code, errors in ended] == [(0, "")] * 32
+    assert edition_of(package) == "apply"
+    assert trees.stale_bytecode(package) == []
+    count["commands that ran 32 at once"] += 32
+    with transaction.locked(trees.install_of(package)) as work:
+        work.revert()
+    assert trees.photograph(tmp_path) == first
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_16_applies_and_16_reverts_leave_one_edition_whole(
+    attempt: int, tmp_path: Path, count: Counter[str]
+) -> None:
+    package = trees.build(tmp_path)
+    first = trees.photograph(tmp_path)
+
+    ended = all_at_once(package, ["apply", "revert"] * 16)
+
+    assert [(code, errors) for _, code, errors in ended] == [(0, "")] * 32
+    if edition_of(package) == "vanilla":
+        assert trees.photograph(tmp_path) == first
+    assert trees.stale_bytecode(package) == []
+    count["commands that ran 32 at once"] += 32
+    with transaction.locked(trees.install_of(package)) as work:
+        work.revert()
+    assert trees.photograph(tmp_path) == first
+
+
+def test_commands_killed_at_random_leave_the_others_their_way(
+    tmp_path: Path, count: Counter[str]
+) -> None:
+    package = trees.build(tmp_path)
+    first = trees.photograph(tmp_path)
+    kills = 0
+    for delay in range(0, 60, 2):
+        crowd = [
+            subprocess.Popen(
+                tracing.command(package, action),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=tracing.ENVIRONMENT,
+            )
+            for action in ("apply", "revert", "upgrade")
+        ]
+        time.sleep(0.03 + delay / 1000)
+        victim = crowd[delay // 2 % 3]
+        victim.kill()
+        for process in crowd:
+            _, errors = process.communicate(timeout=60)
+            assert "Traceback" not in errors
+            assert process.returncode == 0 or process is victim, errors
+        kills += victim.returncode != 0
+    assert kills
+    count["commands killed beside others at work"] += kills
+    with transaction.locked(trees.install_of(package)) as work:
+        work.revert()
+    assert trees.photograph(tmp_path) == first
+
+
+def test_a_waiting_command_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
+    install = trees.install_of(trees.build(tmp_path))
+    said: list[str] = []
+    with transaction.locked(install):
+        start = time.monotonic()
+        with (
+            pytest.raises(AccessError, match=rf"process {os.getpid()}\) is at work"),
+            transaction.locked(install, timeout=0.2, on_wait=said.append),
+        ):
+            pass
+        assert 0.2 <= time.monotonic() - start < 2
+    assert said == [
+        f"waiting for another agentcore-patch (process {os.getpid()}) to finish with "
+        f"{install.package}"
+    ]
+
+
+def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+    package = trees.build(tmp_path)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD.format(package=str(package))],
+        stdout=subprocess.PIPE,
+        env=tracing.ENVIRONMENT,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    with (
+        pytest.raises(AccessError, match=f"process {holder.pid}"),
+        transaction.locked(trees.install_of(package), timeout=0),
+    ):
+        pass
+    snapshot, line = transaction.settle(trees.install_of(package))
+    assert snapshot.pending and line and f"process {holder.pid}" in line
+
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+
+    with transaction.locked(trees.install_of(package), timeout=0):
+        pass
+    assert not (package / FOLDER).exists()
+
+
+HOLD = """
+import time, trees
+from pathlib import Path
+from agentcore_patches import transaction
+with transaction.locked(trees.install_of(Path("{package}"))):
+    print("locked", flush=True)
+    time.sleep(60)
+"""

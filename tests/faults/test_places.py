@@ -1,0 +1,426 @@
+"""Installs in places that do not let everything be done, and what they share."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import tracing
+import trees
+from trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
+
+from agentcore_patches import install, transaction
+from agentcore_patches.errors import AccessError, AgentcoreError
+from agentcore_patches.files import FOLDER
+
+NOBODY = 65534
+
+
+def apply(package: Path, action: str = "apply") -> tuple[str, ...]:
+    paths = SELECTIONS[action]
+    with transaction.locked(install_of(package)) as work:
+        work.sources(paths)
+        files = {path: trees.text(path, action) for path in paths}
+        return work.commit(files, patches=[action], tool_version="1")
+
+
+def revert(package: Path) -> tuple[str, ...]:
+    with transaction.locked(install_of(package)) as work:
+        return work.revert()
+
+
+@contextmanager
+def refused(root: Path, number: int) -> Iterator[None]:
+    """Expect an AccessError that names an error, and a tree that stays as it is."""
+    before = trees.photograph(root)
+    with pytest.raises(AccessError) as caught:
+        yield
+    assert os.strerror(number) in str(caught.value)
+    assert "Nothing was changed." in str(caught.value)
+    assert trees.photograph(root) == before
+
+
+def in_own_mounts(check: Callable[[Path], object], root: Path) -> str:
+    """Call a function of this module where it may mount what it likes; its output."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    code = f"import test_places as t; t.{check.__name__}(t.Path({str(root)!r}))"
+    ended = subprocess.run(
+        ["unshare", "--mount", *user, sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=tracing.ENVIRONMENT,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def mount(*options: str | Path) -> None:
+    subprocess.run(["mount", *options], check=True)
+
+
+# A disk that fills up
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path, count: Counter[str]) -> None:
+    told = in_own_mounts(fill_a_disk, tmp_path)
+    full, enough = map(int, told.split())
+    assert full > 20 and enough > 5
+    count["commands on a disk that was full or became so"] += full
+
+
+def fill_a_disk(root: Path) -> None:
+    """Apply and revert with ever more room, on a disk of little."""
+    mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", root)
+    package = trees.build(root)
+    first = trees.photograph(root)
+    outcomes = Counter[bool]()
+    for command, back in ((apply, revert), (revert, apply)):
+        start = trees.texts(package)
+        for room in range(0, 160, 4):
+            leave_room(root, room)
+            try:
+                command(package)
+                done = True
+            except AccessError as error:
+                assert os.strerror(errno.ENOSPC) in str(error)
+                assert trees.texts(package) == start
+                done = False
+            outcomes[done] += 1
+            (root / "ballast").unlink()
+            if done:
+                back(package)
+            elif command is apply:
+                assert trees.photograph(root) == first
+        command(package)
+    assert trees.photograph(root) == first
+    print(outcomes[False], outcomes[True])
+
+
+def leave_room(disk: Path, room: int) -> None:
+    """Fill a disk up to so many KiB."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as stream, suppress(OSError):
+        while True:
+            stream.write(b"x" * 4096)
+    os.truncate(ballast, max(0, ballast.stat().st_size - room * 1024))
+
+
+# Mounts
+
+
+def test_a_read_only_mount_is_refused(tmp_path: Path) -> None:
+    in_own_mounts(mount_read_only, tmp_path)
+
+
+def mount_read_only(root: Path) -> None:
+    """Vanilla, patched, and interrupted, below a mount that is read-only."""
+    package = trees.build(root)
+    site = package.parent
+    mount("--bind", site, site)
+
+    mount("-o", "remount,ro,bind", site)
+    with refused(root, errno.EROFS):
+        apply(package)
+    mount("-o", "remount,rw,bind", site)
+
+    apply(package)
+    mount("-o", "remount,ro,bind", site)
+    assert transaction.inspect(install_of(package)).applied
+    with refused(root, errno.EROFS):
+        revert(package)
+    mount("-o", "remount,rw,bind", site)
+
+    calls = tracing.calls(
+        tracing.command(trees.copy(package, root / "copy"), "revert"),
+        root / "copy",
+        root / "calls",
+    )
+    half = next(c for c in reversed(calls) if c.kind == "rename" and "srt/" in c.line)
+    tracing.kill_at(half, tracing.command(package, "revert"))
+    mount("-o", "remount,ro,bind", site)
+    before = trees.photograph(root)
+    snapshot, line = transaction.settle(install_of(package))
+    assert snapshot.pending == "an interrupted revert"
+    assert line is not None and os.strerror(errno.EROFS) in line
+    assert trees.photograph(root) == before
+    mount("-o", "remount,rw,bind", site)
+    assert (
+        transaction.settle(install_of(package))[1] == "finished an interrupted revert"
+    )
+
+
+def test_files_with_mounts_over_them(tmp_path: Path) -> None:
+    in_own_mounts(mount_over_files, tmp_path)
+
+
+def mount_over_files(root: Path) -> None:
+    """A folder from elsewhere can be patched; a single file cannot be replaced."""
+    package = trees.build(root)
+    first = trees.photograph(root)
+    own = root / "own"
+    shutil.copytree((package / PROTOCOL).parent, own)
+    mount("--bind", own, (package / PROTOCOL).parent)
+    apply(package)
+    assert (own / "protocol.py").read_bytes() == trees.text(PROTOCOL, "apply")
+    revert(package)
+    subprocess.run(["umount", (package / PROTOCOL).parent], check=True)
+    shutil.rmtree(own)
+    assert trees.photograph(root) == first
+
+    mount("--bind", package / PROTOCOL, package / PROTOCOL)
+    with refused(root, errno.EBUSY):
+        apply(package)
+
+
+# Users
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def give_to_nobody(package: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    for place in (package, *package.rglob("*")):
+        os.chown(place, NOBODY, NOBODY, follow_symlinks=False)
+
+
+@pytest.fixture
+def open_path(tmp_path: Path) -> Path:
+    """A folder that other users may enter as well."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.name.startswith("pytest-"):
+            folder.chmod(0o755)
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
+    package = trees.build(open_path)
+    with refused(open_path, errno.EACCES), another_user():
+        apply(package)
+    (package / IO_STRUCT).chmod(0o644)
+    apply(package)
+    with another_user():
+        assert transaction.inspect(install_of(package)).applied
+    with refused(open_path, errno.EACCES), another_user():
+        revert(package)
+    revert(package)
+    assert not (package / FOLDER).exists()
+
+
+def test_a_file_whose_owner_cannot_be_kept_is_refused(open_path: Path) -> None:
+    package = trees.build(open_path)
+    give_to_nobody(package)
+    os.chown(package / PROTOCOL, 0, 0)
+    with refused(open_path, errno.EPERM), another_user():
+        apply(package)
+
+
+def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
+    package = trees.build(open_path)
+    give_to_nobody(package)
+    first = trees.photograph(open_path)
+
+    apply(package)
+    assert {file.lstat().st_uid for file in package.rglob("*")} == {NOBODY}
+    with another_user():
+        apply(package, "upgrade")
+        revert(package)
+    assert trees.photograph(open_path) == first
+
+
+def test_a_folder_without_permission_is_refused(open_path: Path) -> None:
+    package = trees.build(open_path)
+    give_to_nobody(package)
+    (package / PROTOCOL).parent.chmod(0o555)
+    with refused(open_path, errno.EACCES), another_user():
+        apply(package)
+
+
+# Bytecode
+
+
+def mark_that_runs(package: Path, path: str, *options: str) -> str:
+    """What a new interpreter finds in a module; it may write bytecode."""
+    module = "sglang." + path.removesuffix(".py").replace("/", ".")
+    ended = subprocess.run(
+        [sys.executable, *options, "-c", f"import {module} as m; print(m.MARK)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(package.parent)},
+    )
+    return ended.stdout.split()[1]
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "checked-hash", "unchecked-hash"])
+def test_no_interpreter_runs_bytecode_of_another_text(
+    mode: str, tmp_path: Path, count: Counter[str]
+) -> None:
+    package = trees.build(tmp_path)
+    compiling = ["-m", "compileall", "-q", "-f", "--invalidation-mode", mode, package]
+    for number in range(4):
+        subprocess.run([sys.executable, *compiling], check=True)
+        apply(package, action := ("apply", "upgrade")[number % 2])
+        for path in SELECTIONS[action]:
+            assert mark_that_runs(package, path) == action
+        assert mark_that_runs(package, PROTOCOL, "-O") == action
+        subprocess.run([sys.executable, *compiling], check=True)
+        if number != 2:
+            revert(package)
+            for path in SELECTIONS[action]:
+                assert mark_that_runs(package, path) == "vanilla"
+            assert mark_that_runs(package, PROTOCOL, "-O") == "vanilla"
+        count["imports after a change, none of stale bytecode"] += 4
+
+
+def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
+    open_path: Path,
+) -> None:
+    package = trees.build(open_path)
+    caches = (package / PROTOCOL).parent / "__pycache__"
+    give_to_nobody(package)
+    caches.chmod(0o555)
+    with refused(open_path, errno.EACCES), another_user():
+        apply(package)
+
+
+def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
+    open_path: Path,
+) -> None:
+    package = trees.build(open_path)
+    caches = (package / PROTOCOL).parent / "__pycache__"
+    Path(importlib.util.cache_from_source(str(package / PROTOCOL))).unlink()
+    give_to_nobody(package)
+    caches.chmod(0o555)
+    first = trees.photograph(open_path)
+    with another_user():
+        apply(package)
+        assert len(list(caches.iterdir())) == 2
+        assert trees.stale_bytecode(package) == []
+        revert(package)
+    assert trees.stale_bytecode(package) == []
+    assert trees.photograph(open_path) == first
+
+
+# Links
+
+
+def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
+    package = trees.build(tmp_path)
+    (package / MANAGER).unlink()
+    (package / MANAGER).symlink_to(Path(MANAGER).name)
+    with refused(tmp_path, errno.ELOOP):
+        apply(package)
+
+
+def test_a_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
+    package = trees.build(tmp_path)
+    folder = (package / PROTOCOL).parent
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    before = trees.photograph(tmp_path)
+    with pytest.raises(AgentcoreError, match="symbolic link"):
+        apply(package)
+    assert trees.photograph(tmp_path) == before
+
+
+def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> None:
+    package = trees.build(tmp_path)
+    apply(package)
+    shutil.rmtree(tmp_path / "cache")
+    revert(package)
+    assert not (package / MANAGER).is_symlink()
+    assert (package / MANAGER).read_bytes() == trees.text(MANAGER, "vanilla")
+
+
+@pytest.mark.parametrize("mode", ["hardlink", "clone", "copy", "symlink"])
+def test_environments_that_share_a_cache_stay_as_they_are(
+    mode: str, tmp_path: Path, count: Counter[str]
+) -> None:
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert uv, "This test needs uv (pip install uv)."
+    wheel = make_wheel(tmp_path)
+
+    def environment(name: str) -> Path:
+        options = ["--target", tmp_path / name, "--cache-dir", tmp_path / "cache"]
+        options += ["--link-mode", mode, "--python", sys.executable]
+        subprocess.run(
+            [uv, "pip", "install", "--offline", "--no-deps", *options, wheel],
+            check=True,
+            capture_output=True,
+        )
+        return tmp_path / name / "sglang"
+
+    one, other = environment("one"), environment("other")
+    assert (one / PROTOCOL).is_symlink() == (mode == "symlink")
+    # uv links as well where it cannot clone.
+    shared = (one / PROTOCOL).stat().st_nlink > 1
+    assert shared if mode == "hardlink" else not shared or mode != "copy"
+    first = trees.photograph(tmp_path)
+
+    found = install.find(sglang_dir=one, supported=["0.5.9"])
+    assert found.wheel_hashes(trees.SOURCES).keys() == set(trees.SOURCES)
+    apply(one)
+    changed = {
+        name
+        for name, seen in trees.photograph(tmp_path).items()
+        if seen != first.get(name)
+    }
+    assert {name for name in changed if FOLDER not in name} == {
+        f"one/sglang/{path}" for path in SELECTIONS["apply"]
+    }
+    third = environment("third")
+    assert trees.texts(third) == trees.texts(other)
+    shutil.rmtree(third.parent)
+    revert(one)
+    assert trees.photograph(tmp_path) == first
+    count["environments beside a patched one, all as before"] += 2
+
+
+def make_wheel(root: Path) -> Path:
+    """A wheel of the small SGLang, with the hashes that a RECORD has."""
+    files = {f"sglang/{path}": trees.text(path, "vanilla") for path in trees.SOURCES}
+    files["sglang/__init__.py"] = b""
+    files["sglang/_version.py"] = b'__version__ = "0.5.9"\n'
+    metadata = "sglang-0.5.9.dist-info"
+    files[f"{metadata}/METADATA"] = (
+        b"Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.9\n"
+    )
+    files[f"{metadata}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    record = "".join(
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip('=')},{len(text)}\n"
+        for path, text in files.items()
+    )
+    wheel = root / "sglang-0.5.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+        archive.writestr(f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n")
+    return wheel
