@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,17 +80,15 @@ def contents(package: Path) -> dict[str, bytes]:
 
 def kill_apply(package: Path, renaming: str) -> None:
     """Have a process die when apply is about to rename something to `renaming`."""
-    replace = os.replace
 
-    def die(source: str | Path, target: str | Path) -> None:
-        if Path(target).name == renaming:
+    def die(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.rename" and Path(arguments[1]).name == renaming:
             os._exit(9)
-        replace(source, target)
 
     child = os.fork()
     if child == 0:
         try:
-            os.replace = die  # type: ignore[assignment]
+            sys.addaudithook(die)
             api.apply(sglang_dir=package)
         finally:
             os._exit(1)
