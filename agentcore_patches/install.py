@@ -144,12 +144,23 @@ def _of_this_interpreter() -> Path:
 
 
 def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
+    import shutil
     import subprocess
 
+    python = python.expanduser()
+    command = python if python.is_file() else shutil.which(python)
+    if command is None:
+        inside = python / "bin" / "python"
+        advice = (
+            f"Did you mean --python {inside}?"
+            if inside.exists()
+            else "--python wants an interpreter, such as /opt/venv/bin/python."
+        )
+        raise UnsupportedTarget(f"There is no program {python}. {advice}")
     try:
         # From the root folder: what lies in the current one is not installed.
         answer = subprocess.run(
-            [python.expanduser().absolute(), "-c", _PROBE],
+            [Path(command).absolute(), "-c", _PROBE],
             cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -171,8 +182,8 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
         ) from None
     except OSError as error:
         raise UnsupportedTarget(
-            f"Cannot run {python}: {error.strerror}. --python wants the path of a "
-            "Python interpreter, such as /opt/venv/bin/python."
+            f"Cannot run {python}: {error.strerror}. --python wants an interpreter, "
+            "such as /opt/venv/bin/python."
         ) from None
     except (ValueError, IndexError):
         raise UnsupportedTarget(

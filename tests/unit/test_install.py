@@ -1,0 +1,370 @@
+"""Where SGLang is found, by which version it goes, and whether it is the wheel's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches import install
+from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
+from agentcore_patches.install import Install
+
+SUPPORTED = ("0.5.9",)
+ENGINE = "srt/engine.py"
+
+
+def make_package(folder: Path, version: str | None = "0.5.9") -> Path:
+    """A package folder that says its version, or does not."""
+    (folder / "srt").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / ENGINE).write_bytes(b"ENGINE = 1\n")
+    if version is not None:
+        (folder / "_version.py").write_text(f"__version__ = version = {version!r}\n")
+    return folder
+
+
+def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
+    """The metadata that an installer leaves; that of a wheel lists its files."""
+    folder = site / f"sglang-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.4\nName: sglang\nVersion: {version}\n\nVersion: none\n"
+    )
+    text = (site / "sglang" / ENGINE).read_bytes() if of_wheel else b""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode()
+    listed = f"sglang/{ENGINE}" if of_wheel else "__editable__.sglang.pth"
+    (folder / "RECORD").write_text(
+        f"{listed},sha256={digest.rstrip('=')},{len(text)}\n"
+        f"sglang-{version}.dist-info/RECORD,,\n"
+    )
+    return folder
+
+
+def find(folder: Path) -> Install:
+    return install.find(folder, supported=SUPPORTED)
+
+
+# The folder
+
+
+def test_a_package_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang")
+    assert find(package) == Install(
+        package, "0.5.9", "0.5.9", "given by --sglang-dir", False, None
+    )
+
+
+def test_a_link_to_a_package_folder_is_followed(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "elsewhere" / "sglang")
+    (tmp_path / "sglang").symlink_to(package)
+    assert find(tmp_path / "sglang").package == package
+
+
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [
+        ("sglang", "."),
+        ("python/sglang", "."),
+        ("lib/python3.12/site-packages/sglang", "."),
+        ("sglang", "sglang/srt"),
+    ],
+)
+def test_a_folder_near_it_is_refused_with_the_one_that_is_meant(
+    place: str, given: str, tmp_path: Path
+) -> None:
+    package = make_package(tmp_path / place)
+    with pytest.raises(UnsupportedTarget, match=rf"mean --sglang-dir {package}\?"):
+        find(tmp_path / given)
+
+
+def test_any_other_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedTarget, match="that holds `srt/`"):
+        find(tmp_path)
+    with pytest.raises(UnsupportedTarget, match="no folder"):
+        find(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    with pytest.raises(UnsupportedTarget):
+        find(tmp_path / "file")
+
+
+def test_a_loop_of_links_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "sglang").symlink_to(tmp_path / "sglang")
+    with pytest.raises(AccessError):
+        find(tmp_path / "sglang")
+
+
+def test_a_folder_and_an_interpreter_are_too_much(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        install.find(tmp_path, tmp_path, supported=SUPPORTED)
+
+
+# The version
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "0.5.9",
+        "0.5.9+cu130",
+        "0.5.9+own.3",
+        # The tagged commit with uncommitted changes, as setuptools-scm names it.
+        "0.5.10.dev0+g1a2b3c4.d20260301",
+        "0.5.10.dev0+d20260301",
+        "0.5.9.post1.dev0+g1a2b3c4.d20260301",
+        "0.5.9.post0+g1a2b3c4.d20260301",
+    ],
+)
+def test_a_version_that_counts_as_the_release(version: str, tmp_path: Path) -> None:
+    found = find(make_package(tmp_path / "sglang", version))
+    assert (found.version, found.release) == (version, "0.5.9")
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "0.5.8",
+        "0.5.10",
+        "0.5.9rc1",
+        "0.5.9.post1",
+        "0.5.9.dev0",
+        "0.5.10.dev0",
+        "0.5.10.dev3+g1a2b3c4.d20260301",
+        "1.0",
+        "not-a-version",
+    ],
+)
+def test_a_version_that_does_not(version: str, tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", version)
+    with pytest.raises(UnsupportedTarget) as caught:
+        find(package)
+    assert f"SGLang {version} in {package}" in str(caught.value)
+    assert "supported: 0.5.9" in str(caught.value)
+
+
+def test_commits_after_the_release_get_advice(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", "0.5.10.dev3+g1a2b3c4")
+    with pytest.raises(UnsupportedTarget, match=r"PRETEND_VERSION=0\.5\.9\+own"):
+        find(package)
+
+
+def test_any_of_the_supported_releases_will_do(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", "0.5.10+x")
+    found = install.find(package, supported=["0.5.9", "0.5.10"])
+    assert found.release == "0.5.10"
+
+
+def test_the_package_is_believed_before_its_metadata(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", "0.5.9")
+    make_metadata(tmp_path, "0.5.8")
+    assert find(package).version == "0.5.9"
+
+
+@pytest.mark.parametrize("told", [None, "0.0.0.dev0"])
+def test_metadata_tells_what_the_package_does_not(
+    told: str | None, tmp_path: Path
+) -> None:
+    package = make_package(tmp_path / "sglang", told)
+    make_metadata(tmp_path, "0.5.9")
+    assert find(package).version == "0.5.9"
+
+
+def test_older_packages_say_it_in_another_module(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", None)
+    (package / "version.py").write_text('__version__ = "0.5.9"\n')
+    assert find(package).version == "0.5.9"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "__version__ = get()\n", "def broken(:\n", "\0", '__version__ = "0.0.0.dev0"'],
+)
+def test_a_version_that_nothing_tells(text: str, tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", None)
+    (package / "_version.py").write_text(text)
+    with pytest.raises(UnsupportedTarget, match="Nothing tells which version"):
+        find(package)
+
+
+# The wheel
+
+
+def test_a_record_tells_what_is_pristine(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang")
+    metadata = make_metadata(tmp_path, "0.5.9")
+    found = find(package)
+    original = hashlib.sha256(b"ENGINE = 1\n").hexdigest()
+
+    assert (found.dist_info, found.editable) == (metadata, False)
+    assert found.wheel_hashes([ENGINE, "srt/own.py"]) == {ENGINE: original}
+    assert install.pristine(found, {ENGINE: original}) == {ENGINE: True}
+    assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: False}
+    assert install.pristine(found, {"srt/own.py": original}) == {"srt/own.py": None}
+
+
+def test_of_a_bare_folder_nothing_is_known(tmp_path: Path) -> None:
+    found = find(make_package(tmp_path / "sglang"))
+    assert found.wheel_hashes([ENGINE]) == {}
+    assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: None}
+
+
+def test_metadata_of_another_package_is_not_taken(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang", "0.5.9")
+    make_metadata(tmp_path, "0.5.9", of_wheel=False)
+    assert find(package).dist_info is None
+
+
+# Interpreters
+
+
+def test_this_interpreter_tells_without_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(tmp_path / "sglang")
+    (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    found = install.find(supported=SUPPORTED)
+    assert (found.package, found.found) == (package, f"what {sys.executable} imports")
+    assert "sglang" not in sys.modules
+
+
+@pytest.mark.parametrize("stray", ["nothing", "folder", "module"])
+def test_an_interpreter_without_sglang_is_told_what_to_give(
+    stray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stray == "folder":
+        (tmp_path / "sglang").mkdir()
+    if stray == "module":
+        (tmp_path / "sglang.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path[:3])
+    with pytest.raises(UnsupportedTarget, match=r"has no SGLang|not the SGLang server"):
+        install.find(supported=SUPPORTED)
+
+
+def make_interpreter(folder: Path, *paths: Path, noise: str = "") -> Path:
+    """A program that is this interpreter with other folders to import from."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "python"
+    program.write_text(
+        f"#!/bin/sh\necho '{noise}'\n"
+        f"PYTHONPATH='{os.pathsep.join(map(str, paths))}' exec {sys.executable} -S \"$@\"\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_another_interpreter_tells_what_it_imports(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "site" / "sglang")
+    metadata = make_metadata(tmp_path / "site", "0.5.9")
+    python = make_interpreter(tmp_path / "bin", package.parent, noise="a greeting")
+    found = install.find(python=python, supported=SUPPORTED)
+    assert (found.package, found.dist_info) == (package, metadata)
+    assert found.found == f"what {python} imports"
+
+
+def test_a_name_without_a_folder_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(tmp_path / "site" / "sglang")
+    python = make_interpreter(tmp_path / "bin", package.parent)
+    python.rename(python.with_name("its-python"))
+    monkeypatch.setenv("PATH", f"{python.parent}:{os.environ['PATH']}")
+    found = install.find(python=Path("its-python"), supported=SUPPORTED)
+    assert found.package == package
+
+
+def test_what_lies_in_the_current_folder_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_package(tmp_path / "here" / "sglang", "0.5.8")
+    package = make_package(tmp_path / "site" / "sglang")
+    make_interpreter(tmp_path / "here", package.parent)
+    monkeypatch.chdir(tmp_path / "here")
+    found = install.find(python=Path("./python"), supported=SUPPORTED)
+    assert found.package == package
+
+
+@pytest.mark.parametrize("told", [None, "0.0.0.dev0"])
+def test_an_editable_install_has_its_metadata_elsewhere(
+    told: str | None, tmp_path: Path
+) -> None:
+    package = make_package(tmp_path / "checkout" / "python" / "sglang", told)
+    site = tmp_path / "site"
+    metadata = make_metadata(site, "0.5.9", of_wheel=False)
+    python = make_interpreter(tmp_path / "bin", package.parent, site)
+    found = install.find(python=python, supported=SUPPORTED)
+    assert (found.package, found.version) == (package, "0.5.9")
+    assert (found.dist_info, found.editable) == (metadata, True)
+    assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: None}
+
+
+def test_an_editable_install_by_an_import_hook_is_found(tmp_path: Path) -> None:
+    package = make_package(tmp_path / "checkout" / "python" / "sglang")
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(HOOK.format(init=package / "__init__.py"))
+    python = make_interpreter(tmp_path / "bin", hook)
+    python.write_text(python.read_text().replace(" -S ", " "))
+    found = install.find(python=python, supported=SUPPORTED)
+    assert found.package == package
+
+
+HOOK = """
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import spec_from_file_location
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "sglang":
+            return spec_from_file_location(name, "{init}")
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 7", r"ended with 7 \(no message\)"),
+        ("echo no >&2; exit 1", r"ended with 1 \(no\)"),
+        ("echo hello", "does not answer as a Python interpreter"),
+        ("true", "does not answer as a Python interpreter"),
+    ],
+)
+def test_a_program_that_is_no_interpreter(
+    script: str, said: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(UnsupportedTarget, match=said):
+        install.find(python=program, supported=SUPPORTED)
+
+
+def test_a_program_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "_PROBE_SECONDS", 0.2)
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 30\n")
+    program.chmod(0o755)
+    with pytest.raises(UnsupportedTarget, match=r"did not say within 0\.2 s"):
+        install.find(python=program, supported=SUPPORTED)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedTarget, match="no program"):
+        install.find(python=tmp_path / "python", supported=SUPPORTED)
+    make_interpreter(tmp_path / "bin")
+    with pytest.raises(UnsupportedTarget, match=rf"mean --python {tmp_path}/bin/pyt"):
+        install.find(python=tmp_path, supported=SUPPORTED)
+    (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "broken").chmod(0o755)
+    with pytest.raises(UnsupportedTarget, match="Cannot run"):
+        install.find(python=tmp_path / "broken", supported=SUPPORTED)
