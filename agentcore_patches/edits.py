@@ -143,12 +143,23 @@ class AddKeyword(Edit):
     def apply(self, definition: Definition) -> Definition | None:
         call = cst.parse_expression(f"_(\n{indent(self.argument, '    ')}\n)")
         assert isinstance(call, cst.Call)
-        adder = _KeywordAdder(cst.parse_expression(self.function), call.args[0])
-        changed = definition.visit(adder)
-        assert isinstance(changed, cst.ClassDef | cst.FunctionDef)
-        if not adder.seen:
+        [argument] = call.args
+        function = cst.parse_expression(self.function)
+        calls = [
+            path
+            for path, node in _walk(definition, _compared_fields)
+            if isinstance(node, cst.Call) and _matches(function, node.func)
+        ]
+        if not calls:
             raise Misplaced(f"`{self.function}` is not called there")
-        return changed if adder.added else None
+        changed: Definition | None = None
+        for path in reversed(calls):  # The inner ones first: the outer ones move them.
+            old = _descend(changed or definition, path)
+            assert isinstance(old, cst.Call)
+            new = _with_keyword(old, argument)
+            if new is not None:
+                changed = _replace(changed or definition, path, new)
+        return changed
 
 
 @dataclass(frozen=True)
@@ -569,27 +580,34 @@ def _is_anything(pattern: object) -> bool:
 def _find(definition: Definition, pattern: cst.CSTNode) -> list[tuple[Path, Captures]]:
     """Every statement of that shape in a definition, in the order of the source."""
     found: list[tuple[Path, Captures]] = []
-    for path, statement in _walk(definition, ()):
+    for path, node in _walk(definition, lambda kind: _BLOCKS):
         captures: Captures = {}
-        if _matches(pattern, statement, captures):
+        in_block = isinstance(node, cst.BaseStatement) and path[-1][1] is not None
+        if in_block and _matches(pattern, node, captures):
             found.append((path, captures))
     return found
 
 
-def _walk(node: cst.CSTNode, path: Path) -> Iterator[tuple[Path, cst.BaseStatement]]:
-    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def _walk(
+    node: cst.CSTNode,
+    fields: Callable[[type[cst.CSTNode]], Iterable[str]],
+    path: Path = (),
+) -> Iterator[tuple[Path, cst.CSTNode]]:
+    """Everything below a node, by the fields that `fields` names of each kind."""
+    for name in fields(type(node)):
         value = getattr(node, name, None)
         children: list[tuple[Step, cst.CSTNode]] = []
         if isinstance(value, cst.CSTNode):
             children = [((name, None), value)]
-        elif value is not None:
+        elif isinstance(value, list | tuple):
             children = [((name, index), child) for index, child in enumerate(value)]
         for step, child in children:
             here = (*path, step)
-            if isinstance(child, cst.BaseStatement) and step[1] is not None:
-                yield here, child
-            if not isinstance(child, cst.SimpleStatementLine):
-                yield from _walk(child, here)
+            yield here, child
+            yield from _walk(child, fields, here)
 
 
 # How a tree is changed
@@ -688,33 +706,23 @@ def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespac
     )
 
 
-class _KeywordAdder(cst.CSTTransformer):
-    def __init__(self, function: cst.BaseExpression, argument: cst.Arg) -> None:
-        super().__init__()
-        self._function = function
-        self._argument = argument
-        self.seen = 0
-        self.added = 0
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        if not _matches(self._function, original_node.func):
-            return updated_node
-        self.seen += 1
-        keyword = self._argument.keyword
-        assert keyword is not None
-        for existing in updated_node.args:
-            if existing.keyword is not None and existing.keyword.value == keyword.value:
-                if _matches(self._argument, existing):
-                    return updated_node
-                raise Misplaced(f"a call has another one: `{_item_code(existing)}`")
-        self.added += 1
-        args = list(updated_node.args)
-        # What is unpacked stays the last.
-        unpacked = args[-1:] if len(args) > 1 and args[-1].star == "**" else []
-        named = args[: len(args) - len(unpacked)]
-        opening = updated_node.whitespace_before_args
-        args = [*_append_item(named, self._argument, opening), *unpacked]
-        return updated_node.with_changes(args=args)
+def _with_keyword(call: cst.Call, argument: cst.Arg) -> cst.Call | None:
+    """A call with one more keyword argument, None if it has it."""
+    assert argument.keyword is not None
+    for existing in call.args:
+        if existing.keyword is not None and _matches(
+            existing.keyword, argument.keyword
+        ):
+            if _matches(argument, existing):
+                return None
+            raise Misplaced(f"a call has another one: `{_item_code(existing)}`")
+    # What is unpacked stays the last.
+    unpacked = (
+        call.args[-1:] if len(call.args) > 1 and call.args[-1].star == "**" else []
+    )
+    named = call.args[: len(call.args) - len(unpacked)]
+    named = _append_item(named, argument, call.whitespace_before_args)
+    return call.with_changes(args=[*named, *unpacked])
 
 
 # How shapes and new code are read

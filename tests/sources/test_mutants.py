@@ -16,7 +16,7 @@ from agentcore_patches.plan import make_plan, source_files
 
 VERSION = "0.5.9"
 SEED = 59
-N_MUTANTS = 360
+N_MUTANTS = 350
 
 FILES = source_files(names(), VERSION)
 EDITS = [edit for name in names() for edit in edits(name, VERSION)]

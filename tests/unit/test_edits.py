@@ -447,13 +447,13 @@ REWRITES = [
         def f(x):
             if x:
                 return [Answer(1), Answer(Answer(2))]
-            return other.Answer(3), Answer, lambda: Answer(*x)
+            return other.Answer(3), Answer, lambda: Answer(*x, **g(Answer(4)))
         """,
         """
         def f(x):
             if x:
                 return [Answer(1, ids=x.ids), Answer(Answer(2, ids=x.ids), ids=x.ids)]
-            return other.Answer(3), Answer, lambda: Answer(*x, ids=x.ids)
+            return other.Answer(3), Answer, lambda: Answer(*x, ids=x.ids, **g(Answer(4, ids=x.ids)))
         """,
         id="every call, of that name only",
     ),
