@@ -195,7 +195,9 @@ def could_run(cache: Path, source: Node) -> bool:
 
 def unused_time(source: Path, now_ns: int) -> int:
     """`now_ns` or a little later: a time no bytecode file of the source goes by."""
-    seconds = {int(source.stat().st_mtime)}
+    seconds = set()
+    with suppress(FileNotFoundError):
+        seconds.add(int(source.stat().st_mtime))
     for cache in caches_of(source):
         with suppress(OSError):
             seconds.add(_header(cache)[1])
