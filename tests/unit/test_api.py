@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import MODELS, SERVING, SOURCES, contents, kill_apply
+from small_sglang import MODELS, SERVING, SOURCES, contents, kill_apply
 
 import agentcore_patches
 from agentcore_patches import api, edits, transaction

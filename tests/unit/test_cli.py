@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 import pytest
-from conftest import MODELS, SERVING, SOURCES, build, contents, kill_apply
+from small_sglang import MODELS, SERVING, SOURCES, build, contents, kill_apply
 
 from agentcore_patches import __version__, api, cli, console, transaction
 from agentcore_patches import patches as registry
