@@ -742,13 +742,13 @@ def _statements(
     for name, node in (captures or {}).items():
         code = code.replace(name, _code(node))
     first, *rest = cst.parse_module(code).body
-    if note:
-        comments = [cst.EmptyLine(comment=cst.Comment(line)) for line in _comment(note)]
-        first = first.with_changes(leading_lines=comments)
-    return [first, *rest]
+    comments = [cst.EmptyLine(comment=cst.Comment(line)) for line in _comment(note)]
+    return [first.with_changes(leading_lines=comments), *rest]
 
 
 def _comment(note: str) -> list[str]:
+    if not note:
+        return []
     first, *rest = note.splitlines()
     return [f"# {OWNER}: {first}", *(f"# {line}" for line in rest)]
 
