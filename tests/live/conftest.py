@@ -36,7 +36,7 @@ def sglang_python() -> Path:
         return Path(named)
     if importlib.util.find_spec("sglang"):
         return Path(sys.executable)
-    pytest.skip("no SGLang here, and AGENTCORE_TEST_PYTHON names no interpreter")
+    pytest.fail("no SGLang here, and AGENTCORE_TEST_PYTHON names no interpreter")
 
 
 @pytest.fixture(scope="session")

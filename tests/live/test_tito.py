@@ -161,7 +161,7 @@ def test_generate_gives_the_prompt_of_every_item(
 ) -> None:
     texts = ["Say hello.", f"Here they are: {STOP_WORD}", "東京"]
     ids = [tokenizer.encode(text).ids for text in texts]
-    sampling = {"temperature": 0, "max_new_tokens": 4}
+    sampling = {"temperature": 0, "max_new_tokens": 4, "ignore_eos": True}
     for prompt in ({"text": texts}, {"input_ids": ids}):
         for n in (1, 2):
             items = client.generate(
