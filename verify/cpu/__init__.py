@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,5 +30,13 @@ ARGS: tuple[str, ...] = (
     "--disable-cuda-graph",
     "--disable-overlap-schedule",
     "--skip-server-warmup",
+    # Else the scheduler keeps a core busy while it has nothing to do.
+    "--sleep-on-idle",
 )
 """Arguments of a server without a GPU; arguments given after them win."""
+
+
+def is_needed(python: Path) -> bool:
+    """Whether the PyTorch of an interpreter finds no GPU."""
+    code = "import sys, torch; sys.exit(torch.cuda.is_available())"
+    return subprocess.run([python, "-c", code], capture_output=True).returncode == 0
