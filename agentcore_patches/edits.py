@@ -225,7 +225,7 @@ class Replace(Edit):
     new: str
 
     def describe(self) -> str:
-        return f"`{self.new}` for `{_headline(self.old)}`"
+        return f"`{_headline(self.new)}` for `{_headline(self.old)}`"
 
     def apply(self, definition: Definition) -> Definition | None:
         places = _find(definition, _statement(self.old))
@@ -261,7 +261,8 @@ class Narrow(Edit):
     def _narrowed(self, statement: cst.CSTNode) -> cst.If:
         assert isinstance(statement, cst.If)
         condition = cst.parse_expression(self.condition)
-        test = cst.BooleanOperation(statement.test, cst.And(), condition)
+        parts = [_operand(part) for part in (statement.test, condition)]
+        test = cst.BooleanOperation(parts[0], cst.And(), parts[1])
         return statement.with_changes(test=test)
 
 
@@ -637,6 +638,14 @@ def _body(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
     """The statements of a block, or of a definition's block."""
     body = getattr(node, "body")  # noqa: B009 - every caller's node has one
     return body if isinstance(body, Sequence) else _body(body)
+
+
+def _operand(expression: cst.BaseExpression) -> cst.BaseExpression:
+    """An expression that may stand beside `and`."""
+    loose = (cst.BooleanOperation, cst.IfExp, cst.Lambda, cst.NamedExpr)
+    if expression.lpar or not isinstance(expression, loose):
+        return expression
+    return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def _splice(node: Node, position: int, new: Sequence[cst.BaseStatement]) -> Node:

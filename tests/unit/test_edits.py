@@ -752,6 +752,20 @@ REWRITES = [
         id="narrow what stands in parentheses",
     ),
     pytest.param(
+        Narrow(FILE, "f", "if a or b: ...", "c or d"),
+        """
+        def f():
+            if a or b:
+                pass
+        """,
+        """
+        def f():
+            if (a or b) and (c or d):
+                pass
+        """,
+        id="narrow what binds less than `and`",
+    ),
+    pytest.param(
         GRAFT,
         """
         import os
@@ -1230,6 +1244,7 @@ def test_a_place_that_is_not_as_expected_is_refused_by_name(
         (AFTER, "`log(state)` after `state = make(...)`"),
         (START, "`trace = None` at the start"),
         (REPLACE, "`ids = []` for `ids = [ids[-1]]`"),
+        (Replace(FILE, "f", "a(\n)", "b(\n)"), "`b(` for `a(`"),
         (NARROW, "`trace is None` in `if wanted: ...`"),
         (GRAFT, "definition of `grafted`"),
     ],
