@@ -1,0 +1,299 @@
+"""Launching and ending real servers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.errors import ServerError
+from agentcore_verify import client
+from agentcore_verify.probe import MIRROR_KEY
+from agentcore_verify.scripted_model import SCRIPT, TOOLS, line
+from agentcore_verify.server import Server, ServerOptions, running
+
+WAYS = {
+    "default": (),
+    "two-workers": ("--tokenizer-worker-num", "2", "--stream-output"),
+    "reasoning": ("--reasoning-parser", "deepseek-r1", "--stream-interval", "4"),
+}
+
+
+@pytest.fixture(autouse=True)
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temp folder of the test's own, to see what servers leave in it.
+
+    Not `tmp_path`, which only has to be made first: SGLang puts sockets in it, and
+    their paths must be short.
+    """
+    with tempfile.TemporaryDirectory(prefix="live-") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def shared_memory(pid: int | None) -> list[Path]:
+    """Shared memory that the server launched as `pid` has."""
+    return list(Path("/dev/shm").glob(f"*_{pid}"))
+
+
+@contextlib.contextmanager
+def nothing_left(server: Server, temp: Path) -> Iterator[None]:
+    """Checks that after the block no process, file or port of the server is left."""
+    yield
+    assert server.pid is None
+    assert is_free(server.port)
+    assert list(temp.glob("agentcore-*")) == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_serves_the_script_and_leaves_nothing(
+    options: ServerOptions, temp: Path, way: str
+) -> None:
+    server = Server(
+        replace(options, args=options.args + WAYS[way], mirror_sampler=True)
+    )
+    progress: list[tuple[float, str]] = []
+    with nothing_left(server, temp):
+        try:
+            server.start(lambda elapsed, last: progress.append((elapsed, last)))
+            launcher, *others = [process.pid for process in server.processes()]
+            if way == "two-workers":
+                assert shared_memory(launcher)
+            for entry in SCRIPT:
+                answer = client.ask(
+                    server.base_url,
+                    messages=entry.messages,
+                    temperature=0,
+                    max_tokens=700,
+                )
+                (said,) = answer.completions
+                if way == "reasoning" and "</think>" in entry.text:
+                    thought, _, rest = entry.text.partition("</think>")
+                    thought = thought.removeprefix("<think>").strip()
+                    assert said.reasoning_content.strip() == thought
+                    assert said.content == rest.strip()
+                elif way == "reasoning":
+                    assert said.reasoning_content == entry.text
+                else:
+                    assert said.content == entry.text
+            ids = [10, 11, 12]
+            sampling = {"temperature": 0, "max_new_tokens": 5}
+            made = client.generate(
+                server.base_url, input_ids=ids, sampling_params=sampling
+            )
+            assert MIRROR_KEY in made["meta_info"]
+        finally:
+            server.stop()
+        assert len(others) >= 2
+        assert running([launcher, *others]) == []
+        assert eventually(lambda: not shared_memory(launcher))
+    assert progress == sorted(progress)
+    assert any(last for _, last in progress)
+
+
+def test_a_parser_finds_the_scripted_tool_calls(options: ServerOptions) -> None:
+    # Streaming, SGLang's qwen25 parser loses every call after the first.
+    hermes = replace(options, args=("--tool-call-parser", "hermes"))
+    with Server(hermes) as server:
+
+        def calls(name: str, **body: object) -> tuple[tuple[str, object], ...]:
+            answer = client.ask(
+                server.base_url,
+                messages=line(name).messages,
+                tools=list(TOOLS),
+                temperature=0,
+                max_tokens=700,
+                **body,
+            )
+            (said,) = answer.completions
+            assert said.finish_reason == "tool_calls"
+            return tuple((c.name, json.loads(c.arguments)) for c in said.tool_calls)
+
+        for name in ("tool", "two_tools", "text_then_tool"):
+            assert calls(name) == line(name).tool_calls
+            assert calls(name, stream=True) == line(name).tool_calls
+        only = (("get_weather", {"city": "Paris"}),)
+        assert calls("call_list", tool_choice="required") == only
+        assert calls("call_list", tool_choice="required", stream=True) == only
+
+
+def test_one_that_dies_at_start_shows_the_end_of_its_log(
+    options: ServerOptions, temp: Path
+) -> None:
+    server = Server(replace(options, args=("--attention-backend", "nonsense")))
+    with nothing_left(server, temp), pytest.raises(ServerError) as caught:
+        server.start()
+    assert caught.value.exit_code == 6
+    assert str(options.log) in str(caught.value)
+    assert "invalid choice: 'nonsense'" in str(caught.value)
+
+
+def test_a_model_that_is_not_there_is_named(
+    options: ServerOptions, temp: Path, tmp_path: Path
+) -> None:
+    server = Server(replace(options, model=tmp_path / "no-such-model"))
+    with nothing_left(server, temp), pytest.raises(ServerError, match="no-such-model"):
+        server.start()
+
+
+def test_an_interpreter_that_is_not_there_is_named(
+    options: ServerOptions, temp: Path, tmp_path: Path
+) -> None:
+    server = Server(replace(options, python=tmp_path / "no-such-python"))
+    with nothing_left(server, temp), pytest.raises(ServerError, match="no-such-python"):
+        server.start()
+
+
+def test_one_that_is_not_ready_in_time_is_ended(
+    options: ServerOptions, temp: Path
+) -> None:
+    server = Server(replace(options, startup_timeout=2))
+    with (
+        nothing_left(server, temp),
+        pytest.raises(ServerError, match="not ready after"),
+    ):
+        server.start()
+
+
+def test_an_interrupt_while_it_starts_ends_it(
+    options: ServerOptions, temp: Path
+) -> None:
+    def interrupt(elapsed: float, last: str) -> None:
+        if elapsed > 3:
+            raise KeyboardInterrupt
+
+    server = Server(options)
+    with nothing_left(server, temp), pytest.raises(KeyboardInterrupt):
+        server.start(interrupt)
+
+
+def test_a_port_taken_in_between_is_changed(
+    options: ServerOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = iter([port])
+        monkeypatch.setattr(
+            "agentcore_verify.server._free_port",
+            lambda host: next(ports, None) or free_port(),
+        )
+        with Server(options) as server:
+            assert server.port != port
+            assert client.generate(
+                server.base_url, input_ids=[1], sampling_params={"max_new_tokens": 1}
+            )
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_an_error_at_once(
+    options: ServerOptions,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = Server(replace(options, args=("--port", str(port))))
+        with pytest.raises(ServerError, match=f"{port} is taken"):
+            server.start()
+        assert not options.log.exists()
+
+
+def test_one_that_hangs_is_killed(options: ServerOptions, temp: Path) -> None:
+    bare = replace(options, args=("--skip-tokenizer-init",), mirror_sampler=True)
+    server = Server(bare)
+    with nothing_left(server, temp):
+        server.start()
+        made = client.generate(
+            server.base_url,
+            input_ids=[10, 11, 12],
+            sampling_params={"temperature": 0, "max_new_tokens": 5},
+        )
+        assert made["meta_info"][MIRROR_KEY] == made["output_ids"]
+        processes = server.processes()
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        server.stop()
+        assert running(process.pid for process in processes) == []
+
+
+def test_one_that_dies_later_is_noticed(options: ServerOptions, temp: Path) -> None:
+    server = Server(options)
+    with nothing_left(server, temp), server:
+        server.ensure_alive()
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(ServerError, match="SIGKILL"):
+            eventually(lambda: server.ensure_alive() is not None)
+
+
+LAUNCHER = """
+import sys, time
+from pathlib import Path
+from agentcore_verify.server import Server, ServerOptions
+server = Server(ServerOptions(
+    python=Path(sys.argv[1]), model=sys.argv[2], log=Path(sys.argv[3]), cpu=True
+))
+server.start()
+print(server.port, *(process.pid for process in server.processes()), flush=True)
+time.sleep(300)
+"""
+
+
+def test_the_death_of_the_launcher_ends_the_server(
+    options: ServerOptions, temp: Path
+) -> None:
+    launcher = subprocess.Popen(
+        [
+            *(sys.executable, "-c", LAUNCHER),
+            *(options.python, options.model, options.log),
+        ],
+        env={**os.environ, **options.env},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert launcher.stdout is not None
+    with launcher.stdout:
+        port, *pids = map(int, launcher.stdout.readline().split())
+    launcher.kill()
+    launcher.wait()
+    assert eventually(lambda: running(pids) == [])
+    assert is_free(port)
+    assert list(temp.glob("agentcore-*")) == []
