@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -114,6 +115,8 @@ class Server:
         within the startup timeout, or finds no free port.
         """
         port_is_ours = not _option(self.options.args, "--port")
+        if not port_is_ours and not _is_free(self.host, self.port):
+            raise ServerError(f"Port {self.port} is taken; name another one.")
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if port_is_ours:
                 self.port = _free_port(self.host)
@@ -305,6 +308,16 @@ def _free_port(host: str) -> int:
     with socket.socket() as sock:
         sock.bind((host, 0))
         return int(sock.getsockname()[1])
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            return error.errno != errno.EADDRINUSE
+    return True
 
 
 def _runs(process: psutil.Process) -> bool:
