@@ -27,7 +27,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,7 +223,11 @@ def ensure_scripted_model(python: Path, cache_dir: Path | None = None) -> Path:
     with filelock.FileLock(cache / f"{model.name}.lock"):
         if model.is_dir():
             return model
-        making = Path(tempfile.mkdtemp(prefix="making-", dir=cache))
+        making = cache / f"{model.name}.making"
+        shutil.rmtree(
+            making, ignore_errors=True
+        )  # An earlier call may have been killed.
+        making.mkdir()
         try:
             done = subprocess.run(
                 [python, script, making],
@@ -241,8 +244,11 @@ def ensure_scripted_model(python: Path, cache_dir: Path | None = None) -> Path:
                     f"The scripted model could not be made with {python} "
                     f"(exit {done.returncode}). The end of its output:\n{tail}"
                 )
-            making.chmod(0o755)
             making.rename(model)
+        except OSError as error:
+            raise ServerError(
+                f"The scripted model could not be made: {error}."
+            ) from error
         finally:
             shutil.rmtree(making, ignore_errors=True)
     return model

@@ -1,0 +1,93 @@
+"""The script's promises, and the making and caching of the model."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.errors import ServerError
+from agentcore_verify.scripted_model import (
+    SCRIPT,
+    STOP_WORD,
+    TOOLS,
+    ensure_scripted_model,
+    line,
+)
+
+
+def test_names_and_requests_are_unique() -> None:
+    assert len({entry.name for entry in SCRIPT}) == len(SCRIPT)
+    assert len({json.dumps(entry.messages) for entry in SCRIPT}) == len(SCRIPT)
+
+
+@pytest.mark.parametrize("entry", SCRIPT, ids=lambda entry: entry.name)
+def test_tool_calls_are_those_in_the_text(entry: object) -> None:
+    assert isinstance(entry, type(SCRIPT[0]))
+    found = re.findall(r"<tool_call>\n(.*)\n</tool_call>", entry.text)
+    calls = [json.loads(call) for call in found]
+    assert (
+        tuple((call["name"], call["arguments"]) for call in calls) == entry.tool_calls
+    )
+    known = {tool["function"]["name"] for tool in TOOLS}
+    assert {name for name, _ in entry.tool_calls} <= known
+
+
+def test_the_stop_word_is_said_once_midway() -> None:
+    before, *after = line("long").text.split(STOP_WORD)
+    assert len(after) == 1
+    assert min(len(before), len(after[0])) > 100
+
+
+def fake_python(folder: Path, body: str) -> Path:
+    """Something that is run as `PYTHON SCRIPT OUT` and appends to `runs`."""
+    fake = folder / "python"
+    fake.write_text(f"#!/bin/sh\necho run >> {folder / 'runs'}\n{body}\n")
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    return fake
+
+
+def test_is_made_once_however_many_ask(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, 'sleep 0.2; touch "$2/model"')
+    cache = tmp_path / "cache"
+    found: list[Path] = []
+
+    def ask() -> None:
+        found.append(ensure_scripted_model(python, cache))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert (found[0] / "model").exists()
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_what_a_killed_call_left_is_not_taken_for_a_model(tmp_path: Path) -> None:
+    python = fake_python(tmp_path, 'test -z "$(ls "$2")" && touch "$2/model"')
+    cache = tmp_path / "cache"
+    model = ensure_scripted_model(python, cache)
+    model.rename(model.with_name(f"{model.name}.making"))
+    assert (ensure_scripted_model(python, cache) / "model").exists()
+    assert (tmp_path / "runs").read_text() == "run\nrun\n"
+
+
+def test_a_failure_shows_the_end_of_the_output_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    python = fake_python(tmp_path, "echo 'No module named torch' >&2; exit 3")
+    with pytest.raises(ServerError, match=r"exit 3(.|\n)*No module named torch"):
+        ensure_scripted_model(python, tmp_path / "cache")
+    assert all(path.is_file() for path in (tmp_path / "cache").iterdir())
+
+
+def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match="no-such-python"):
+        ensure_scripted_model(tmp_path / "no-such-python", tmp_path / "cache")
