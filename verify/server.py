@@ -355,6 +355,9 @@ def _in_words(code: int | None) -> str:
 
 def running(pids: Iterable[int]) -> list[int]:
     """Those of `pids` that belong to a running process."""
-    return [
-        pid for pid in pids if psutil.pid_exists(pid) and _runs(psutil.Process(pid))
-    ]
+    left = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if _runs(psutil.Process(pid)):
+                left.append(pid)
+    return left

@@ -1,0 +1,71 @@
+"""What launching a server takes, short of a server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentcore_patches.errors import ServerError
+from agentcore_verify.server import Server, ServerOptions, running
+
+
+def server(tmp_path: Path, *args: str) -> Server:
+    return Server(
+        ServerOptions(
+            python=Path(sys.executable), model="m", log=tmp_path / "log", args=args
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "url"),
+    [
+        (("--port", "7"), "http://127.0.0.1:7"),
+        (("--port=7",), "http://127.0.0.1:7"),
+        (("--port", "6", "--tp", "2", "--port", "7"), "http://127.0.0.1:7"),
+        (("--host", "0.0.0.0", "--port", "7"), "http://127.0.0.1:7"),
+        (("--host=10.0.0.1", "--port", "7"), "http://10.0.0.1:7"),
+    ],
+)
+def test_its_url_is_what_its_arguments_say(
+    tmp_path: Path, args: tuple[str, ...], url: str
+) -> None:
+    assert server(tmp_path, *args).base_url == url
+
+
+def test_it_knows_the_key_it_asks_for(tmp_path: Path) -> None:
+    assert server(tmp_path).api_key is None
+    assert server(tmp_path, "--api-key", "k").api_key == "k"
+
+
+def test_the_tail_of_its_log_is_what_a_terminal_would_show(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"one\n\ntwo\r\nload 1%\rload 2%\n\xff\n  \n")
+    assert server(tmp_path).log_tail() == ["one", "two", "load 2%", "\ufffd"]
+    assert server(tmp_path).log_tail(1) == ["\ufffd"]
+
+
+def test_a_log_that_is_not_there_has_no_tail(tmp_path: Path) -> None:
+    assert server(tmp_path).log_tail() == []
+
+
+def test_one_that_was_not_started_is_not_alive_and_can_be_stopped(
+    tmp_path: Path,
+) -> None:
+    idle = server(tmp_path)
+    idle.stop()
+    with pytest.raises(ServerError):
+        idle.ensure_alive()
+
+
+def test_a_process_that_ended_does_not_run_although_nobody_waited_for_it() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert running([child.pid]) == []
+    child.wait()
