@@ -1,0 +1,159 @@
+"""The real command with the real patches: killed where files move, and in crowds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tracing
+
+import agentcore_patches
+from agentcore_patches import install, plan, transaction
+from agentcore_patches.patches import SUPPORTED_VERSIONS, names
+
+VERSION = "0.5.9"
+Make = Callable[[], Path]
+
+
+@pytest.fixture(scope="module")
+def wheel() -> dict[str, bytes]:
+    """The original texts of all files that patches change."""
+    python = os.environ.get("AGENTCORE_TEST_PYTHON")
+    found = install.find(
+        python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
+    )
+    paths = plan.source_files(names(), VERSION)
+    return transaction.sources(found, transaction.inspect(found), paths)
+
+
+@pytest.fixture
+def make(wheel: dict[str, bytes], tmp_path: Path) -> Make:
+    """Makes packages of these files alone, each in a folder of its own."""
+    numbers = iter(range(1000))
+
+    def make() -> Path:
+        package = tmp_path / str(next(numbers)) / "sglang"
+        for path, text in wheel.items():
+            (package / path).parent.mkdir(parents=True, exist_ok=True)
+            (package / path).write_bytes(text)
+        (package / "_version.py").write_text(f'__version__ = "{VERSION}"\n')
+        return package
+
+    return make
+
+
+def command(package: Path, *words: str) -> list[str]:
+    module = [sys.executable, "-m", "agentcore_patches", words[0]]
+    return [*module, "--sglang-dir", str(package), "--json", *words[1:]]
+
+
+def start(package: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(package, *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tracing.ENVIRONMENT,
+    )
+
+
+def contents(package: Path) -> dict[str, bytes]:
+    """All files, but for what is ours."""
+    return {
+        str(file.relative_to(package)): file.read_bytes()
+        for file in package.rglob("*")
+        if file.is_file() and "agentcore" not in str(file.relative_to(package))
+    }
+
+
+# What was applied before, and the command that is killed.
+STEPS: dict[str, tuple[list[str] | None, str]] = {
+    "apply": (None, "apply"),
+    "selection": (["token-ids"], "apply"),
+    "revert": ([], "revert"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_next_command_mends_what_a_killed_one_left(
+    step: str, make: Make, count: Counter[str]
+) -> None:
+    earlier, last = STEPS[step]
+    model, original = make(), contents(make())
+    if earlier is not None:
+        agentcore_patches.apply(sglang_dir=model, only=earlier)
+    old = contents(model)
+    numbers = iter(range(1000))
+
+    def copy() -> Path:
+        package = model.parent / str(next(numbers)) / "sglang"
+        return Path(shutil.copytree(model, package))
+
+    package = copy()
+    log = package.parent / "calls"
+    calls = tracing.calls(command(package, last), package, log)
+    new = contents(package)
+    assert old != new
+
+    def kill(call: tracing.Call) -> str:
+        package = copy()
+        tracing.kill_at(call, command(package, last))
+        told = start(package, "status")
+        status = json.loads(told.communicate()[0])
+        assert told.returncode == 0
+        assert contents(package) in (old, new), call
+        assert status["pending"] is None
+        agentcore_patches.revert(sglang_dir=package)
+        assert contents(package) == original, call
+        assert not (package / ".agentcore-patch").exists()
+        return str(status["recovered"])
+
+    places = [
+        call
+        for call in calls
+        if call.kind == "rename"
+        and ("srt/" in call.line or "json" in call.line or "state" in call.line)
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        said = Counter(pool.map(kill, places))
+    assert sum("finished an interrupted" in line for line in said.elements()) > 2
+    assert sum("undid an interrupted" in line for line in said.elements()) > 0
+    count["kills of the real command, each mended by `status`"] += len(places)
+
+
+def test_of_32_real_applies_one_does_the_work(make: Make, count: Counter[str]) -> None:
+    package = make()
+    crowd = [start(package, "apply") for _ in range(32)]
+    changed = 0
+    for process in crowd:
+        told, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        changed += json.loads(told)["changed"]
+    assert changed == 1
+    count["real commands that ran at once"] += 32
+
+
+def test_8_real_applies_and_8_reverts_leave_one_state(
+    make: Make, count: Counter[str]
+) -> None:
+    patched, package = make(), make()
+    original = contents(package)
+    agentcore_patches.apply(sglang_dir=patched)
+    crowd = [start(package, action) for action in ("apply", "revert") * 8]
+    for process in crowd:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+    assert contents(package) in (original, contents(patched))
+    count["real commands that ran at once"] += 16
+    agentcore_patches.revert(sglang_dir=package)
+    assert contents(package) == original
