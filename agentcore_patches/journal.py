@@ -176,6 +176,11 @@ class Folder:
         shared file system shows it to other machines. As the folder may be removed by
         its holder, a lock counts only while its file has its name.
         """
+        if self.path.is_symlink():
+            raise AccessError(
+                f"{self.path} is a symbolic link, which agentcore-patch never makes. "
+                "Nothing was changed. Remove it."
+            )
         deadline = time.monotonic() + timeout
         told = False
         while True:

@@ -538,6 +538,16 @@ def test_what_a_command_left_before_it_did_anything_goes(
     assert snapshot.pending is None
 
 
+def test_a_link_in_place_of_our_folder_is_not_followed(install: Install) -> None:
+    elsewhere = install.package.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    (install.package / FOLDER).symlink_to(elsewhere)
+    with pytest.raises(AccessError, match="symbolic link"):
+        commit(install, FIRST)
+    assert (elsewhere / "file").exists()
+
+
 def damaged(state: dict[str, object]) -> Mapping[str, bytes]:
     escaping = json.dumps(state).replace(FIRST, "../../elsewhere.py")
     return {
