@@ -209,9 +209,9 @@ class Insert(Edit):
         new = _statements(self.code, self.note, captures)
         starts = range(len(_body(block)) - len(new) + 1)
         if self.each:
-            starts = range(position - len(new), position + 1)
+            starts = range(max(position - len(new), 0), position + 1)
         for start in starts:
-            there = _body(block)[start : start + len(new)] if start >= 0 else ()
+            there = _body(block)[start : start + len(new)]
             if len(there) == len(new) and all(map(_matches, new, there)):
                 return None
         return _splice(block, position, new)
@@ -497,7 +497,7 @@ def _count(places: Sequence[object]) -> str:
 
 
 def _times(count: int) -> str:
-    return "not at all" if count == 0 else "once" if count == 1 else f"{count} times"
+    return f"{count} times" if count else "not at all"
 
 
 # How a place is found

@@ -1402,6 +1402,24 @@ def test_one_text_takes_edits_of_many_definitions() -> None:
     assert apply_edits(new, edits) == (new, (False,) * len(edits))
 
 
+@pytest.mark.parametrize(
+    ("members", "found"),
+    [
+        ("    g = 1\n", "`f` is defined there not at all"),
+        ("    def f(self): pass\n" * 2, "`f` is defined there 2 times"),
+    ],
+)
+def test_a_member_is_looked_for_where_its_class_is_changed_as_well(
+    members: str, found: str
+) -> None:
+    edit = Insert(FILE, "Answer.f", "log(data)", before="return data")
+    with pytest.raises(SourceConflict) as refused:
+        rewritten(f"class Answer:\n    text: str\n{members}", FIELD, edit)
+    assert str(refused.value) == (
+        f"{FILE}: in `Answer.f`, looked for the place of {edit.describe()}, but {found}"
+    )
+
+
 def test_each_edit_tells_whether_it_changed_anything() -> None:
     source = b"class Answer:\n    text: str\n    n: int = 0\n"
     edits = [AddField(FILE, "Answer", "n: int = 0"), FIELD]
