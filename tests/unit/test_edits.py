@@ -772,7 +772,8 @@ REWRITES = [
 
 
         # An answer
-        # to a question.
+        # to a question
+        # of somebody.
         @decorated
         class Answer:
             pass
@@ -788,7 +789,8 @@ REWRITES = [
 
 
         # An answer
-        # to a question.
+        # to a question
+        # of somebody.
         @decorated
         class Answer:
             pass
