@@ -15,6 +15,8 @@ ENV: Mapping[str, str] = {
     "HF_HUB_OFFLINE": "1",
     # SGLang compiles a few functions at the first request; 18 s on two cores.
     "TORCHDYNAMO_DISABLE": "1",
+    # Threads that spin while they wait starve the server's other processes.
+    "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Environment variables of a server without a GPU."""
 
