@@ -1,0 +1,88 @@
+"""A custom sampler's per-token metadata follows `output_ids`, past 50 tokens.
+
+Launched by this command, the sampler mirrors each ID that it samples. The mirrored IDs
+in `meta_info` equal the `output_ids` beside them, in every answer and every chunk, each
+alone or many at once, cumulative or not as the server is. If not, a trainer's own data
+(log-probabilities of another policy, routing) belongs to other tokens.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from agentcore_verify.client import Json
+from agentcore_verify.differences import id_difference
+from agentcore_verify.probe import MIRROR_KEY
+from agentcore_verify.results import Failed, Skipped
+from agentcore_verify.subject import Subject
+
+PATCHES = ("customized-info",)
+
+N_TOKENS = 120
+"""Without streaming the engine hands on its output every 50 tokens."""
+
+PROMPTS = ("Name many things.", "Say hello.", "Show me emoji.", "What is my name?")
+
+
+def check(subject: Subject) -> str:
+    request: dict[str, Any] = {
+        "sampling_params": {
+            "temperature": 0,
+            "max_new_tokens": N_TOKENS,
+            "ignore_eos": True,
+        }
+    }
+    whole = subject.generate(text=PROMPTS[0], **request)
+    if not subject.launched and MIRROR_KEY not in whole["meta_info"]:
+        raise Skipped(
+            "The server has no mirroring sampler.",
+            advice="Let this command launch it: leave --base-url out.",
+        )
+    _assert_in_step(subject, "/generate", whole)
+    _assert_all(whole["output_ids"], "/generate")
+    for output in subject.generate(text=list(PROMPTS), **request):
+        _assert_in_step(subject, "/generate with a batch", output)
+        _assert_all(output["output_ids"], "/generate with a batch")
+
+    def stream(prompt: str) -> int:
+        return _assert_stream(subject, text=prompt, **request)
+
+    n_chunks = stream(PROMPTS[0])
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        n_chunks += sum(pool.map(stream, PROMPTS))
+    return f"{N_TOKENS} values for {N_TOKENS} tokens, in step on {n_chunks} chunks"
+
+
+def _assert_stream(subject: Subject, **request: Any) -> int:
+    """Every chunk is in step, and all together are whole; how many there were."""
+    where = "streaming /generate"
+    incremental = subject.info.get("stream_output", False)
+    ids: list[int] = []
+    n_chunks = 0
+    for n_chunks, chunk in enumerate(subject.generate_stream(**request), 1):
+        if "error" in chunk:
+            raise Failed(f"{where}: an error event in the stream: {chunk['error']}")
+        _assert_in_step(subject, f"{where}, chunk {n_chunks - 1}", chunk)
+        ids = ids + chunk["output_ids"] if incremental else chunk["output_ids"]
+    _assert_all(ids, where)
+    return n_chunks
+
+
+def _assert_in_step(subject: Subject, where: str, output: Json) -> None:
+    ids, mirrored = output["output_ids"], output["meta_info"].get(MIRROR_KEY)
+    if mirrored is None:
+        raise Failed(f"{where}: no {MIRROR_KEY} in meta_info beside {len(ids)} IDs.")
+    if mirrored != ids:
+        raise Failed(
+            f"{where}: {len(mirrored)} values of the sampler beside {len(ids)} IDs, and "
+            "not the same ones.",
+            difference=id_difference(
+                *(subject, "output_ids", ids), *(MIRROR_KEY, mirrored)
+            ),
+        )
+
+
+def _assert_all(ids: list[int], where: str) -> None:
+    if len(ids) != N_TOKENS:
+        raise Failed(f"{where}: {len(ids)} of {N_TOKENS} tokens arrived.")

@@ -1,0 +1,78 @@
+"""A client that goes away and an abort leave the server well and the IDs right.
+
+A stream that is aborted ends with the first IDs of its answer, none repeated and none
+lost before the end; after a client has gone away the next request gets its own answer.
+If not, one broken rollout spoils another, or its last tokens are wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+
+from agentcore_verify import client
+from agentcore_verify.client import ClientError, Json, read_events
+from agentcore_verify.differences import id_difference
+from agentcore_verify.invariants import assert_same, assert_whole
+from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.subject import Reply, Subject
+
+PATCHES = ("token-ids",)
+
+
+def check(subject: Subject) -> str:
+    full = subject.reference("long")
+    _go_away(subject)
+    _assert_well(subject)
+    n_ids = _assert_aborted(subject, full)
+    _assert_well(subject)
+    return f"gone after 3 chunks; aborted after {n_ids} tokens"
+
+
+def _go_away(subject: Subject) -> None:
+    events = client.chat_stream(
+        subject.base_url, api_key=subject.api_key, **subject.body("long", stream=True)
+    )
+    try:
+        list(itertools.islice(events, 3))
+    except ClientError as error:
+        raise Failed(f"streaming 'long': {error}") from error
+    finally:
+        events.close()  # type: ignore[attr-defined]
+
+
+def _assert_well(subject: Subject) -> None:
+    reply = subject.stream("plain")
+    assert_same(subject, subject.reference("plain"), reply)
+    assert_whole(subject, reply)
+
+
+def _assert_aborted(subject: Subject, full: Reply) -> int:
+    """An aborted stream has the first IDs of the answer; how many."""
+    where = "streaming 'long', aborted"
+    body = subject.body("long", stream=True, rid=uuid.uuid4().hex, logprobs=True)
+    events: list[Json] = []
+    try:
+        for event in client.chat_stream(
+            subject.base_url, api_key=subject.api_key, **body
+        ):
+            events.append(event)
+            # Of several tokenizer workers only the one that has the request can.
+            if 3 <= len(events) < 40:
+                subject.post("/abort_request", {"rid": body["rid"]}).close()
+        answer = read_events(events)
+    except ClientError as error:
+        raise Failed(f"{where}: {error}") from error
+    reply = Reply(where, body, answer)
+    assert_whole(subject, reply)
+    ids = reply.ids()
+    if ids != full.ids()[: len(ids)]:
+        raise Failed(
+            f"{where}: the token IDs are not the first ones of the whole answer.",
+            difference=id_difference(
+                subject, "whole answer", full.ids(), "aborted answer", ids
+            ),
+        )
+    if reply.completions[0].finish_reason != "abort":
+        raise NotExercised("The answer was over before the abort reached the engine.")
+    return len(ids)

@@ -1,0 +1,106 @@
+"""With `logprobs`, every chunk has one logprob for each of its IDs: its own.
+
+In number and order as `token_ids` of the same chunk, with the tokens, the values and
+the alternatives of the non-streaming answer: in plain text, in reasoning, in tool calls
+and where text is held back. If not, a trainer pads the holes with zeros, or weighs a
+token with the probability of another: training goes wrong without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentcore_verify.client import Json
+from agentcore_verify.differences import logprob_distance
+from agentcore_verify.invariants import assert_whole, both_modes
+from agentcore_verify.results import Difference, Failed, Row
+from agentcore_verify.subject import Reply, Subject
+
+PATCHES = ("token-ids",)
+
+REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("plain", {}),
+    ("emoji", {}),
+    ("tool", {"tools": True}),
+    ("reasoning_then_tool", {"tools": True, "separate_reasoning": True}),
+)
+
+FLOAT32_TOLERANCE = 1e-3
+TOLERANCE = 0.05
+"""How far half precision may move a logprob between two runs in any case."""
+TIMES_NOISE = 10
+"""How many times farther than in two equal runs a logprob may be off."""
+
+
+def check(subject: Subject) -> str:
+    farthest = n_logprobs = 0.0
+    for question, options in REQUESTS:
+        whole, streamed = both_modes(subject, question, **options)
+        for reply in (whole, streamed):
+            _assert_tokens(subject, reply)
+        _assert_alternatives(whole, streamed)
+        one, other = (reply.completions[0].logprobs for reply in (whole, streamed))
+        n_logprobs += len(one or ())
+        distance = logprob_distance(one or (), other or ())
+        farthest = max(farthest, distance)
+        if distance > (allowed := _tolerance(subject)):
+            raise Failed(
+                f"{streamed.where}: logprobs are up to {distance:.2g} off those of "
+                f"{whole.where} ({allowed:.2g} allowed; two equal runs differ by "
+                f"{subject.noise:.2g}).",
+                difference=_difference(whole, streamed),
+            )
+    # The values of one engine step, asked for without alternatives.
+    assert_whole(subject, subject.stream("cjk", logprobs=True))
+    return f"{n_logprobs:.0f} logprobs in step, within {farthest:.0e}"
+
+
+def _tolerance(subject: Subject) -> float:
+    exact = subject.info.get("dtype") == "float32"
+    floor = FLOAT32_TOLERANCE if exact else TOLERANCE
+    return max(floor, TIMES_NOISE * subject.noise)
+
+
+def _assert_tokens(subject: Subject, reply: Reply) -> None:
+    """Each entry names the token whose ID stands at its place."""
+    entries = reply.completions[0].logprobs or ()
+    texts = subject.decode_all([[value] for value in reply.ids()], special=True)
+    for position, (entry, text) in enumerate(zip(entries, texts, strict=True)):
+        if entry["token"].strip() != text.strip():
+            raise Failed(
+                f"{reply.where}: the logprob at position {position} is of the token "
+                f"{entry['token']!r}, the ID there is {text!r}."
+            )
+
+
+def _assert_alternatives(whole: Reply, streamed: Reply) -> None:
+    one, other = (reply.completions[0].logprobs or () for reply in (whole, streamed))
+    for position, (left, right) in enumerate(zip(one, other, strict=True)):
+        n_left, n_right = len(left["top_logprobs"]), len(right["top_logprobs"])
+        if n_left != n_right or not n_left:
+            raise Failed(
+                f"{streamed.where}: {n_right} top_logprobs at position {position}, and "
+                f"{n_left} in {whole.where}."
+            )
+
+
+def _difference(whole: Reply, streamed: Reply) -> Difference:
+    """The entries around the one that is farthest off."""
+    one, other = (reply.completions[0].logprobs or () for reply in (whole, streamed))
+    apart = [logprob_distance([a], [b]) for a, b in zip(one, other, strict=True)]
+    worst = apart.index(max(apart))
+    rows = [
+        Row(
+            position,
+            _shown(left),
+            _shown(right),
+            same=apart[position] < FLOAT32_TOLERANCE,
+        )
+        for position, (left, right) in enumerate(zip(one, other, strict=True))
+        if abs(position - worst) <= 3
+    ]
+    return Difference(whole.where, streamed.where, tuple(rows))
+
+
+def _shown(entry: Json) -> str:
+    return f"{entry['logprob']:.4f} {entry['token']!r}"

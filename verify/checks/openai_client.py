@@ -1,0 +1,77 @@
+"""The official `openai` client reads every answer, with the IDs in it.
+
+Its models take unknown fields as they come: the IDs are there as `token_ids` and
+`prompt_token_ids`, whole and streamed, with tools and with two choices, and are those
+that were sent. If not, code written for the OpenAI API cannot be used for rollouts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from agentcore_verify import openai_script
+from agentcore_verify.results import Failed, Skipped
+from agentcore_verify.subject import Subject
+
+PATCHES = ("token-ids",)
+
+REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("plain", {}),
+    ("tool", {"tools": True}),
+    ("emoji", {"n": 2}),
+)
+
+
+def check(subject: Subject) -> str:
+    references = [
+        subject.reference(question, **options) for question, options in REQUESTS
+    ]
+    task = {
+        "base_url": f"{subject.base_url}/v1",
+        "api_key": subject.api_key,
+        "requests": [reply.body for reply in references],
+    }
+    version, read = _run(subject, task)
+    for reply, answers in zip(references, read, strict=True):
+        expected = {
+            "prompt_token_ids": list(reply.prompt_ids),
+            "token_ids": [
+                list(reply.ids(choice)) for choice in range(len(reply.completions))
+            ],
+        }
+        for mode, answer in answers.items():
+            if answer != expected:
+                raise Failed(
+                    f"openai {version} reads other IDs from {mode} "
+                    f"'{reply.where.split(chr(39))[1]}' than were sent: {answer}."
+                )
+    return f"openai {version}: {2 * len(references)} answers"
+
+
+def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:
+    """What the client reads, in the first interpreter that has it; and its version."""
+    script = Path(openai_script.__file__)
+    for python in dict.fromkeys(filter(None, [subject.python, Path(sys.executable)])):
+        done = subprocess.run(
+            [python, script],
+            input=json.dumps(task),
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NO_PROXY": "*"},
+        )
+        if done.returncode == openai_script.NO_OPENAI:
+            continue
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise Failed(f"The openai client of {python} fails: {last}")
+        told = json.loads(done.stdout)
+        return told["version"], told["answers"]
+    raise Skipped(
+        "There is no openai package here.",
+        advice=f"Install it: {sys.executable} -m pip install openai.",
+    )

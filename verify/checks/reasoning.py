@@ -1,0 +1,42 @@
+"""Reasoning text carries the IDs behind it, on a server whose reasoning parser runs.
+
+Chunks with `reasoning_content` have the IDs of that text, tags included, and joined
+with the others they are those of the non-streaming answer. If not, a trainer loses the
+thinking, which is most of what a reasoning model is trained on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentcore_verify.invariants import both_modes
+from agentcore_verify.results import NotExercised, Skipped
+from agentcore_verify.subject import Subject
+
+PATCHES = ("token-ids",)
+
+REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("reasoning", {}),
+    ("reasoning", {"stream_reasoning": False}),
+    ("reasoning_then_tool", {"tools": True}),
+)
+
+
+def check(subject: Subject) -> str:
+    if "reasoning_parser" in subject.info and not subject.info["reasoning_parser"]:
+        message = "The server runs without a reasoning parser."
+        if subject.launched:
+            advice = "If the model thinks, name its parser: --reasoning-parser NAME."
+            raise NotExercised(message, advice=advice)
+        raise Skipped(message, advice="Launch it with --reasoning-parser NAME.")
+    letters = {"non-streaming": 0, "streaming": 0}
+    for question, options in REQUESTS:
+        for reply in both_modes(subject, question, separate_reasoning=True, **options):
+            mode = "streaming" if reply.streamed else "non-streaming"
+            letters[mode] += len(reply.completions[0].reasoning_content)
+    if not all(letters.values()):
+        raise NotExercised(
+            "The parser found no reasoning.",
+            advice="The model may need another --reasoning-parser, or does not think.",
+        )
+    return f"{letters['streaming']} letters of reasoning, with their IDs"

@@ -1,0 +1,70 @@
+"""Stop strings, stop tokens and `max_tokens` end the IDs where generation ended.
+
+The IDs are the first ones of the answer without that stop, the token that completed the
+stop string and the stop token included although no text shows them, in both modes. If
+not, a trainer never sees the token that it should learn to stop with.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from agentcore_verify.differences import id_difference
+from agentcore_verify.invariants import both_modes
+from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.subject import Reply, Subject
+
+PATCHES = ("token-ids",)
+
+QUESTION = "plain"
+
+
+def check(subject: Subject) -> str:
+    full = subject.reference(QUESTION)
+    word = _word(full.completions[0].content)
+    middle = len(full.ids()) // 2
+    token = full.ids()[middle]
+    n_to_token = full.ids().index(token) + 1
+
+    _assert_cut(subject, full, "stop", stop=word)
+    _assert_cut(subject, full, "stop", stop=[word], no_stop_trim=True)
+    n_ids = _assert_cut(subject, full, "stop", stop_token_ids=[token])
+    _assert_length(n_ids, n_to_token, f"stop_token_ids=[{token}]")
+    n_ids = _assert_cut(subject, full, "length", max_tokens=middle)
+    _assert_length(n_ids, middle, f"max_tokens={middle}")
+    return f"at {word!r}, at a token and at a length"
+
+
+def _word(text: str) -> str:
+    """A word from the middle of a text, for a stop string."""
+    words = re.findall(r"[A-Za-z]{3,}", text)
+    for word in map(str, words[len(words) // 2 :]):
+        if text.find(word) >= len(text) // 3:
+            return word
+    raise NotExercised(f"The answer {text!r} has no word to stop at.")
+
+
+def _assert_cut(subject: Subject, full: Reply, finish: str, **options: Any) -> int:
+    """Both modes give the same beginning of the full answer; how many IDs that is."""
+    for reply in both_modes(subject, QUESTION, **options):
+        what = f"{reply.where} with {options}"
+        ids = reply.ids()
+        if ids != full.ids()[: len(ids)] or len(ids) == len(full.ids()):
+            raise Failed(
+                f"{what}: the token IDs are not the first ones of the whole answer.",
+                difference=id_difference(
+                    subject, "whole answer", full.ids(), "cut answer", ids
+                ),
+            )
+        if reply.completions[0].finish_reason != finish:
+            raise Failed(
+                f"{what}: finished by {reply.completions[0].finish_reason!r}, not by "
+                f"{finish!r}."
+            )
+    return len(ids)
+
+
+def _assert_length(n_ids: int, expected: int, what: str) -> None:
+    if n_ids != expected:
+        raise Failed(f"'{QUESTION}' with {what}: {n_ids} token IDs, not {expected}.")

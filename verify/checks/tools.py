@@ -1,0 +1,48 @@
+"""Tool calls carry the IDs behind them, on a server whose tool-call parser runs.
+
+The parser holds text back until a call is whole; the IDs go out on the chunk that has
+the call's text, at the latest on the one that finishes the choice, and joined they are
+those of the non-streaming answer. If not, an agent's trainer gets tool calls without
+the tokens that made them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentcore_verify.invariants import both_modes
+from agentcore_verify.results import NotExercised, Skipped
+from agentcore_verify.subject import Subject
+
+PATCHES = ("token-ids",)
+
+REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("tool", {}),
+    ("two_tools", {}),
+    ("text_then_tool", {}),
+    ("tool_result", {}),
+    ("call_list", {"tool_choice": "required"}),
+    ("tool", {"n": 2}),
+)
+
+
+def check(subject: Subject) -> str:
+    if "tool_call_parser" in subject.info and not subject.info["tool_call_parser"]:
+        message = "The server runs without a tool-call parser."
+        if subject.launched:
+            advice = "Name the model's parser: --tool-call-parser NAME."
+            raise NotExercised(message, advice=advice)
+        raise Skipped(message, advice="Launch it with --tool-call-parser NAME.")
+    calls = {"non-streaming": 0, "streaming": 0}
+    for question, options in REQUESTS:
+        for reply in both_modes(subject, question, tools=True, **options):
+            mode = "streaming" if reply.streamed else "non-streaming"
+            if not options:  # What is required goes through no parser.
+                calls[mode] += sum(len(one.tool_calls) for one in reply.completions)
+    silent = [mode for mode, count in calls.items() if not count]
+    if silent:
+        raise NotExercised(
+            f"The parser found no tool call, {' and '.join(silent)}.",
+            advice="The model may need another --tool-call-parser, or calls no tools.",
+        )
+    return f"{calls['non-streaming']} tool calls, {calls['streaming']} streamed"

@@ -1,0 +1,119 @@
+"""Where two sequences part, and how far two lists of logprobs are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from .client import Json
+from .results import Difference, Row
+
+if TYPE_CHECKING:
+    from .subject import Reply, Subject
+
+AROUND = 4
+"""How many places are shown before and after the one where sequences part."""
+
+
+def logprob_distance(one: Sequence[Json], other: Sequence[Json]) -> float:
+    """The farthest that a logprob is from its counterpart, alternatives included.
+
+    Infinite if there are not as many. Alternatives are compared by rank: two that are
+    nearly as likely may change places from run to run.
+    """
+    if len(one) != len(other):
+        return float("inf")
+    farthest = 0.0
+    for left, right in zip(one, other, strict=True):
+        values, others = _values(left), _values(right)
+        if len(values) != len(others):
+            return float("inf")
+        for value, another in zip(values, others, strict=True):
+            farthest = max(farthest, abs(value - another))
+    return farthest
+
+
+def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
+    """The first position where two sequences are not equal."""
+    for position, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return position
+    return min(len(one), len(other))
+
+
+def difference(
+    subject: Subject, left: str, one: Reply, right: str, other: Reply
+) -> Difference | None:
+    """Where the first choices that are not equal part, by their IDs or their text."""
+    for a, b in zip(one.completions, other.completions, strict=False):
+        if a.token_ids is not None and b.token_ids is not None:
+            if a.token_ids != b.token_ids:
+                return id_difference(subject, left, a.token_ids, right, b.token_ids)
+        elif a.content != b.content:
+            return text_difference(left, a.content, right, b.content)
+    return None
+
+
+def id_difference(
+    subject: Subject, left: str, one: Sequence[int], right: str, other: Sequence[int]
+) -> Difference:
+    """Two sequences of token IDs around the place where they part, decoded."""
+    rows = _aligned(one, other)
+    ids = sorted({value for _, a, b in rows for value in (a, b) if value is not None})
+    texts = subject.decode_all([[value] for value in ids], special=True) if ids else []
+    shown = {value: f"{value} {text!r}" for value, text in zip(ids, texts, strict=True)}
+    return Difference(
+        left,
+        right,
+        tuple(
+            Row(
+                position,
+                "" if a is None else shown[a],
+                "" if b is None else shown[b],
+                a == b,
+            )
+            for position, a, b in rows
+        ),
+    )
+
+
+def text_difference(left: str, one: str, right: str, other: str) -> Difference:
+    """Two texts, piece by piece, around the place where they part."""
+    start = max(0, first_difference(one, other) - 12)
+    width = 24
+    rows = []
+    for position in range(start, start + 2 * width, width):
+        a, b = one[position : position + width], other[position : position + width]
+        if a or b:
+            rows.append(Row(position, repr(a), repr(b), a == b))
+    return Difference(left, right, tuple(rows))
+
+
+def _aligned(
+    one: Sequence[int], other: Sequence[int]
+) -> list[tuple[int, int | None, int | None]]:
+    """(position, ID, ID) around the first difference; None where a side lacks one."""
+    first = first_difference(one, other)
+    start, end = max(0, first - AROUND), first + 4 * AROUND
+    left, right = one[start:end], other[start:end]
+    rows: list[tuple[int, int | None, int | None]] = []
+    matcher = SequenceMatcher(None, left, right, autojunk=False)
+    for _, a, b, c, d in matcher.get_opcodes():
+        for offset in range(max(b - a, d - c)):
+            rows.append(
+                (
+                    start + a + offset,
+                    left[a + offset] if a + offset < b else None,
+                    right[c + offset] if c + offset < d else None,
+                )
+            )
+    return rows[: 2 * AROUND + 1]
+
+
+def _values(entry: Json) -> list[float]:
+    """The logprob of a token, then those of its alternatives from the likeliest on."""
+    alternatives = sorted(
+        (top["logprob"] for top in entry.get("top_logprobs") or ()), reverse=True
+    )
+    return [entry["logprob"], *alternatives]

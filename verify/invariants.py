@@ -1,0 +1,266 @@
+"""What holds of every answer that carries token IDs, and of two to one question."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from .client import Completion, Piece
+from .differences import first_difference, id_difference, text_difference
+from .results import Failed
+
+if TYPE_CHECKING:
+    from .subject import Reply, Subject
+
+_UNREADABLE = re.compile(r"[\s\ufffd]")
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
+def assert_whole(subject: Subject, reply: Reply) -> None:
+    """Raise Failed unless the answer carries all its IDs, each where it belongs.
+
+    That is: no error event; the prompt's IDs on the first event alone; the IDs of a
+    choice decode to its text, and no chunk of a stream has text whose IDs are still to
+    come; as many IDs as `usage` counts, the stop token among them; and, where logprobs
+    were asked for, one for each ID of the same chunk.
+    """
+    _assert_no_error(reply)
+    _assert_prompt(subject, reply)
+    choices = [completion.index for completion in reply.completions]
+    if choices != list(range(reply.body.get("n", 1))):
+        raise Failed(f"{reply.where}: there are choices {choices}.")
+    for completion in reply.completions:
+        _assert_ids(reply, completion)
+        if _is_parsed(reply):
+            _assert_covers_parsed(subject, reply, completion)
+        else:
+            _assert_decodes(subject, reply, completion)
+        _assert_stop_token(reply, completion)
+        if reply.body.get("logprobs"):
+            _assert_logprobs_in_step(reply, completion)
+    _assert_counts(reply)
+
+
+def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
+    """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
+    if one.prompt_ids != other.prompt_ids:
+        raise Failed(
+            f"{other.where}: the prompt IDs are not those of {one.where}.",
+            difference=id_difference(
+                subject, one.where, one.prompt_ids, other.where, other.prompt_ids
+            ),
+        )
+    choices = [completion.index for completion in one.completions]
+    others = [completion.index for completion in other.completions]
+    if choices != others:
+        raise Failed(f"{other.where}: choices {others} instead of {choices}.")
+    for choice in choices:
+        left, right = one.ids(choice), other.ids(choice)
+        if left != right:
+            raise Failed(
+                f"{other.where}: the token IDs of choice {choice} part from those of "
+                f"{one.where} at position {first_difference(left, right)}.",
+                difference=id_difference(subject, one.where, left, other.where, right),
+            )
+    finishes = [
+        (completion.index, completion.finish_reason) for completion in one.completions
+    ]
+    for completion, (choice, finish) in zip(other.completions, finishes, strict=True):
+        if completion.finish_reason != finish:
+            raise Failed(
+                f"{other.where}: choice {choice} finished by "
+                f"{completion.finish_reason!r}, but by {finish!r} in {one.where}."
+            )
+
+
+def both_modes(subject: Subject, question: str, **more: Any) -> tuple[Reply, Reply]:
+    """The non-streaming and the streamed answer to a question, logprobs included.
+
+    Raises Failed unless both are whole and have the same IDs.
+    """
+    whole = subject.reference(question, **more)
+    assert_whole(subject, whole)
+    streamed = subject.stream(question, logprobs=True, top_logprobs=2, **more)
+    assert_same(subject, whole, streamed)
+    assert_whole(subject, streamed)
+    return whole, streamed
+
+
+def letters(text: str) -> str:
+    """A text without what two ways of decoding may differ in.
+
+    Blanks: some tokenizers drop one at the beginning or tidy them before punctuation.
+    Replacement characters: they stand for the bytes of half a character.
+    """
+    return _UNREADABLE.sub("", text)
+
+
+def is_in_order(part: str, whole: str) -> bool:
+    """Whether all characters of a text are in another one, in their order."""
+    characters = iter(whole)
+    return all(character in characters for character in part)
+
+
+def _assert_no_error(reply: Reply) -> None:
+    for error in reply.answer.errors:
+        raise Failed(f"{reply.where}: an error event in the stream: {error['error']}")
+
+
+def _assert_prompt(subject: Subject, reply: Reply) -> None:
+    ids = reply.prompt_ids
+    if reply.answer.prompt_positions != (0,):
+        places = ", ".join(map(str, reply.answer.prompt_positions[:5]))
+        raise Failed(
+            f"{reply.where}: prompt_token_ids are on chunk {places} (counted from 0), "
+            "but belong on the first one alone."
+        )
+    _assert_are_ids(f"{reply.where}: prompt_token_ids", ids)
+    if "input_ids" in reply.body:
+        if ids != tuple(reply.body["input_ids"]):
+            raise Failed(f"{reply.where}: prompt_token_ids are not the input_ids sent.")
+        return
+    asked = reply.body["messages"][-1]["content"]
+    prompt = subject.decode(ids, special=True)
+    if letters(asked) not in letters(prompt):
+        raise Failed(
+            f"{reply.where}: prompt_token_ids do not decode to the prompt: they say "
+            f"{prompt[-200:]!r}, without the question {asked!r}."
+        )
+
+
+def _assert_ids(reply: Reply, completion: Completion) -> None:
+    _assert_are_ids(
+        f"{reply.where}: token_ids of choice {completion.index}",
+        reply.ids(completion.index),
+    )
+
+
+def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
+    for position, value in enumerate(ids):
+        if type(value) is not int or value < 0:
+            raise Failed(f"{what}: {value!r} at position {position} is no token ID.")
+
+
+def _is_parsed(reply: Reply) -> bool:
+    """Whether a parser may have taken the text apart."""
+    return bool(reply.body.get("tools") or reply.body.get("separate_reasoning", True))
+
+
+def _without_stop(completion: Completion) -> tuple[int, ...]:
+    """The IDs behind the text: a stop token is generated, but not said."""
+    ids = completion.token_ids or ()
+    return ids[:-1] if type(completion.raw.get("matched_stop")) is int else ids
+
+
+def _assert_decodes(subject: Subject, reply: Reply, completion: Completion) -> None:
+    decoded = subject.decode(_without_stop(completion))
+    content = completion.content
+    matched = completion.raw.get("matched_stop")
+    if isinstance(matched, str) and not reply.body.get("no_stop_trim"):
+        # The stop string is in the IDs and not in the text.
+        agrees = letters(decoded).startswith(letters(content))
+        agrees &= letters(matched) in letters(decoded)[len(letters(content)) :]
+    else:
+        agrees = letters(decoded) == letters(content)
+    if not agrees:
+        raise Failed(
+            f"{reply.where}: the token IDs of choice {completion.index} do not decode "
+            "to its text.",
+            difference=text_difference("decoded", decoded, "text", content),
+        )
+    if reply.streamed:
+        _assert_no_text_ahead(subject, reply, completion, exact=True)
+
+
+def _assert_covers_parsed(
+    subject: Subject, reply: Reply, completion: Completion
+) -> None:
+    decoded = subject.decode(completion.token_ids or (), special=True)
+    said = "".join(map(_said, completion.pieces))
+    # A parser may add to what the model said; then no chunk can be judged by its text.
+    if reply.streamed and is_in_order(_words(said), _words(decoded)):
+        _assert_no_text_ahead(subject, reply, completion, exact=False)
+
+
+def _assert_no_text_ahead(
+    subject: Subject, reply: Reply, completion: Completion, *, exact: bool
+) -> None:
+    """Raise Failed if a chunk has text whose IDs no chunk has had yet.
+
+    `exact`: the text is what the IDs decode to; else a parser has taken it apart.
+    """
+    told: list[tuple[Piece, str, tuple[int, ...]]] = []
+    text, ids = "", tuple[int, ...]()
+    for piece in completion.pieces:
+        ids += piece.token_ids or ()
+        if said := _said(piece):
+            text += said
+            told.append((piece, text, ids))
+    decoded = subject.decode_all([ids for _, _, ids in told], special=not exact)
+    for (piece, text, _), known in zip(told, decoded, strict=True):
+        behind = (
+            letters(known).startswith(letters(text))
+            if exact
+            else is_in_order(_words(text), _words(known))
+        )
+        if not behind:
+            raise Failed(
+                f"{reply.where}: chunk {piece.position} of the stream has text whose "
+                "token IDs have not come yet, or not in order.",
+                difference=text_difference(
+                    "decoded so far", known[-40:], "text so far", text[-40:]
+                ),
+            )
+
+
+def _said(piece: Piece) -> str:
+    """All text of a chunk, tool calls included."""
+    functions = [call.get("function") or {} for call in piece.tool_calls]
+    calls = [
+        (function.get("name") or "") + (function.get("arguments") or "")
+        for function in functions
+    ]
+    return piece.reasoning_content + piece.content + "".join(calls)
+
+
+def _words(text: str) -> str:
+    """Letters and digits: of a tool call, what no notation adds or takes away."""
+    plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    return "".join(filter(str.isalnum, plain))
+
+
+def _assert_stop_token(reply: Reply, completion: Completion) -> None:
+    stop = completion.raw.get("matched_stop")
+    ids = completion.token_ids or ()
+    if type(stop) is int and (not ids or ids[-1] != stop):
+        raise Failed(
+            f"{reply.where}: choice {completion.index} was ended by the token {stop}, "
+            f"which is not the last of its token_ids ({list(ids[-3:])})."
+        )
+
+
+def _assert_logprobs_in_step(reply: Reply, completion: Completion) -> None:
+    for piece in completion.pieces:
+        n_ids, n_logprobs = len(piece.token_ids or ()), len(piece.logprobs or ())
+        if n_ids != n_logprobs:
+            place = f"chunk {piece.position}" if reply.streamed else "the answer"
+            raise Failed(
+                f"{reply.where}: choice {completion.index}: {place} has {n_ids} token "
+                f"IDs and {n_logprobs} logprobs."
+            )
+
+
+def _assert_counts(reply: Reply) -> None:
+    usage = reply.answer.usage
+    if usage is None:
+        return
+    n_prompt = len(reply.prompt_ids)
+    n_generated = sum(len(one.token_ids or ()) for one in reply.completions)
+    for what, n_ids, count in (
+        ("prompt_token_ids", n_prompt, usage["prompt_tokens"]),
+        ("token_ids", n_generated, usage["completion_tokens"]),
+    ):
+        if n_ids != count:
+            raise Failed(
+                f"{reply.where}: {n_ids} {what}, but usage counts {count} tokens."
+            )

@@ -1,0 +1,68 @@
+"""Asks by the official `openai` client; run by file path where that is installed.
+
+Takes {"base_url": ..., "api_key": ..., "requests": [chat completion bodies]} on
+standard input and prints {"version": ..., "answers": [{"non-streaming": IDS,
+"streaming": IDS}]}, IDS being what the client read: {"prompt_token_ids": [...],
+"token_ids": [the list of each choice]}. Nothing of this package is importable there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+NO_OPENAI = 77
+"""Exit code if the interpreter has no `openai`."""
+
+# What the client's methods have parameters for; the rest goes as extra_body.
+_OPENAI = {
+    *("messages", "model", "temperature", "max_tokens", "tools", "n"),
+    *("logprobs", "top_logprobs"),
+}
+
+
+def _read(client: Any, body: dict[str, Any]) -> dict[str, Any]:
+    asked = {key: value for key, value in body.items() if key in _OPENAI}
+    extra = {key: value for key, value in body.items() if key not in _OPENAI}
+    whole = client.chat.completions.create(**asked, extra_body=extra)
+    ids: dict[int, list[int]] = {}
+    prompt = None
+    for chunk in client.chat.completions.create(**asked, stream=True, extra_body=extra):
+        prompt = prompt or getattr(chunk, "prompt_token_ids", None)
+        for choice in chunk.choices:
+            ids.setdefault(choice.index, [])
+            ids[choice.index] += getattr(choice, "token_ids", None) or []
+    return {
+        "non-streaming": {
+            "prompt_token_ids": getattr(whole, "prompt_token_ids", None),
+            "token_ids": [getattr(c, "token_ids", None) for c in whole.choices],
+        },
+        "streaming": {
+            "prompt_token_ids": prompt,
+            "token_ids": [ids[index] for index in sorted(ids)],
+        },
+    }
+
+
+def main() -> None:
+    try:
+        import openai
+    except ImportError:
+        raise SystemExit(NO_OPENAI) from None
+    task = json.load(sys.stdin)
+    client = openai.OpenAI(
+        base_url=task["base_url"],
+        api_key=task["api_key"] or "none",
+        max_retries=0,
+    )
+    answers = [_read(client, body) for body in task["requests"]]
+    json.dump({"version": openai.__version__, "answers": answers}, sys.stdout)
+
+
+if __name__ == "__main__":
+    # Python puts this file's folder first; its modules are no business of openai's.
+    _HERE = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
+    main()

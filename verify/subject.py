@@ -1,0 +1,246 @@
+"""The server under verification, as the checks see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from . import client
+from .client import Answer, ClientError, Completion, HttpError, Json
+from .differences import difference, logprob_distance
+from .results import Failed, Inconclusive
+from .scripted_model import TOOLS, line
+
+MAX_TOKENS = 512
+
+NOT_DETERMINISTIC = (
+    "The engine does not repeat itself, so its modes cannot be compared. Launch it with "
+    "`-- --enable-deterministic-inference`."
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A request and its answer; `where` names the request in messages."""
+
+    where: str
+    body: Json
+    answer: Answer
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.body.get("stream"))
+
+    @property
+    def completions(self) -> tuple[Completion, ...]:
+        return self.answer.completions
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """The IDs of the prompt; Failed if there are none."""
+        if self.answer.prompt_token_ids is None:
+            raise Failed(f"{self.where}: the answer has no prompt_token_ids.")
+        return self.answer.prompt_token_ids
+
+    def ids(self, choice: int = 0) -> tuple[int, ...]:
+        """The IDs of a choice; Failed if there are none."""
+        for completion in self.completions:
+            if completion.index == choice and completion.token_ids is not None:
+                return completion.token_ids
+        raise Failed(f"{self.where}: choice {choice} has no token_ids.")
+
+
+class Subject:
+    """A server to ask the script's questions, by the names of its lines.
+
+    Every request is greedy and takes what the model says as it is
+    (`separate_reasoning: false`), unless it says otherwise. An answer that the protocol
+    does not allow, or none, raises Failed.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str = "default",
+        api_key: str | None = None,
+        python: Path | None = None,
+        launched: bool = False,
+    ) -> None:
+        """
+        Args:
+            base_url: where it serves, without a slash at the end.
+            model: the name that requests have in `model`.
+            python: the interpreter it runs in, if that is known.
+            launched: whether it was launched by us, with the mirroring sampler.
+        """
+        self.base_url = base_url
+        self.model = model
+        self.api_key = api_key
+        self.python = python
+        self.launched = launched
+        self.noise = 0.0
+        """The farthest that a logprob was off between two equal requests."""
+        self._references: dict[str, Reply] = {}
+        self._info: Json | None = None
+
+    @property
+    def info(self) -> Json:
+        """What the server says of itself at /server_info; empty if it says nothing."""
+        if self._info is None:
+            try:
+                told = self.get("/server_info").json()
+            except (requests.RequestException, ValueError):
+                told = None
+            self._info = told if isinstance(told, dict) else {}
+        return self._info
+
+    def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
+        """The request that asks a question of the script; `tools`: offer them."""
+        body: Json = {
+            "model": self.model,
+            "messages": line(question).messages,
+            "temperature": 0,
+            "max_tokens": MAX_TOKENS,
+            "separate_reasoning": False,
+        }
+        if tools:
+            body["tools"] = list(TOOLS)
+        if more.get("stream"):
+            body["stream_options"] = {"include_usage": True}
+        return {**body, **more}
+
+    def ask(self, question: str, **more: Any) -> Reply:
+        """The answer to a question of the script; `more` as for `body`."""
+        body = self.body(question, **more)
+        where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
+        return Reply(where, body, self.send(body, where))
+
+    def send(self, body: Json, where: str) -> Answer:
+        """The answer to a chat completion request; Failed if there is none."""
+        try:
+            return client.ask(self.base_url, api_key=self.api_key, **body)
+        except ClientError as error:
+            raise Failed(f"{where}: {error}") from error
+
+    def reference(self, question: str, **more: Any) -> Reply:
+        """The non-streaming answer, logprobs included; asked twice the first time.
+
+        Raises Inconclusive if the two differ.
+        """
+        more = {"logprobs": True, "top_logprobs": 2, **more}
+        key = repr((question, sorted(more.items())))
+        if key not in self._references:
+            first = self.ask(question, **more)
+            again = self.ask(question, **more)
+            self._note_noise(first, again)
+            if _said(first.answer) != _said(again.answer):
+                raise Inconclusive(
+                    f"{first.where}: two equal requests got different answers.",
+                    advice=NOT_DETERMINISTIC,
+                    difference=difference(
+                        self, "first run", first, "second run", again
+                    ),
+                )
+            self._references[key] = first
+        return self._references[key]
+
+    def stream(self, question: str, **more: Any) -> Reply:
+        """The streamed answer; `more` as for `body`."""
+        return self.ask(question, stream=True, **more)
+
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of token IDs; `special`: special tokens included."""
+        return self.decode_all([ids], special=special)[0]
+
+    def decode_all(
+        self, sequences: Sequence[Sequence[int]], *, special: bool = False
+    ) -> list[str]:
+        """The text of each sequence of token IDs, by the server's own tokenizer.
+
+        That needs no tokenizer library in this process, works with a server that
+        somebody else launched, and is code that no patch touches.
+        """
+        body = {
+            "model": self.model,
+            "tokens": [list(ids) for ids in sequences],
+            "skip_special_tokens": not special,
+        }
+        try:
+            response = self.post("/detokenize", body)
+            texts = response.json()["text"]
+        except (ClientError, ValueError, KeyError) as error:
+            raise Failed(
+                f"The server could not turn token IDs into text: {error}",
+                advice="Give --base-url the SGLang server itself, not a router.",
+            ) from error
+        return list(texts)
+
+    def generate(self, **body: Any) -> Any:
+        """The answer of /generate, not streamed."""
+        try:
+            return client.generate(self.base_url, api_key=self.api_key, **body)
+        except ClientError as error:
+            raise Failed(f"/generate: {error}") from error
+
+    def generate_stream(self, **body: Any) -> Iterator[Json]:
+        """The events of a streamed /generate."""
+        try:
+            yield from client.generate_stream(
+                self.base_url, api_key=self.api_key, **body
+            )
+        except ClientError as error:
+            raise Failed(f"streaming /generate: {error}") from error
+
+    def refusal(self, body: Json, where: str) -> str:
+        """The text of the HTTP 400 that a chat request gets; Failed if it gets none."""
+        url = f"{self.base_url}/v1/chat/completions"
+        try:
+            with client.post(url, body, api_key=self.api_key):
+                pass
+        except HttpError as error:
+            if error.status == 400:
+                return error.body
+            raise Failed(f"{where}: not refused with HTTP 400, but {error}") from error
+        except ClientError as error:
+            raise Failed(f"{where}: {error}") from error
+        raise Failed(f"{where}: not refused with HTTP 400, but answered.")
+
+    def post(self, path: str, body: Json) -> requests.Response:
+        """The response to a JSON request; raises ClientError."""
+        return client.post(f"{self.base_url}{path}", body, api_key=self.api_key)
+
+    def get(self, path: str) -> requests.Response:
+        """The response to a plain GET."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
+
+    def _note_noise(self, one: Reply, other: Reply) -> None:
+        for left, right in zip(one.completions, other.completions, strict=False):
+            if left.token_ids == right.token_ids:
+                distance = logprob_distance(left.logprobs or (), right.logprobs or ())
+                self.noise = max(self.noise, distance)
+
+
+def _said(answer: Answer) -> list[object]:
+    """What an answer says that its repetition must say too; random names left out."""
+    return [
+        answer.prompt_token_ids,
+        *(
+            (
+                completion.index,
+                completion.token_ids,
+                completion.content,
+                completion.reasoning_content,
+                [(call.name, call.arguments) for call in completion.tool_calls],
+                completion.finish_reason,
+            )
+            for completion in answer.completions
+        ),
+    ]
