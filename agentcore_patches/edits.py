@@ -219,22 +219,28 @@ class Insert(Edit):
 
 @dataclass(frozen=True)
 class Replace(Edit):
-    """Put another statement in the place of the one simple statement of a shape."""
+    """Put another simple statement in the place of the one of a shape, or of `each`."""
 
     old: str
     new: str
+    _: dataclasses.KW_ONLY
+    each: bool = False
 
     def describe(self) -> str:
         return f"`{_headline(self.new)}` for `{_headline(self.old)}`"
 
     def apply(self, definition: Definition) -> Definition | None:
         places = _find(definition, _statement(self.old))
-        if not places and len(_find(definition, _statement(self.new))) == 1:
-            return None
-        if len(places) != 1:
+        if not places:
+            made = _find(definition, _statement(self.new))
+            if len(made) == 1 or (made and self.each):
+                return None
+        if not places or (len(places) > 1 and not self.each):
             raise Misplaced(_count(places))
-        [(path, captures)] = places
-        return _replace(definition, path, _statements(self.new, self.note, captures)[0])
+        for path, captures in places:
+            [new] = _statements(self.new, self.note, captures)
+            definition = _replace(definition, path, new)
+        return definition
 
 
 @dataclass(frozen=True)

@@ -252,7 +252,8 @@ def naming(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        # Some of them give the descriptor.
+        if error.filename is None or isinstance(error.filename, int):
             error.filename = str(file)
         raise
 

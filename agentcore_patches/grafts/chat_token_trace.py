@@ -10,10 +10,10 @@ class ChatTokenTrace:
 
     The engine delivers tokens that no text follows: the detokenizer holds text back at
     word boundaries, the parsers half a tag or half a tool call. What `push` takes in
-    for a choice leaves by `stamp`, on the choice's next chunk, whatever that carries.
+    for a choice leaves by `dump`, on the choice's next chunk, whatever that carries.
     """
 
-    def __init__(self, incremental: bool, build_logprobs: Optional[Any] = None):
+    def __init__(self, incremental: bool, build_logprobs: Any = None):
         """
         Args:
             incremental: whether `output_ids` has only the new ones (--stream-output).
@@ -38,27 +38,36 @@ class ChatTokenTrace:
         waiting.extend(output_ids)
         self.meta_info[index] = content["meta_info"]
 
-    def stamp(self, chunk: Any) -> None:
-        """Put on a chunk what waits for its choices, and on the first one the prompt.
+    def dump(self, chunk: Any) -> str:
+        """The JSON of a chunk, with all that waits for its choices.
 
         Raises:
             ValueError: the engine gave fewer logprobs than tokens.
         """
+        self.stamp(chunk)
+        text: bytes = chunk.__pydantic_serializer__.to_json(chunk)
+        return text.decode()
+
+    def stamp(self, chunk: Any) -> None:
+        """Put on a chunk what waits for its choices, and on the first one the prompt."""
         for choice in chunk.choices:
-            token_ids = self.waiting.get(choice.index)
-            if token_ids:
-                self.waiting[choice.index] = []
-                choice.token_ids = token_ids
-                choice.logprobs = self._next_logprobs(choice.index, len(token_ids))
+            index = choice.index
+            token_ids = self.waiting.get(index)
+            if not token_ids:
+                continue
+            start = self.n_sent.get(index, 0)
+            self.n_sent[index] = end = start + len(token_ids)
+            self.waiting[index] = []
+            # Past pydantic's __setattr__: this is done for every token.
+            fields = choice.__dict__
+            fields["token_ids"] = token_ids
+            if self.build_logprobs is not None:
+                fields["logprobs"] = self._slice_logprobs(index, start, end)
         if self.prompt_token_ids is not None:
             chunk.prompt_token_ids = self.prompt_token_ids
             self.prompt_token_ids = None
 
-    def _next_logprobs(self, index: int, n_tokens: int) -> Any:
-        start = self.n_sent.get(index, 0)
-        self.n_sent[index] = end = start + n_tokens
-        if self.build_logprobs is None:
-            return None
+    def _slice_logprobs(self, index: int, start: int, end: int) -> Any:
         # The lists are the engine's own: cumulative, and by now maybe ahead of the IDs.
         logprobs = {
             key: values[start:end]
@@ -66,9 +75,9 @@ class ChatTokenTrace:
             if (values := self.meta_info[index].get(key)) is not None
         }
         n_logprobs = len(logprobs.get("output_token_logprobs", ()))
-        if n_logprobs != n_tokens:
+        if n_logprobs != end - start:
             raise ValueError(
-                f"The engine gave {n_logprobs} logprobs for the {n_tokens} tokens "
+                f"The engine gave {n_logprobs} logprobs for the {end - start} tokens "
                 f"{start} to {end - 1} of choice {index}."
             )
         return self.build_logprobs({"meta_info": logprobs})

@@ -15,6 +15,7 @@ from agentcore_patches.edits import (
     Graft,
     Insert,
     Narrow,
+    Replace,
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
 from agentcore_patches.patches._shared import (
@@ -25,8 +26,19 @@ from agentcore_patches.patches._shared import (
 )
 
 _CHAT = "OpenAIServingChat"
-_CHUNK_TEXT = 'f"data: {CHUNK.model_dump_json()}\\n\\n"'
-_STAMP = "if trace is not None:\n    trace.stamp(CHUNK)"
+_PARAMETER = "dump_chunk: Any = ChatCompletionStreamResponse.model_dump_json"
+
+
+def _dumped(scope: str, keyword: str) -> Edit:
+    """Let a scope turn its chunks into text by `dump_chunk`."""
+    return Replace(
+        SERVING_CHAT,
+        scope,
+        f'{keyword} f"data: {{CHUNK.model_dump_json()}}\\n\\n"',
+        f'{keyword} f"data: {{dump_chunk(CHUNK)}}\\n\\n"',
+        each=keyword == "yield",
+    )
+
 
 FIELDS: tuple[Edit, ...] = (
     AddField(
@@ -122,13 +134,15 @@ STREAMING: tuple[Edit, ...] = (
         SERVING_CHAT,
         f"{_CHAT}._generate_chat_stream",
         "trace = None\n"
+        "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
         "if request.return_token_ids:\n"
         "    trace = ChatTokenTrace(\n"
         "        incremental=self.tokenizer_manager.server_args.stream_output,\n"
         "        build_logprobs=(\n"
         "            self._process_response_logprobs if request.logprobs else None\n"
         "        ),\n"
-        "    )\n",
+        "    )\n"
+        "    dump_chunk = trace.dump",
         note="return_token_ids",
     ),
     Insert(
@@ -144,47 +158,23 @@ STREAMING: tuple[Edit, ...] = (
         "if request.logprobs: ...",
         "trace is None",
     ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        _STAMP,
-        before=f"yield {_CHUNK_TEXT}",
-        each=True,
-    ),
-    AddKeyword(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        "self._process_tool_call_stream",
-        "trace=trace",
-    ),
-    AddKeyword(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        "self._check_for_unstreamed_tool_args",
-        "trace=trace",
-    ),
-    AddParameter(
-        SERVING_CHAT,
-        f"{_CHAT}._process_tool_call_stream",
-        "trace: Optional[ChatTokenTrace] = None",
-    ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._process_tool_call_stream",
-        _STAMP,
-        before=f"yield {_CHUNK_TEXT}",
-        each=True,
-    ),
-    AddParameter(
-        SERVING_CHAT,
-        f"{_CHAT}._check_for_unstreamed_tool_args",
-        "trace: Optional[ChatTokenTrace] = None",
-    ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._check_for_unstreamed_tool_args",
-        _STAMP,
-        before=f"return {_CHUNK_TEXT}",
+    _dumped(f"{_CHAT}._generate_chat_stream", "yield"),
+    *(
+        edit
+        for helper, keyword in (
+            ("_process_tool_call_stream", "yield"),
+            ("_check_for_unstreamed_tool_args", "return"),
+        )
+        for edit in (
+            AddKeyword(
+                SERVING_CHAT,
+                f"{_CHAT}._generate_chat_stream",
+                f"self.{helper}",
+                "dump_chunk=dump_chunk",
+            ),
+            AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER),
+            _dumped(f"{_CHAT}.{helper}", keyword),
+        )
     ),
 )
 

@@ -1,0 +1,36 @@
+"""How the benchmarks show their figures."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show(
+    title: str, rows: Sequence[Mapping[str, str | float]], file: Path | None
+) -> None:
+    """Print a table of the rows and write them, with machine and date, as JSON."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        numeric = not isinstance(rows[0][name], str)
+        table.add_column(name, justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(
+            *(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
+        )
+    Console().print(table)
+    if file is not None:
+        machine = f"{platform.machine()}, Python {platform.python_version()}"
+        document = {
+            "title": title,
+            "date": date.today().isoformat(),
+            "machine": machine,
+            "rows": list(rows),
+        }
+        file.write_text(json.dumps(document, indent=2) + "\n")

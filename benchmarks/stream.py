@@ -1,0 +1,182 @@
+"""CPU time per chunk of the streaming chat generator, patched against vanilla.
+
+    python benchmarks/stream.py [--quick] [--json FILE]
+
+Both run SGLang's own `OpenAIServingChat` over a stand-in for the engine that delivers
+one token at a time, in alternating processes; the stand-in costs both alike. Ratios are
+of the medians over the rounds. Needs SGLang in this interpreter; its install is copied,
+never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from agentcore_verify import cpu
+
+MODEL_VOCABULARY = 32_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of stream."""
+
+    name: str
+    chunks: int
+    logprobs: bool = False
+    tools: bool = False
+    prompt: int = 32
+    bar: float = 1.10
+
+
+WORKLOADS = (
+    *(Workload(f"{n} chunks", n) for n in (256, 2048, 16_384)),
+    *(
+        Workload(f"{n} chunks, logprobs", n, logprobs=True, bar=1.15)
+        for n in (256, 2048, 16_384)
+    ),
+    Workload("2048 chunks, tools", 2048, tools=True),
+    Workload("2048 chunks, 32,000-token prompt", 2048, prompt=32_000),
+)
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def measure(workload: Workload) -> float:
+    """Seconds of CPU per chunk in this process, of the better of three streams."""
+    from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    n = workload.chunks
+    text = "word " * n
+    logprobs = [(-0.5, i % MODEL_VOCABULARY, "word ") for i in range(n)]
+    prompt = list(range(workload.prompt))
+
+    async def generate(*_: Any) -> AsyncIterator[dict[str, Any]]:
+        seen: list[tuple[float, int, str]] = []
+        for i in range(n):
+            meta_info = {
+                "id": "0" * 32,
+                "prompt_tokens": workload.prompt,
+                "completion_tokens": i + 1,
+                "cached_tokens": 0,
+                "finish_reason": {"type": "length"} if i == n - 1 else None,
+            }
+            if workload.logprobs:
+                seen.append(logprobs[i])
+                meta_info["output_token_logprobs"] = seen
+            yield {
+                "text": text[: 5 * (i + 1)],
+                "output_ids": [i % MODEL_VOCABULARY],
+                "prompt_token_ids": prompt,
+                "meta_info": meta_info,
+            }
+
+    manager = SimpleNamespace(
+        generate_request=generate,
+        server_args=SimpleNamespace(
+            tool_call_parser="qwen25" if workload.tools else None,
+            reasoning_parser=None,
+            stream_output=True,
+            enable_cache_report=False,
+        ),
+        model_config=SimpleNamespace(
+            get_default_sampling_params=dict,
+            hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+        ),
+        tokenizer=None,
+    )
+    serving = OpenAIServingChat(manager, SimpleNamespace())
+    request = ChatCompletionRequest(
+        messages=[{"role": "user", "content": "-"}],
+        stream=True,
+        logprobs=workload.logprobs,
+        tools=[TOOL] if workload.tools else None,
+    )
+
+    async def stream() -> tuple[float, int]:
+        began = time.process_time()
+        size = 0
+        async for line in serving._generate_chat_stream(
+            GenerateReqInput(input_ids=prompt), request, None
+        ):
+            size += len(line)
+        return time.process_time() - began, size
+
+    repeats = max(1, 4096 // n)
+    return min(
+        sum(asyncio.run(stream())[0] for _ in range(repeats)) / repeats / n
+        for _ in range(3)
+    )
+
+
+def child(tree: Path, workload: Workload) -> float:
+    """The same, measured in a process of its own on the SGLang in `tree`."""
+    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", json.dumps(asdict(workload))],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the measurement failed:\n{done.stderr}")
+    return float(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
+        print(measure(Workload(**json.loads(options.child))))
+        return
+
+    import report
+    from trees import copies
+
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
+        vanilla, patched = copies(Path(folder))
+        for workload in WORKLOADS:
+            times: dict[str, list[float]] = {"vanilla": [], "patched": []}
+            for _ in range(2 if options.quick else 5):
+                times["vanilla"].append(child(vanilla, workload))
+                times["patched"].append(child(patched, workload))
+            median = {name: statistics.median(all) for name, all in times.items()}
+            rows.append(
+                {
+                    "stream": workload.name,
+                    "vanilla_us": median["vanilla"] * 1e6,
+                    "patched_us": median["patched"] * 1e6,
+                    "ratio": median["patched"] / median["vanilla"],
+                    "bar": workload.bar,
+                }
+            )
+    report.show("CPU time per streamed chunk", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
