@@ -68,9 +68,9 @@ def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
-def bytecode(pytestconfig: pytest.Config) -> dict[str, str]:
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment in which servers keep compiled modules; saves 15 s at each start."""
-    folder = pytestconfig.cache.mkdir("bytecode")
+    folder = tmp_path_factory.mktemp("bytecode")
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
 
 
