@@ -22,7 +22,7 @@ from agentcore_verify.client import Answer
 from agentcore_verify.scripted_model import TOOLS, ensure_scripted_model, line
 from agentcore_verify.server import Server, ServerOptions
 
-REQUESTS = {
+REQUESTS: dict[str, client.Json] = {
     "a plain request": {"messages": line("plain").messages},
     "a request with tools": {"messages": line("tool").messages, "tools": list(TOOLS)},
     "a streamed request": {"messages": line("emoji").messages, "stream": True},
