@@ -49,7 +49,7 @@ class ChatTokenTrace:
         return text.decode()
 
     def stamp(self, chunk: Any) -> None:
-        """Put on a chunk what waits for its choices, and on the first one the prompt."""
+        """Put on a chunk what waits for its choices; on the first one, the prompt."""
         for choice in chunk.choices:
             index = choice.index
             token_ids = self.waiting.get(index)
