@@ -264,7 +264,7 @@ class Folder:
     def put(self, text: bytes) -> None:
         """Store a text, to last as long as a journal or the record speaks of it."""
         file = self.store / digest(text)
-        if not file.exists():
+        if not file.exists() or file.read_bytes() != text:
             self._make(self.store)
             self._write(file, text)
 
@@ -386,9 +386,13 @@ class Folder:
                 continue
             try:
                 cache.unlink(missing_ok=True)
-            except OSError:
+            except OSError as error:
                 if change.after is None or could_run(cache, change.after):
-                    raise
+                    raise AccessError(
+                        f"{cache}: {error.strerror}. It cannot be removed, and Python "
+                        "would go on running it in place of the new text. Nothing was "
+                        f"changed. Make {cache.parent} writable."
+                    ) from error
 
     def _restore_caches(self, change: Change) -> None:
         """Give bytecode files back, but for those whose saved text is damaged."""

@@ -119,7 +119,7 @@ def test_the_next_command_mends_what_a_killed_one_left(
     places = [
         call
         for call in calls
-        if call.kind == "rename"
+        if call.kind.startswith("rename")
         and ("srt/" in call.line or "json" in call.line or "state" in call.line)
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -19,11 +19,15 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
+# Processors differ in which of these they have.
 CHANGING = (
-    "write,fsync,rename,unlink,mkdir,rmdir,symlink,ftruncate,"
-    "chmod,fchmod,chown,fchown,lchown,fchownat,utimensat"
+    *("write", "fsync", "ftruncate", "utimensat"),
+    *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
+    *("mkdir", "mkdirat", "symlink", "symlinkat"),
+    *("chmod", "fchmod", "fchmodat", "fchmodat2"),
+    *("chown", "fchown", "lchown", "fchownat"),
 )
-READING = "openat,read,readlink,flock"
+READING = ("openat", "read", "readlink", "readlinkat", "flock")
 
 _CALL = re.compile(r"^\d+\s+(\w+)\((.*)$")
 
@@ -39,7 +43,7 @@ class Call:
     @property
     def changes(self) -> bool:
         """Whether anything on the disk is another after the call."""
-        return self.kind in CHANGING.split(",") or "O_CREAT" in self.line
+        return self.kind in CHANGING or "O_CREAT" in self.line
 
 
 def require_strace() -> str:
@@ -56,7 +60,7 @@ def command(package: Path, action: str) -> list[str]:
 
 def calls(args: list[str], package: Path, log: Path) -> list[Call]:
     """Run a command to its end; the calls it makes on a package, in order."""
-    kinds = f"{CHANGING},{READING}"
+    kinds = ",".join(f"?{kind}" for kind in (*CHANGING, *READING))
     _strace(["-y", "-s", "300", "-o", str(log), "-e", f"trace={kinds}"], args)
     counts: Counter[str] = Counter()
     found = []

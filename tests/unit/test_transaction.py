@@ -588,6 +588,16 @@ def test_a_damaged_original_is_not_given_back(install: Install) -> None:
     assert photograph(install) == before
 
 
+def test_a_reinstall_gets_over_a_damaged_original(install: Install) -> None:
+    commit(install, FIRST)
+    name = hashlib.sha256(vanilla(FIRST)).hexdigest()
+    write(install, f"{FOLDER}/store/{name}", b"damaged")
+    write(install, FIRST, vanilla(FIRST))
+    assert commit(install, FIRST) == (FIRST,)
+    assert revert(install) == (FIRST,)
+    assert read(install, FIRST) == vanilla(FIRST)
+
+
 def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
     shutil.rmtree(install.package)
     with (
