@@ -7,6 +7,8 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
+from agentcore_patches.errors import ServerError
+
 
 class Outcome(str, Enum):
     """How a check ended."""
@@ -93,6 +95,13 @@ class Report:
         if self.strict:
             bad.add(Outcome.NOT_EXERCISED)
         return result.outcome in bad
+
+    @property
+    def exit_code(self) -> int:
+        """What the command ends with."""
+        if self.error is not None:
+            return ServerError.exit_code
+        return 0 if self.passed else 1
 
     @property
     def passed(self) -> bool:

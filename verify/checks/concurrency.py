@@ -7,8 +7,7 @@ or land in another stream. If not, rollouts mix, and only under load.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
+from agentcore_verify.at_once import at_once
 from agentcore_verify.invariants import assert_same, assert_whole
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
@@ -36,13 +35,8 @@ def check(subject: Subject) -> str:
         question, tools = REQUESTS[number % len(REQUESTS)]
         return subject.stream(question, tools=tools, logprobs=True)
 
-    pool = ThreadPoolExecutor(N_STREAMS)
-    try:
-        replies = list(pool.map(stream, range(N_STREAMS)))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
     n_other = 0
-    for number, reply in enumerate(replies):
+    for number, reply in enumerate(at_once(stream, range(N_STREAMS))):
         expected = alone[number % len(REQUESTS)]
         if reply.prompt_ids != expected.prompt_ids:
             raise Failed(

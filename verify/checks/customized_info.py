@@ -8,9 +8,9 @@ alone or many at once, cumulative or not as the server is. If not, a trainer's o
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from agentcore_verify.at_once import at_once
 from agentcore_verify.client import Json
 from agentcore_verify.differences import id_difference
 from agentcore_verify.probe import MIRROR_KEY
@@ -48,9 +48,7 @@ def check(subject: Subject) -> str:
     def stream(prompt: str) -> int:
         return _assert_stream(subject, text=prompt, **request)
 
-    n_chunks = stream(PROMPTS[0])
-    with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        n_chunks += sum(pool.map(stream, PROMPTS))
+    n_chunks = stream(PROMPTS[0]) + sum(at_once(stream, PROMPTS))
     return f"{N_TOKENS} values for {N_TOKENS} tokens, in step on {n_chunks} chunks"
 
 

@@ -1,0 +1,159 @@
+"""Which parsers a model's server needs, told from its chat template and its type."""
+
+# ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILES = (
+    "config.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+
+# Run in the target interpreter: prints where each file is, an empty line if nowhere.
+_FETCH = """
+import sys
+from huggingface_hub import hf_hub_download
+for name in sys.argv[2:]:
+    try:
+        print(hf_hub_download(sys.argv[1], name))
+    except Exception:
+        print()
+"""
+
+
+@dataclass(frozen=True)
+class Parsers:
+    """Names as SGLang's --tool-call-parser and --reasoning-parser take them."""
+
+    tool_call: str | None = None
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A parser is the one if the model is of that type and its template has all that."""
+
+    parser: str
+    model_type: str = ""
+    template: tuple[str, ...] = ()
+
+    def fits(self, model_type: str, template: str) -> bool:
+        return self.model_type in ("", model_type) and all(
+            mark in template for mark in self.template
+        )
+
+
+# In both lists the first rule that fits counts.
+_TOOL_CALL = (
+    _Rule("gpt-oss", "gpt_oss"),
+    _Rule("pythonic", "llama4"),
+    _Rule("deepseekv32", "deepseek_v32"),
+    _Rule("deepseekv3", template=("<｜tool▁calls▁begin｜>", "```json")),
+    _Rule("deepseekv31", template=("<｜tool▁calls▁begin｜>",)),
+    _Rule("kimi_k2", template=("<|tool_calls_section_begin|>",)),
+    _Rule("minimax-m2", template=("<minimax:tool_call>",)),
+    _Rule("step3", template=("<｜tool_calls_begin｜>",)),
+    _Rule("lfm2", template=("<|tool_call_start|>",)),
+    _Rule("interns1", template=("<|action_start|>",)),
+    _Rule("mistral", template=("[TOOL_CALLS]",)),
+    _Rule("llama3", template=("<|python_tag|>",)),
+    _Rule("llama3", "llama", ('"parameters": dictionary of argument name',)),
+    _Rule("glm45", template=("<tool_call>", "<arg_key>")),
+    _Rule("mimo", "mimo", ("<function=",)),
+    _Rule("qwen3_coder", template=("<tool_call>", "<function=")),
+    _Rule("qwen25", template=("<tool_call>\\n",)),
+    _Rule("hermes", template=("<tool_call>",)),
+)
+
+_REASONING = (
+    _Rule("gpt-oss", "gpt_oss"),
+    _Rule("kimi", template=("◁think▷",)),
+    _Rule("kimi_k2", "kimi_k2", ("</think>",)),
+    _Rule("glm45", "glm4_moe"),
+    _Rule("minimax", "minimax_m2"),
+    _Rule("step3", "step3_vl"),
+    _Rule("interns1", "interns1", ("enable_thinking",)),
+    _Rule("nano_v3", "nemotron_h", ("enable_thinking",)),
+    _Rule("qwen3", template=("</think>", "enable_thinking")),
+    _Rule("qwen3-thinking", "qwen3", ("<|im_start|>assistant\\n<think>",)),
+    _Rule("qwen3-thinking", "qwen3_moe", ("<|im_start|>assistant\\n<think>",)),
+    _Rule("deepseek-v3", "deepseek_v3", ("</think>", "thinking")),
+    _Rule("deepseek-r1", template=("<｜Assistant｜>", "</think>")),
+)
+
+
+def of_model(python: Path, model: str) -> Parsers:
+    """The parsers of a model in a folder, or of one on the Hugging Face hub.
+
+    What of a model on the hub is not in its cache yet is fetched by `python`: small
+    files, which the server needs as well. What cannot be told is None.
+    """
+    files = _read(python, model)
+    model_type = str(_json(files, "config.json").get("model_type", ""))
+    template = _template(files)
+    return Parsers(
+        _first(_TOOL_CALL, model_type, template),
+        _first(_REASONING, model_type, template),
+    )
+
+
+def _first(rules: tuple[_Rule, ...], model_type: str, template: str) -> str | None:
+    fitting = (rule.parser for rule in rules if rule.fits(model_type, template))
+    return next(fitting, None)
+
+
+def _read(python: Path, model: str) -> dict[str, str]:
+    """The texts of those of `FILES` that there are, by name."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        paths = {name: folder / name for name in FILES}
+    else:
+        done = subprocess.run(
+            [python, "-c", _FETCH, model, *FILES],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        found = zip(FILES, done.stdout.splitlines(), strict=False)
+        paths = {name: Path(path) for name, path in found if path}
+    texts = {}
+    for name, path in paths.items():
+        with suppress(OSError, UnicodeDecodeError):
+            texts[name] = path.read_text("utf-8")
+    return texts
+
+
+def _template(files: Mapping[str, str]) -> str:
+    """The chat template; of several with names, all of them."""
+    if "chat_template.jinja" in files:
+        return _escaped(files["chat_template.jinja"])
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        template = _json(files, name).get("chat_template")
+        if isinstance(template, str):
+            return _escaped(template)
+        if isinstance(template, list):
+            return _escaped("\n".join(str(part.get("template")) for part in template))
+    return ""
+
+
+def _escaped(template: str) -> str:
+    """A template's line ends as they are written inside its strings."""
+    return template.replace("\n", "\\n")
+
+
+def _json(files: Mapping[str, str], name: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        value = json.loads(files.get(name, "{}"))
+        if isinstance(value, dict):
+            return value
+    return {}

@@ -1,0 +1,351 @@
+"""One run: find the server or launch it, check it, end it, and report."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from sys import executable
+from typing import Literal
+
+import requests
+
+from agentcore_patches import api
+from agentcore_patches.api import PatchState, StatusResult
+from agentcore_patches.errors import ServerError, UsageError
+
+from . import checks, cpu, parsers
+from .parsers import Parsers
+from .progress import Progress
+from .results import Outcome, Report, Result
+from .scripted_model import ensure_scripted_model
+from .server import Server, ServerOptions
+from .subject import Subject
+
+SCRIPTED = "scripted"
+SCRIPTED_PARSERS = Parsers("qwen25", "deepseek-r1")
+SCRIPTED_GPU_ARGS = (
+    # The model's heads are smaller than what other backends have kernels for.
+    *("--attention-backend", "triton"),
+    *("--max-total-tokens", "32768"),
+)
+DEATH_SECONDS = 3.0
+"""How long a server that did not answer may take to be seen dead."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to verify, and how.
+
+    Attributes:
+        model: path or name, or `scripted`; of a server that runs, the name it serves.
+        checks: names of those to run.
+        base_url: the server, if it runs already; then all below is of no use, `api_key`
+            and `strict` excepted.
+        python, sglang_dir: the interpreter to launch the server in, and the `sglang`
+            package folder to put first there; by default what runs this.
+        device: `cuda` launches SGLang as it is, `cpu` so that it needs no GPU.
+        server_args: for `sglang.launch_server`, after ours.
+        log: file for the server's output; by default one that is removed at the end if
+            nothing went wrong.
+        strict: whether a check that was not exercised counts as failed.
+    """
+
+    model: str | None = None
+    checks: tuple[str, ...] = checks.NAMES
+    base_url: str | None = None
+    api_key: str | None = None
+    python: Path | None = None
+    sglang_dir: Path | None = None
+    device: Literal["auto", "cuda", "cpu"] = "auto"
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    server_args: tuple[str, ...] = ()
+    startup_timeout: float = 600.0
+    log: Path | None = None
+    strict: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(options: Options, progress: Progress) -> Report:
+    """Verify a server that runs, or launch one, verify it and end it.
+
+    A server that does not start or dies is told by `error` of the report.
+
+    Raises:
+        UsageError, UnsupportedTarget, AccessError: there was nothing to verify.
+    """
+    if options.base_url is not None:
+        return _Run(options, progress).on_running(options.base_url)
+    return _Run(options, progress).on_launched()
+
+
+class _Run:
+    """What a run has come to so far."""
+
+    def __init__(self, options: Options, progress: Progress) -> None:
+        self.options = options
+        self.progress = progress
+        self.began = time.monotonic()
+        self.results: list[Result] = []
+        self.notes: list[str] = []
+
+    def on_running(self, base_url: str) -> Report:
+        url = base_url.rstrip("/").removesuffix("/v1")
+        target = f"the server at {url}"
+        try:
+            model = self.options.model or _served_model(url, self.options.api_key)
+            subject = Subject(url, model=model, api_key=self.options.api_key)
+            self._check(subject, {})
+        except ServerError as error:
+            return self._report(target, self.options.model or "", error=str(error))
+        if version := subject.info.get("version"):
+            target = f"SGLang {version} at {url}"
+        return self._report(target, model)
+
+    def on_launched(self) -> Report:
+        options = self.options
+        if options.model is None:
+            raise UsageError("Name a model with --model, or a server with --base-url.")
+        if "--skip-tokenizer-init" in options.server_args:
+            raise UsageError(
+                "Without a tokenizer in the server nothing can be verified: leave "
+                "--skip-tokenizer-init out."
+            )
+        status = api.status(
+            sglang_dir=options.sglang_dir,
+            python=None if options.sglang_dir else options.python,
+            notify=self.progress.say,
+        )
+        missing = self._missing(status)
+        install = status.install
+        target = f"SGLang {install.version} in {install.package}"
+        runnable = [
+            name
+            for name in options.checks
+            if not set(checks.get(name).patches) & set(missing)
+        ]
+        if missing and not any(checks.get(name).patches for name in runnable):
+            self._fail_unpatched(missing)
+            return self._report(target, options.model)
+        with _log_file(options.log) as log:
+            return self._on_server(target, log, missing)
+
+    def _on_server(self, target: str, log: Path, missing: dict[str, str]) -> Report:
+        server: Server | None = None
+        startup: float | None = None
+        error: str | None = None
+        try:
+            server = Server(self._server_options(log))
+            self.progress.say(f"Starting SGLang; its log is {log}")
+            began = time.monotonic()
+            server.start(self.progress.waiting)
+            startup = time.monotonic() - began
+            self.progress.say(f"SGLang serves at {server.base_url} ({startup:.0f} s)")
+            subject = Subject(
+                server.base_url,
+                api_key=server.api_key or self.options.api_key,
+                python=server.options.python,
+                launched=True,
+            )
+            self._check(subject, missing, server)
+        except ServerError as failure:
+            error = str(failure)
+        finally:
+            if server is not None:
+                server.stop()
+        report = self._report(
+            target, str(self.options.model), server, startup=startup, error=error
+        )
+        if self.options.log is None and (report.passed or server is None):
+            log.unlink(missing_ok=True)
+            return replace(report, log=None)
+        return report
+
+    def _server_options(self, log: Path) -> ServerOptions:
+        options = self.options
+        python = options.python or Path(executable)
+        scripted = options.model == SCRIPTED
+        if scripted:
+            self.progress.waiting(0, "the scripted model (made once, half a minute)")
+            model = str(ensure_scripted_model(python))
+            known = SCRIPTED_PARSERS
+        else:
+            model = _model(str(options.model))
+            known = parsers.of_model(python, model)
+        on_cpu = options.device == "cpu" or (
+            options.device == "auto"
+            and not _has(options.server_args, "--device")
+            and cpu.is_needed(python)
+        )
+        args: list[str] = []
+        for name, value in (
+            ("--tool-call-parser", options.tool_call_parser or known.tool_call),
+            ("--reasoning-parser", options.reasoning_parser or known.reasoning),
+        ):
+            if value and not _has(options.server_args, name):
+                args += [name, value]
+        if scripted and not on_cpu:
+            args += SCRIPTED_GPU_ARGS
+        env = dict(options.env)
+        if not Path(model).is_dir():
+            env["HF_HUB_OFFLINE"] = os.environ.get("HF_HUB_OFFLINE", "0")
+        return ServerOptions(
+            python=python,
+            model=model,
+            log=log,
+            args=(*args, *options.server_args),
+            cpu=on_cpu,
+            mirror_sampler=True,
+            env=env,
+            pythonpath=(
+                (options.sglang_dir.expanduser().resolve().parent,)
+                if options.sglang_dir
+                else ()
+            ),
+            startup_timeout=options.startup_timeout,
+        )
+
+    def _check(
+        self, subject: Subject, missing: Mapping[str, str], server: Server | None = None
+    ) -> None:
+        """Run the checks; ServerError if the server dies, with those left skipped."""
+        if subject.info.get("skip_tokenizer_init"):
+            raise UsageError(
+                "The server runs with --skip-tokenizer-init: without its tokenizer "
+                "nothing can be verified."
+            )
+        names = self.options.checks
+        numbers = {name: number for number, name in enumerate(names, 1)}
+        for result in checks.run(
+            names,
+            subject,
+            missing=missing,
+            on_start=lambda name: self.progress.checking(
+                name, numbers[name], len(names)
+            ),
+        ):
+            self.results.append(result)
+            self.progress.checked(result)
+            if server and result.outcome is Outcome.FAILED:
+                try:
+                    _wait_for_death(server)
+                except ServerError as error:
+                    for name in names[len(self.results) :]:
+                        self.results.append(
+                            Result(name, Outcome.SKIPPED, "The server had died.")
+                        )
+                    raise ServerError(f"During {result.check}: {error}") from error
+
+    def _missing(self, status: StatusResult) -> dict[str, str]:
+        """Patches that are not in place, each with the words to say so."""
+        options = self.options
+        target = ""
+        if options.sglang_dir:
+            target = f" --sglang-dir {options.sglang_dir}"
+        elif options.python:
+            target = f" --python {options.python}"
+        states = status.patches
+        if PatchState.CHANGED in states.values():
+            self.notes.append(
+                "Files were changed since they were patched: `agentcore-patch "
+                f"status{target}` tells which."
+            )
+        if PatchState.OUTDATED in states.values():
+            self.notes.append(
+                "The patches are of another build of agentcore-patch: "
+                f"`agentcore-patch apply{target}` brings those of this one."
+            )
+        return {
+            name: f"The patch {name} is missing: `agentcore-patch apply{target}`."
+            for name, state in states.items()
+            if state is PatchState.ABSENT
+        }
+
+    def _fail_unpatched(self, missing: Mapping[str, str]) -> None:
+        """What becomes of the checks where no patch is that any of them is about."""
+        for name in self.options.checks:
+            lacking = [p for p in checks.get(name).patches if p in missing]
+            self.results.append(
+                Result(name, Outcome.FAILED, missing[lacking[0]])
+                if lacking
+                else Result(name, Outcome.SKIPPED, "No server was launched.")
+            )
+
+    def _report(
+        self,
+        target: str,
+        model: str,
+        server: Server | None = None,
+        *,
+        startup: float | None = None,
+        error: str | None = None,
+    ) -> Report:
+        return Report(
+            target=target,
+            model=model,
+            server_args=server.options.args if server else (),
+            results=tuple(self.results),
+            seconds=time.monotonic() - self.began,
+            startup=startup,
+            strict=self.options.strict,
+            log=server.log if server else None,
+            error=error,
+            notes=tuple(self.notes),
+        )
+
+
+@contextmanager
+def _log_file(named: Path | None) -> Iterator[Path]:
+    """The file for the server's output; ours does not outlive an interruption."""
+    if named is not None:
+        yield named
+        return
+    handle, path = tempfile.mkstemp(prefix="agentcore-verify-", suffix=".log")
+    os.close(handle)
+    try:
+        yield Path(path)
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
+
+
+def _model(model: str) -> str:
+    """The model as given; UsageError if it is a path that leads nowhere."""
+    path = Path(model).expanduser()
+    looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
+    if looks_like_path and not path.exists():
+        raise UsageError(f"There is no model in {path}.")
+    return str(path) if path.exists() else model
+
+
+def _has(args: Sequence[str], option: str) -> bool:
+    return any(arg == option or arg.startswith(f"{option}=") for arg in args)
+
+
+def _served_model(url: str, api_key: str | None) -> str:
+    """The name of the model that a server has; it is asked whether it is there, too."""
+    try:
+        response = Subject(url, api_key=api_key).get("/v1/models")
+    except requests.RequestException as error:
+        raise ServerError(f"No server answers at {url}.") from error
+    if response.status_code in (401, 403):
+        raise UsageError(f"The server at {url} asks for a key: give --api-key KEY.")
+    with suppress(ValueError, LookupError, TypeError):
+        return str(response.json()["data"][0]["id"])
+    return "default"
+
+
+def _wait_for_death(server: Server) -> None:
+    """Raise ServerError if the server is dead, or dies right now."""
+    deadline = time.monotonic() + DEATH_SECONDS
+    while time.monotonic() < deadline:
+        server.ensure_alive()
+        with suppress(requests.RequestException):
+            Subject(server.base_url, api_key=server.api_key).get("/v1/models")
+            return
+        time.sleep(0.1)
