@@ -50,7 +50,10 @@ CASES = {
     "text, then a tool call": Case("text_then_tool", tools=True),
     "tools, none called": Case("emoji", tools=True),
     "tool call required": Case(
-        "call_list", tools=True, options={"tool_choice": "required"}
+        "call_list",
+        tools=True,
+        # A reasoning parser would take the JSON for reasoning.
+        options={"tool_choice": "required", "separate_reasoning": False},
     ),
     "reasoning": Case("reasoning"),
     "reasoning, then a tool call": Case("reasoning_then_tool", tools=True),

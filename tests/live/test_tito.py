@@ -86,7 +86,7 @@ def test_a_second_turn_appended_to_generated_ids(
 def test_every_choice_has_the_prompt_and_the_meta_info(server: Server) -> None:
     answer = client.chat(
         server.base_url,
-        **CASES["one tool call"].body(
+        **CASES["reasoning, then a tool call"].body(
             n=3, return_prompt_token_ids=True, return_meta_info=True, logprobs=True
         ),
     )
