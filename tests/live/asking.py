@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
 from agentcore_verify import client
 from agentcore_verify.client import Answer, Completion
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line

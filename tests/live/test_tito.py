@@ -6,13 +6,14 @@ import time
 from typing import Any
 
 import pytest
+from asking import CASES, ask, assert_equal, assert_whole
+from servers import Launch, Trees
+from tokenizers import Tokenizer
+
 from agentcore_verify import client
 from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
-from asking import CASES, ask, assert_equal, assert_whole
-from conftest import Launch, Trees
-from tokenizers import Tokenizer
 
 VOCABULARY = 420
 DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]
