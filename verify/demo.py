@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -69,7 +70,7 @@ def show(console: Console, server: Server, title: str, body: client.Json) -> Non
         raise AgentcoreError(
             "The answer has no token IDs: run `agentcore-patch apply`."
         )
-    table = Table(title=title, title_justify="left", show_lines=True, expand=True)
+    table = Table(title=title, title_justify="left", box=SIMPLE, expand=True)
     table.add_column("")
     table.add_column("token IDs", ratio=1)
     table.add_column("the text they decode to", ratio=1)
