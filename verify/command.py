@@ -49,8 +49,9 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            error.message += " SGLang's own options go after `--`."
-            raise
+            raise click.UsageError(
+                f"{error.format_message()} SGLang's own options go after `--`.", ctx
+            ) from None
 
 
 @click.command(

@@ -31,11 +31,11 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
         raise Failed(f"{reply.where}: there are choices {choices}.")
     for completion in reply.completions:
         _assert_ids(reply, completion)
+        _assert_stop_token(reply, completion)
         if _is_parsed(reply):
             _assert_covers_parsed(subject, reply, completion)
         else:
             _assert_decodes(subject, reply, completion)
-        _assert_stop_token(reply, completion)
         if reply.body.get("logprobs"):
             _assert_logprobs_in_step(reply, completion)
     _assert_counts(reply)

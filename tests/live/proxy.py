@@ -1,0 +1,172 @@
+"""A proxy between a client and a server that can change what passes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+Json = dict[str, Any]
+
+
+class Cut(Exception):
+    """Raised by a stream that ends in the middle, as if that were its end."""
+
+
+class Lost(Exception):
+    """Raised by a stream whose connection breaks in the middle."""
+
+
+class Defect:
+    """What a proxy changes: nothing. Subclasses override one method or two."""
+
+    def request(self, path: str, body: Json) -> Json:
+        """The request that the server gets."""
+        return body
+
+    def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
+        """A status and a response that the client gets at once; None: the server's."""
+        return None
+
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        """The response of status 200 that the client gets."""
+        return response
+
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        """The events that the client gets; `[DONE]` follows unless Cut is raised."""
+        return events
+
+
+class Proxy:
+    """Passes requests on to `target`, through the defect planted at the moment."""
+
+    def __init__(self, target: str) -> None:
+        self.defect = Defect()
+        self.n_streaming = 0
+        """How many streams pass right now."""
+        self._target = urlsplit(target)
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle(self) -> None:
+                with suppress(ConnectionError):  # The client may go away.
+                    super().handle()
+
+            def do_GET(self) -> None:
+                proxy.pass_on(self, b"")
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length", 0))
+                proxy.pass_on(self, self.rfile.read(length))
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def pass_on(self, client: BaseHTTPRequestHandler, raw: bytes) -> None:
+        path = client.path
+        body: Json = json.loads(raw) if raw else {}
+        if refused := self.defect.refusal(path, body):
+            status, told = refused
+            self._answer(client, status, json.dumps(told).encode())
+            return
+        if raw:
+            body = self.defect.request(path, body)
+            raw = json.dumps(body).encode()
+        connection = HTTPConnection(
+            str(self._target.hostname), self._target.port, timeout=120
+        )
+        try:
+            connection.request(
+                client.command, path, raw, {"Content-Type": "application/json"}
+            )
+            response = connection.getresponse()
+            kind = response.getheader("Content-Type") or ""
+            if kind.startswith("text/event-stream") and not path.startswith("/v1/mess"):
+                with self._counted():
+                    self._stream(client, path, body, response)
+                return
+            text = response.read()
+            if response.status == 200 and kind.startswith("application/json"):
+                changed = self.defect.whole(path, body, json.loads(text))
+                text = json.dumps(changed).encode()
+            self._answer(client, response.status, text, kind)
+        except Lost:
+            client.close_connection = True
+        finally:
+            connection.close()
+
+    def _stream(
+        self,
+        client: BaseHTTPRequestHandler,
+        path: str,
+        body: Json,
+        response: HTTPResponse,
+    ) -> None:
+        client.send_response(response.status)
+        client.send_header("Content-Type", "text/event-stream")
+        client.send_header("Transfer-Encoding", "chunked")
+        client.end_headers()
+        with suppress(Cut):
+            for event in self.defect.stream(path, body, _events(response)):
+                _write_chunk(client, b"data: " + json.dumps(event).encode() + b"\n\n")
+            _write_chunk(client, b"data: [DONE]\n\n")
+        _write_chunk(client, b"")
+
+    def _answer(
+        self,
+        client: BaseHTTPRequestHandler,
+        status: int,
+        text: bytes,
+        kind: str = "application/json",
+    ) -> None:
+        client.send_response(status)
+        client.send_header("Content-Type", kind)
+        client.send_header("Content-Length", str(len(text)))
+        client.end_headers()
+        client.wfile.write(text)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self.n_streaming += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.n_streaming -= 1
+
+
+def _write_chunk(client: BaseHTTPRequestHandler, data: bytes) -> None:
+    client.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+    client.wfile.flush()
+
+
+def _events(response: HTTPResponse) -> Iterator[Json]:
+    for line in response:
+        data = line.strip().removeprefix(b"data: ")
+        if data and data != b"[DONE]":
+            yield json.loads(data)
