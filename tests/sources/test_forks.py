@@ -42,8 +42,14 @@ class _WithoutForks(ast.NodeTransformer):
             if isinstance(value, list):
                 kept = [child for child in value if not _is_fork(child)]
                 if name == "args" and isinstance(node, ast.arguments):
-                    n_gone = len(value) - len(kept)
-                    node.defaults = node.defaults[: len(node.defaults) - n_gone]
+                    defaulted = value[len(value) - len(node.defaults) :]
+                    node.defaults = [
+                        default
+                        for argument, default in zip(
+                            defaulted, node.defaults, strict=True
+                        )
+                        if not _is_fork(argument)
+                    ]
                 setattr(node, name, kept)
         return super().generic_visit(node)
 
