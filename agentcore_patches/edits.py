@@ -238,7 +238,15 @@ class Replace(Edit):
         if not places or (len(places) > 1 and not self.each):
             raise Misplaced(_count(places))
         for path, captures in places:
+            old = _descend(definition, path)
             [new] = _statements(self.new, self.note, captures)
+            assert isinstance(old, cst.SimpleStatementLine)
+            assert isinstance(new, cst.SimpleStatementLine)
+            # Blank lines and comments are the file's own, and stay.
+            new = new.with_changes(
+                leading_lines=[*old.leading_lines, *new.leading_lines],
+                trailing_whitespace=old.trailing_whitespace,
+            )
             definition = _replace(definition, path, new)
         return definition
 

@@ -37,20 +37,20 @@ def meaning(source: bytes) -> str:
 class _WithoutForks(ast.NodeTransformer):
     """Takes away what is named `fork_...`."""
 
+    def visit_arguments(self, node: ast.arguments) -> ast.AST:
+        # Defaults are those of the last parameters.
+        first = len(node.args) - len(node.defaults)
+        node.defaults = [
+            default
+            for arg, default in zip(node.args[first:], node.defaults, strict=True)
+            if not _is_fork(arg)
+        ]
+        return self.generic_visit(node)
+
     def generic_visit(self, node: ast.AST) -> ast.AST:
         for name, value in ast.iter_fields(node):
             if isinstance(value, list):
-                kept = [child for child in value if not _is_fork(child)]
-                if name == "args" and isinstance(node, ast.arguments):
-                    defaulted = value[len(value) - len(node.defaults) :]
-                    node.defaults = [
-                        default
-                        for argument, default in zip(
-                            defaulted, node.defaults, strict=True
-                        )
-                        if not _is_fork(argument)
-                    ]
-                setattr(node, name, kept)
+                setattr(node, name, [child for child in value if not _is_fork(child)])
         return super().generic_visit(node)
 
 

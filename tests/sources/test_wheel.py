@@ -62,12 +62,12 @@ def planned(sources: Mapping[str, bytes], selection: tuple[str, ...]) -> Plan:
 
 
 def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
-    """Lines that are gone and lines that are new, but for blank ones."""
+    """Lines that are gone and lines that are new."""
     diff = list(
         difflib.unified_diff(old.decode().split("\n"), new.decode().split("\n"), n=0)
     )[2:]
-    gone = [line[1:] for line in diff if line.startswith("-") and line[1:].strip()]
-    added = [line[1:] for line in diff if line.startswith("+") and line[1:].strip()]
+    gone = [line[1:] for line in diff if line.startswith("-")]
+    added = [line[1:] for line in diff if line.startswith("+")]
     return gone, added
 
 

@@ -53,7 +53,8 @@ BEFORE = Insert(FILE, "f", "log(data)", before="return data")
 AFTER = Insert(FILE, "f", "log(state)", after="state = make(...)")
 START = Insert(FILE, "f", "trace = None")
 EACH = Insert(FILE, "f", "stamp(CHUNK)", before="yield dump(CHUNK)", each=True)
-REPLACE = Replace(FILE, "f", "ids = [ids[-1]]", "ids = []")
+REPLACE = Replace(FILE, "f", "ids = [ids[-1]]", "ids = []", note="none")
+REPLACE_EACH = Replace(FILE, "f", "yield dump(X)", "yield send(X)", each=True)
 NARROW = Narrow(FILE, "f", "if wanted: ...", "trace is None")
 GRAFT = Graft(FILE, "Answer", grafted, note="doubles")
 METHOD = Graft(FILE, "Answer", method, inside=True, note="itself")
@@ -703,17 +704,41 @@ REWRITES = [
         """
         def f(ids):
             if ids:
+                print(ids)
+
                 # The last one.
-                ids = [ids[-1]]
+                ids = [ids[-1]]  # alone
             return ids
         """,
         """
         def f(ids):
             if ids:
-                ids = []
+                print(ids)
+
+                # The last one.
+                # agentcore-patch: none
+                ids = []  # alone
             return ids
         """,
         id="replace",
+    ),
+    pytest.param(
+        REPLACE_EACH,
+        """
+        def f(a):
+            yield dump(a)
+            yield send(a)
+            if a:
+                yield dump(a.b)  # part of it
+        """,
+        """
+        def f(a):
+            yield send(a)
+            yield send(a)
+            if a:
+                yield send(a.b)  # part of it
+        """,
+        id="replace each",
     ),
     pytest.param(
         NARROW,
@@ -937,6 +962,15 @@ PRESENT = [
             ]
         """,
         id="replaced",
+    ),
+    pytest.param(
+        REPLACE_EACH,
+        """
+        def f(a):
+            yield send(a)
+            yield send(0)
+        """,
+        id="each replaced",
     ),
     pytest.param(
         NARROW,
@@ -1169,6 +1203,25 @@ CONFLICTS = [
         id="two to replace",
     ),
     pytest.param(
+        REPLACE,
+        """
+        def f(ids):
+            ids = []
+            ids = []
+        """,
+        "that place is there not at all",
+        id="replaced twice",
+    ),
+    pytest.param(
+        REPLACE_EACH,
+        """
+        def f(a):
+            yield a
+        """,
+        "that place is there not at all",
+        id="none of each to replace",
+    ),
+    pytest.param(
         NARROW,
         """
         def f(wanted):
@@ -1201,6 +1254,16 @@ CONFLICTS = [
         """,
         "the file has another one",
         id="another definition of that name",
+    ),
+    pytest.param(
+        METHOD,
+        """
+        class Answer:
+            def method(self: Any) -> Any: return self
+            def method(self: Any) -> Any: return self
+        """,
+        "the file has another one",
+        id="the method twice",
     ),
     pytest.param(
         METHOD,
@@ -1516,6 +1579,12 @@ def test_a_block_put_among_tabs_is_python() -> None:
     new, _ = apply_edits(source, [edit])
     compile(new, FILE, "exec")
     assert apply_edits(new, [edit]) == (new, (False,))
+
+
+def test_a_comment_at_the_top_of_the_file_stays_with_its_definition() -> None:
+    new = rewritten("# An answer.\nclass Answer:\n    pass\n", GRAFT)
+    assert new.startswith("# agentcore-patch: doubles\n")
+    assert new.endswith("\n\n# An answer.\nclass Answer:\n    pass\n")
 
 
 def test_a_string_of_many_lines_above_a_definition_is_no_comment() -> None:
