@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, List, Optional
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         MessageProcessingResult,
     )
+    from sglang.srt.parser.conversation import generate_chat_conv
     from sglang.srt.parser.jinja_template_utils import (
         process_content_for_template_format,
     )
@@ -68,30 +69,39 @@ def _validate_input_ids(self, request: ChatCompletionRequest) -> Optional[str]:
     return _check_input_ids(request.input_ids, vocab_size, max_len)
 
 
-def _process_input_ids(
-    self, request: ChatCompletionRequest, is_multimodal: bool
-) -> MessageProcessingResult:
+def _process_input_ids(self, request: ChatCompletionRequest) -> MessageProcessingResult:
     """Take the prompt as it is; of messages and template, all but their text."""
-    if self.template_manager.chat_template_name is not None:
-        # Such a template has stop strings of its own.
-        result = self._apply_conversation_template(request, is_multimodal)
-        result.prompt, result.prompt_ids = "", request.input_ids
-        return result
-    media: Dict[str, List[Any]] = {"image": [], "video": [], "audio": []}
+    image_data: List[Any] = []
+    video_data: List[Any] = []
+    audio_data: List[Any] = []
     modalities: List[str] = []
-    for message in request.messages:
-        process_content_for_template_format(
-            message.model_dump(),
-            self.template_manager.jinja_template_content_format,
-            *media.values(),
-            modalities,
-        )
+    stops = [request.stop]
+    if self.template_manager.chat_template_name is not None:
+        conv = generate_chat_conv(request, self.template_manager.chat_template_name)
+        image_data, video_data = conv.image_data, conv.video_data
+        audio_data, modalities = conv.audio_data, conv.modalities or []
+        # Such a template has stop strings of its own.
+        stops += [] if request.ignore_eos else [conv.stop_str]
+    else:
+        for message in request.messages:
+            process_content_for_template_format(
+                message.model_dump(),
+                self.template_manager.jinja_template_content_format,
+                image_data,
+                video_data,
+                audio_data,
+                modalities,
+            )
     return MessageProcessingResult(
         prompt="",
         prompt_ids=request.input_ids,
-        image_data=media["image"] or None,
-        video_data=media["video"] or None,
-        audio_data=media["audio"] or None,
+        image_data=image_data or None,
+        video_data=video_data or None,
+        audio_data=audio_data or None,
         modalities=modalities,
-        stop=request.stop,
+        stop=[
+            one
+            for stop in stops
+            for one in ([stop] if isinstance(stop, str) else stop or [])
+        ],
     )

@@ -85,7 +85,7 @@ PROMPT: tuple[Edit, ...] = (
         SERVING_CHAT,
         f"{_CHAT}._process_messages",
         "if request.input_ids is not None:\n"
-        "    result = self._process_input_ids(request, is_multimodal)\n"
+        "    result = self._process_input_ids(request)\n"
         "    result.tool_call_constraint = tool_call_constraint\n"
         "    return result",
         before="if self.template_manager.chat_template_name is None: ...",
