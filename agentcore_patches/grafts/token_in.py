@@ -69,7 +69,10 @@ def _validate_input_ids(self, request: ChatCompletionRequest) -> Optional[str]:
     return _check_input_ids(request.input_ids, vocab_size, max_len)
 
 
-def _process_input_ids(self, request: ChatCompletionRequest) -> MessageProcessingResult:
+def _process_input_ids(
+    self,
+    request: ChatCompletionRequest,
+) -> MessageProcessingResult:
     """Take the prompt as it is; of messages and template, all but their text."""
     image_data: List[Any] = []
     video_data: List[Any] = []
