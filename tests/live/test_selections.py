@@ -1,0 +1,69 @@
+"""Each patch alone and each pair: what was asked for is there, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from asking import CASES, ask, assert_equal, assert_whole
+from servers import Launch
+
+from agentcore_patches import apply, revert
+from agentcore_patches.patches import names
+from agentcore_verify import client
+from agentcore_verify.probe import MIRROR_KEY
+
+SELECTIONS = [*combinations(names(), 1), *combinations(names(), 2)]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
+def test_a_selection_gives_what_was_selected(
+    vanilla_tree: Callable[[Path], Path],
+    tmp_path: Path,
+    launch: Launch,
+    selection: tuple[str, ...],
+) -> None:
+    package = vanilla_tree(tmp_path)
+    before = {path: path.read_bytes() for path in package.rglob("*.py")}
+    # Asked for in another order, and after something else was in place.
+    apply(sglang_dir=package)
+    apply(sglang_dir=package, only=tuple(reversed(selection)))
+
+    with launch(tmp_path, "--stream-output") as server:
+        case = CASES["two tool calls"]
+        if "token-ids" in selection:
+            whole, streamed = ask(server, case), ask(server, case, stream=True)
+            assert_whole(streamed)
+            assert_equal(streamed, whole)
+        else:
+            for stream in (False, True):
+                answer = ask(server, case, stream=stream)
+                assert answer.prompt_token_ids is None
+                assert answer.completions[0].token_ids is None
+
+        [choice] = client.chat(
+            server.base_url,
+            **CASES["plain"].body(
+                input_ids=[5, 6], return_prompt_token_ids=True, return_meta_info=True
+            ),
+        )["choices"]
+        tito = "tito" in selection
+        assert choice.get("prompt_token_ids") == ([5, 6] if tito else None)
+        assert ("meta_info" in choice) is tito
+
+        body = {
+            "input_ids": [5, 6, 7],
+            "sampling_params": {"max_new_tokens": 120, "ignore_eos": True},
+        }
+        output = client.generate(server.base_url, **body)
+        whole_info = output["meta_info"][MIRROR_KEY] == output["output_ids"]
+        assert whole_info is ("customized-info" in selection)
+        if {"token-ids", "customized-info"} & set(selection):
+            chunks = client.generate_stream(server.base_url, **body)
+            assert sum(len(chunk["output_ids"]) for chunk in chunks) == 120
+
+    revert(sglang_dir=package)
+    after = {path: path.read_bytes() for path in package.rglob("*.py")}
+    assert after == before
