@@ -164,7 +164,7 @@ class AddKeyword(Edit):
 
 @dataclass(frozen=True)
 class Insert(Edit):
-    """Insert statements before or after the one statement of a shape, or of `each`.
+    """Insert statements before or after the one statement of a shape.
 
     With neither `before` nor `after` they go to the start of the function.
     """
@@ -173,7 +173,6 @@ class Insert(Edit):
     _: dataclasses.KW_ONLY
     before: str = ""
     after: str = ""
-    each: bool = False
 
     def describe(self) -> str:
         first_line = self.code.splitlines()[0]
@@ -191,28 +190,20 @@ class Insert(Edit):
             start = 1 if definition.get_docstring() is not None else 0
             return self._insert(definition, start, {})
         places = _find(definition, _statement(self.before or self.after))
-        if not places or (len(places) > 1 and not self.each):
+        if len(places) != 1:
             raise Misplaced(_count(places))
-        changed: Definition | None = None
-        for path, captures in reversed(places):
-            *block_path, (_, anchor) = path
-            assert anchor is not None
-            position = anchor if self.before else anchor + 1
-            block = _descend(changed or definition, block_path)
-            new_block = self._insert(block, position, captures)
-            if new_block is not None:
-                changed = _replace(changed or definition, block_path, new_block)
-        return changed
+        [((*block_path, (_, anchor)), captures)] = places
+        assert anchor is not None
+        position = anchor if self.before else anchor + 1
+        block = self._insert(_descend(definition, block_path), position, captures)
+        return None if block is None else _replace(definition, block_path, block)
 
     def _insert(self, block: Node, position: int, captures: Captures) -> Node | None:
         """`block` with the new statements at `position`, None if it has them."""
         new = _statements(self.code, self.note, captures)
-        starts = range(len(_body(block)) - len(new) + 1)
-        if self.each:
-            starts = range(max(position - len(new), 0), position + 1)
-        for start in starts:
+        for start in range(len(_body(block)) - len(new) + 1):
             there = _body(block)[start : start + len(new)]
-            if len(there) == len(new) and all(map(_matches, new, there)):
+            if all(map(_matches, new, there)):
                 return None
         return _splice(block, position, new)
 

@@ -52,7 +52,6 @@ KEYWORD = AddKeyword(FILE, "f", "Answer", "ids=x.ids")
 BEFORE = Insert(FILE, "f", "log(data)", before="return data")
 AFTER = Insert(FILE, "f", "log(state)", after="state = make(...)")
 START = Insert(FILE, "f", "trace = None")
-EACH = Insert(FILE, "f", "stamp(CHUNK)", before="yield dump(CHUNK)", each=True)
 REPLACE = Replace(FILE, "f", "ids = [ids[-1]]", "ids = []", note="none")
 REPLACE_EACH = Replace(FILE, "f", "yield dump(X)", "yield send(X)", each=True)
 NARROW = Narrow(FILE, "f", "if wanted: ...", "trace is None")
@@ -640,66 +639,6 @@ REWRITES = [
         id="at the start, without a docstring",
     ),
     pytest.param(
-        EACH,
-        """
-        def f(chunk, done):
-            yield dump(chunk)
-            while True:
-                x = 1
-                yield dump(done)  # last
-                break
-            yield dump(a[0].b)
-            yield other(chunk)
-        """,
-        """
-        def f(chunk, done):
-            stamp(chunk)
-            yield dump(chunk)
-            while True:
-                x = 1
-                stamp(done)
-                yield dump(done)  # last
-                break
-            stamp(a[0].b)
-            yield dump(a[0].b)
-            yield other(chunk)
-        """,
-        id="before each, with what the capitals stand for",
-    ),
-    pytest.param(
-        EACH,
-        """
-        def f(chunk):
-            stamp(chunk)
-            yield dump(chunk)
-            yield dump(chunk)
-        """,
-        """
-        def f(chunk):
-            stamp(chunk)
-            yield dump(chunk)
-            stamp(chunk)
-            yield dump(chunk)
-        """,
-        id="before each that lacks it",
-    ),
-    pytest.param(
-        Insert(FILE, "f", "log(X, Y)", after="X = Y = 0", each=True),
-        """
-        def f():
-            a = b = 0
-            c = d = 0
-        """,
-        """
-        def f():
-            a = b = 0
-            log(a, b)
-            c = d = 0
-            log(c, d)
-        """,
-        id="after each, side by side",
-    ),
-    pytest.param(
         REPLACE,
         """
         def f(ids):
@@ -944,17 +883,6 @@ PRESENT = [
         id="statement, no longer at the start",
     ),
     pytest.param(
-        EACH,
-        """
-        def f(a, b):
-            stamp(a)
-            yield dump(a)
-            stamp(b)
-            yield dump((b))
-        """,
-        id="statement before each",
-    ),
-    pytest.param(
         REPLACE,
         """
         def f(ids):
@@ -1173,15 +1101,6 @@ CONFLICTS = [
         """,
         "its body stands on one line",
         id="start of a function on one line",
-    ),
-    pytest.param(
-        EACH,
-        """
-        def f(chunk):
-            yield chunk
-        """,
-        "that place is there not at all",
-        id="none of each",
     ),
     pytest.param(
         REPLACE,
