@@ -229,7 +229,7 @@ def _assert_writable(path: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.expanduser().write_text(text, "utf-8")
+        path.expanduser().write_text(text, "utf-8", errors="backslashreplace")
     except OSError as error:
         raise AccessError(f"Cannot write {path}: {error.strerror}.") from error
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from .subject import Reply, Subject
 
 AROUND = 4
-"""How many places are shown before and after the one where sequences part."""
+"""How many tokens are shown before and after the place where sequences part."""
+TEXT_BEFORE, TEXT_AFTER = 12, 16
+"""The same in characters."""
 
 
 def logprob_distance(one: Sequence[Json], other: Sequence[Json]) -> float:
@@ -79,15 +81,10 @@ def id_difference(
 
 
 def text_difference(left: str, one: str, right: str, other: str) -> Difference:
-    """Two texts, piece by piece, around the place where they part."""
-    start = max(0, first_difference(one, other) - 12)
-    width = 24
-    rows = []
-    for position in range(start, start + 2 * width, width):
-        a, b = one[position : position + width], other[position : position + width]
-        if a or b:
-            rows.append(Row(position, repr(a), repr(b), a == b))
-    return Difference(left, right, tuple(rows))
+    """Two texts around the place where they part."""
+    start = max(0, first_difference(one, other) - TEXT_BEFORE)
+    a, b = (text[start : start + TEXT_BEFORE + TEXT_AFTER] for text in (one, other))
+    return Difference(left, right, (Row(start, repr(a), repr(b), a == b),))
 
 
 def _aligned(

@@ -2,8 +2,8 @@
 
 Takes {"base_url": ..., "api_key": ..., "requests": [chat completion bodies]} on
 standard input and prints {"version": ..., "answers": [{"non-streaming": IDS,
-"streaming": IDS}]}, IDS being what the client read: {"prompt_token_ids": [...],
-"token_ids": [the list of each choice]}. Nothing of this package is importable there.
+"streaming": IDS}]}, IDS being what the client read: a list of the IDs of the prompt and
+of each choice, null where there are none. Nothing of this package is importable there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPENAI = {
 }
 
 
-def _read(client: Any, body: dict[str, Any]) -> dict[str, Any]:
+def _read(client: Any, body: dict[str, Any]) -> dict[str, list[Any]]:
     asked = {key: value for key, value in body.items() if key in _OPENAI}
     extra = {key: value for key, value in body.items() if key not in _OPENAI}
     whole = client.chat.completions.create(**asked, extra_body=extra)
@@ -35,14 +35,11 @@ def _read(client: Any, body: dict[str, Any]) -> dict[str, Any]:
             ids.setdefault(choice.index, [])
             ids[choice.index] += getattr(choice, "token_ids", None) or []
     return {
-        "non-streaming": {
-            "prompt_token_ids": getattr(whole, "prompt_token_ids", None),
-            "token_ids": [getattr(c, "token_ids", None) for c in whole.choices],
-        },
-        "streaming": {
-            "prompt_token_ids": prompt,
-            "token_ids": [ids[index] for index in sorted(ids)],
-        },
+        "non-streaming": [
+            getattr(whole, "prompt_token_ids", None),
+            *(getattr(choice, "token_ids", None) for choice in whole.choices),
+        ],
+        "streaming": [prompt, *(ids[index] for index in sorted(ids))],
     }
 
 

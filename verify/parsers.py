@@ -40,7 +40,7 @@ class Parsers:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class Rule:
     """A parser is the one if the model is of that type and its template has all that."""
 
     parser: str
@@ -54,41 +54,41 @@ class _Rule:
 
 
 # In both lists the first rule that fits counts.
-_TOOL_CALL = (
-    _Rule("gpt-oss", "gpt_oss"),
-    _Rule("pythonic", "llama4"),
-    _Rule("deepseekv32", "deepseek_v32"),
-    _Rule("deepseekv3", template=("<｜tool▁calls▁begin｜>", "```json")),
-    _Rule("deepseekv31", template=("<｜tool▁calls▁begin｜>",)),
-    _Rule("kimi_k2", template=("<|tool_calls_section_begin|>",)),
-    _Rule("minimax-m2", template=("<minimax:tool_call>",)),
-    _Rule("step3", template=("<｜tool_calls_begin｜>",)),
-    _Rule("lfm2", template=("<|tool_call_start|>",)),
-    _Rule("interns1", template=("<|action_start|>",)),
-    _Rule("mistral", template=("[TOOL_CALLS]",)),
-    _Rule("llama3", template=("<|python_tag|>",)),
-    _Rule("llama3", "llama", ('"parameters": dictionary of argument name',)),
-    _Rule("glm45", template=("<tool_call>", "<arg_key>")),
-    _Rule("mimo", "mimo", ("<function=",)),
-    _Rule("qwen3_coder", template=("<tool_call>", "<function=")),
-    _Rule("qwen25", template=("<tool_call>\\n",)),
-    _Rule("hermes", template=("<tool_call>",)),
+TOOL_CALL = (
+    Rule("gpt-oss", "gpt_oss"),
+    Rule("pythonic", "llama4"),
+    Rule("deepseekv32", "deepseek_v32"),
+    Rule("deepseekv3", template=("<｜tool▁calls▁begin｜>", "```json")),
+    Rule("deepseekv31", template=("<｜tool▁calls▁begin｜>",)),
+    Rule("kimi_k2", template=("<|tool_calls_section_begin|>",)),
+    Rule("minimax-m2", template=("<minimax:tool_call>",)),
+    Rule("step3", template=("<｜tool_calls_begin｜>",)),
+    Rule("lfm2", template=("<|tool_call_start|>",)),
+    Rule("interns1", template=("<|action_start|>",)),
+    Rule("mistral", template=("[TOOL_CALLS]",)),
+    Rule("llama3", template=("<|python_tag|>",)),
+    Rule("llama3", "llama", ('"parameters": dictionary of argument name',)),
+    Rule("glm45", template=("<tool_call>", "<arg_key>")),
+    Rule("mimo", "mimo", ("<function=",)),
+    Rule("qwen3_coder", template=("<tool_call>", "<function=")),
+    Rule("qwen25", template=("<tool_call>\\n",)),
+    Rule("hermes", template=("<tool_call>",)),
 )
 
-_REASONING = (
-    _Rule("gpt-oss", "gpt_oss"),
-    _Rule("kimi", template=("◁think▷",)),
-    _Rule("kimi_k2", "kimi_k2", ("</think>",)),
-    _Rule("glm45", "glm4_moe"),
-    _Rule("minimax", "minimax_m2"),
-    _Rule("step3", "step3_vl"),
-    _Rule("interns1", "interns1", ("enable_thinking",)),
-    _Rule("nano_v3", "nemotron_h", ("enable_thinking",)),
-    _Rule("qwen3", template=("</think>", "enable_thinking")),
-    _Rule("qwen3-thinking", "qwen3", ("<|im_start|>assistant\\n<think>",)),
-    _Rule("qwen3-thinking", "qwen3_moe", ("<|im_start|>assistant\\n<think>",)),
-    _Rule("deepseek-v3", "deepseek_v3", ("</think>", "thinking")),
-    _Rule("deepseek-r1", template=("<｜Assistant｜>", "</think>")),
+REASONING = (
+    Rule("gpt-oss", "gpt_oss"),
+    Rule("kimi", template=("◁think▷",)),
+    Rule("kimi_k2", "kimi_k2", ("</think>",)),
+    Rule("glm45", "glm4_moe"),
+    Rule("minimax", "minimax_m2"),
+    Rule("step3", "step3_vl"),
+    Rule("interns1", "interns1", ("enable_thinking",)),
+    Rule("nano_v3", "nemotron_h", ("enable_thinking",)),
+    Rule("qwen3", template=("</think>", "enable_thinking")),
+    Rule("qwen3-thinking", "qwen3", ("<|im_start|>assistant\\n<think>",)),
+    Rule("qwen3-thinking", "qwen3_moe", ("<|im_start|>assistant\\n<think>",)),
+    Rule("deepseek-v3", "deepseek_v3", ("</think>", "thinking")),
+    Rule("deepseek-r1", template=("<｜Assistant｜>", "</think>")),
 )
 
 
@@ -102,12 +102,12 @@ def of_model(python: Path, model: str) -> Parsers:
     model_type = str(_json(files, "config.json").get("model_type", ""))
     template = _template(files)
     return Parsers(
-        _first(_TOOL_CALL, model_type, template),
-        _first(_REASONING, model_type, template),
+        _first(TOOL_CALL, model_type, template),
+        _first(REASONING, model_type, template),
     )
 
 
-def _first(rules: tuple[_Rule, ...], model_type: str, template: str) -> str | None:
+def _first(rules: tuple[Rule, ...], model_type: str, template: str) -> str | None:
     fitting = (rule.parser for rule in rules if rule.fits(model_type, template))
     return next(fitting, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -27,6 +28,9 @@ _STYLES = {
 }
 _MIN_WIDTH = 40
 _SUITE = "agentcore-patch verify"
+
+# Stands for a space where no line may be broken.
+_GLUE = "\0"
 
 
 class Format(Protocol):
@@ -59,7 +63,7 @@ class Table:
             legacy_windows=False,
         )
         with console.capture() as captured:
-            console.print(_shown(report, self._width))
+            console.print(_shown(report, self._width), crop=False)
         return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -82,7 +86,7 @@ class Svg:
             markup=False,
             legacy_windows=False,
         )
-        console.print(_shown(report, self._width))
+        console.print(_shown(report, self._width), crop=False)
         return console.export_svg(title=_SUITE)
 
 
@@ -117,7 +121,7 @@ class Json:
                 for result in results
             ],
         }
-        return json.dumps(document, indent=2, ensure_ascii=False)
+        return json.dumps(document, indent=2)
 
 
 class JUnit:
@@ -195,25 +199,37 @@ class JUnit:
 
 def _shown(report: Report, width: int) -> RenderableType:
     """All that people see of a report."""
-    parts: list[RenderableType] = [_heading(report)]
+    parts: list[RenderableType] = [_heading(report, width)]
     if report.results:
         parts.append(_grid(report, width))
-    parts += _details(report)
+    parts += _details(report, width)
     if report.notes:
-        parts.append(Text("\n".join(report.notes)))
-    parts.append(_verdict(report))
+        parts.append(_text("\n".join(report.notes), width))
+    parts.append(_verdict(report, width))
     spaced: list[RenderableType] = []
     for part in parts:
         spaced += [part, Text("")]
     return Group(*spaced[:-1])
 
 
-def _heading(report: Report) -> Text:
+def _text(text: str, width: int) -> Text:
+    """Wrapped lines; what stands in backticks is one word, to be copied whole."""
+    visible = re.sub("[\x00-\x09\x0b-\x1f\x7f-\x9f]", _escaped, text)
+    whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", _GLUE), visible)
+    lines = (
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in whole.splitlines()
+    )
+    wrapped = "\n".join(lines).replace(_GLUE, " ")
+    return Text(wrapped, no_wrap=True, overflow="ignore")
+
+
+def _heading(report: Report, width: int) -> Text:
     lines = [report.target]
     if report.model:
         args = f", {' '.join(report.server_args)}" if report.server_args else ""
         lines.append(f"model {report.model}{args}")
-    return Text("\n".join(lines))
+    return _text("\n".join(lines), width)
 
 
 def _grid(report: Report, width: int) -> Grid:
@@ -221,15 +237,16 @@ def _grid(report: Report, width: int) -> Grid:
     grid.add_column("CHECK", no_wrap=True)
     grid.add_column("OUTCOME", no_wrap=True)
     grid.add_column("TIME", no_wrap=True, justify="right")
-    grid.add_column("SEEN", no_wrap=True, overflow="ellipsis", ratio=1)
-    for result in report.results:
-        style = _STYLES[result.outcome]
-        grid.add_row(
-            result.check,
-            Text(_word(report, result), style=style),
-            f"{result.seconds:.1f} s",
-            _one_line(result.message, width - 45),
-        )
+    grid.add_column("SEEN", no_wrap=True, ratio=1)
+    rows = [
+        (result.check, _word(report, result), f"{result.seconds:.1f} s")
+        for result in report.results
+    ]
+    columns = zip(("CHECK", "OUTCOME", "TIME"), *rows, strict=True)
+    left = width - sum(2 + max(map(len, column)) for column in columns)
+    for result, (name, word, seconds) in zip(report.results, rows, strict=True):
+        seen = _one_line(result.message, left)
+        grid.add_row(name, Text(word, _STYLES[result.outcome]), seconds, seen)
     return grid
 
 
@@ -244,7 +261,7 @@ def _word(report: Report, result: Result) -> str:
     return word.upper() if report.fails(result) else word
 
 
-def _details(report: Report) -> Iterator[RenderableType]:
+def _details(report: Report, width: int) -> Iterator[RenderableType]:
     """A word on each result that needs one, said once for all that say the same."""
     same: dict[str, list[Result]] = {}
     for result in report.results:
@@ -252,18 +269,19 @@ def _details(report: Report) -> Iterator[RenderableType]:
             same.setdefault(result.message, []).append(result)
     for result, *others in same.values():
         also = f" and {len(others)} more" if others else ""
-        yield _detail(result, f"{result.check}{also}: {_word(report, result)}")
+        title = f"{result.check}{also}: {_word(report, result)}"
+        yield _detail(result, title, width)
 
 
-def _detail(result: Result, title: str) -> RenderableType:
-    text = Text()
-    text.append(title, _STYLES[result.outcome])
-    text.append(f"\n{result.message}")
-    parts: list[RenderableType] = [text]
+def _detail(result: Result, title: str, width: int) -> RenderableType:
+    parts: list[RenderableType] = [
+        Text(title, _STYLES[result.outcome]),
+        _text(result.message, width),
+    ]
     if result.difference:
         parts.append(Padding(_side_by_side(result.difference), (0, 0, 0, 2)))
     if result.advice:
-        parts.append(Text(result.advice))
+        parts.append(_text(result.advice, width))
     return Group(*parts)
 
 
@@ -287,7 +305,7 @@ def _side_by_side(difference: Difference) -> Grid:
     return grid
 
 
-def _verdict(report: Report) -> Text:
+def _verdict(report: Report, width: int) -> RenderableType:
     counts = Counter(result.outcome for result in report.results)
     summary = ", ".join(
         f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
@@ -296,16 +314,14 @@ def _verdict(report: Report) -> Text:
         "" if report.startup is None else f", {report.startup:.0f} s to start SGLang"
     )
     timing = f" ({report.seconds:.0f} s{started})" if report.results else ""
-    text = Text()
-    if report.passed:
-        text.append("PASSED", "bold green")
-    else:
-        text.append("FAILED", "bold red")
-    text.append(f": {summary or 'nothing was checked'}{timing}.")
+    word = "PASSED" if report.passed else "FAILED"
+    told = f"{word}: {summary or 'nothing was checked'}{timing}."
     if not (report.passed or report.error or any(map(report.fails, report.results))):
-        text.append(" No check passed, so nothing is proven.")
+        told += " No check passed, so nothing is proven."
     if report.log is not None:
-        text.append(f"\nThe server's log: {report.log}")
+        told += f"\nThe server's log: {report.log}"
+    text = _text(told, width)
+    text.stylize("bold green" if report.passed else "bold red", 0, len(word))
     return text
 
 
@@ -324,7 +340,9 @@ def _plain(result: Result) -> Iterator[str]:
 def _xml(text: str) -> str:
     """A text with what XML cannot have made visible."""
     return re.sub(
-        "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]",
-        lambda match: repr(match[0])[1:-1],
-        text,
+        "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", _escaped, text
     )
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]

@@ -103,6 +103,11 @@ class _Run:
             self._check(subject, {})
         except ServerError as error:
             return self._report(target, self.options.model or "", error=str(error))
+        if any(result.outcome is Outcome.FAILED for result in self.results):
+            self.notes.append(
+                "What this server's SGLang is patched with is not known here: "
+                "`agentcore-patch status` tells it there."
+            )
         if version := subject.info.get("version"):
             target = f"SGLang {version} at {url}"
         return self._report(target, model)
@@ -161,7 +166,7 @@ class _Run:
         report = self._report(
             target, str(self.options.model), server, startup=startup, error=error
         )
-        if self.options.log is None and (report.passed or server is None):
+        if self.options.log is None and (report.passed or not log.stat().st_size):
             log.unlink(missing_ok=True)
             return replace(report, log=None)
         return report

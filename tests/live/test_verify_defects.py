@@ -549,7 +549,7 @@ class RepeatedByAbort(ChatStream):
             yield event
 
 
-@plant("streamed IDs that the client cannot see", "openai-client", "reads other IDs")
+@plant("streamed IDs that the client cannot see", "openai-client", "not read as")
 class UnreadableIds(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:

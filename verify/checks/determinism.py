@@ -17,4 +17,4 @@ QUESTIONS = ("plain", "emoji", "long")
 def check(subject: Subject) -> str:
     for question in QUESTIONS:
         subject.reference(question)
-    return f"{len(QUESTIONS)} answers twice; logprobs within {subject.noise:.0e}"
+    return f"{len(QUESTIONS)} answers twice; logprobs within {subject.noise:.1g}"

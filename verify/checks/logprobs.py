@@ -52,7 +52,7 @@ def check(subject: Subject) -> str:
             )
     # The values of one engine step, asked for without alternatives.
     assert_whole(subject, subject.stream("cjk", logprobs=True))
-    return f"{n_logprobs:.0f} logprobs in step, within {farthest:.0e}"
+    return f"{n_logprobs:.0f} logprobs in step, within {farthest:.1g}"
 
 
 def _tolerance(subject: Subject) -> float:

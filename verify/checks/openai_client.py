@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_verify import openai_script
+from agentcore_verify.differences import id_difference
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
 
@@ -38,19 +39,27 @@ def check(subject: Subject) -> str:
     }
     version, read = _run(subject, task)
     for reply, answers in zip(references, read, strict=True):
-        expected = {
-            "prompt_token_ids": list(reply.prompt_ids),
-            "token_ids": [
-                list(reply.ids(choice)) for choice in range(len(reply.completions))
-            ],
-        }
+        choices = range(len(reply.completions))
+        expected = [list(reply.prompt_ids), *(list(reply.ids(i)) for i in choices)]
         for mode, answer in answers.items():
-            if answer != expected:
-                raise Failed(
-                    f"openai {version} reads other IDs from {mode} "
-                    f"'{reply.where.split(chr(39))[1]}' than were sent: {answer}."
-                )
+            _assert_read(subject, f"openai {version}, {mode}", expected, answer)
     return f"openai {version}: {2 * len(references)} answers"
+
+
+def _assert_read(
+    subject: Subject, where: str, expected: list[list[int]], read: list[Any]
+) -> None:
+    """The client read the IDs of the prompt and of each choice, as they were sent."""
+    names = [
+        "prompt_token_ids",
+        *(f"token_ids of choice {i}" for i in range(len(read))),
+    ]
+    for name, sent, got in zip(names, expected, read, strict=False):
+        if got != sent:
+            raise Failed(
+                f"{where}: {name} are not read as they were sent.",
+                difference=id_difference(subject, "sent", sent, "read", got or []),
+            )
 
 
 def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:

@@ -1,0 +1,71 @@
+"""Takes the place of an SGLang server and misbehaves; run in place of an interpreter.
+
+    stub_server.py PROBE --port PORT ...
+
+$STUB says how: it `dies` at start, is `never-ready`, `crashes` at the first chat request
+or falls `silent` at it, `babbles`: answers with nonsense, or `clings`: does that and does
+not end when asked to. The IDs of its processes are appended to $STUB_PIDS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.answer({})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/v1/chat/completions":
+            if os.environ["STUB"] == "crashes":
+                print("the stub crashes", flush=True)
+                os._exit(3)
+            if os.environ["STUB"] == "silent":
+                print("the stub falls silent", flush=True)
+                time.sleep(300)
+        self.answer({"text": ""})
+
+    def answer(self, value: object) -> None:
+        text = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def end_with_stdin(child: subprocess.Popen[bytes]) -> None:
+    sys.stdin.read()
+    child.kill()
+    os._exit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = subprocess.Popen(["sleep", "300"])
+    with Path(os.environ["STUB_PIDS"]).open("a") as pids:
+        pids.write(f"{os.getpid()}\n{child.pid}\n")
+    print("the stub begins", flush=True)
+    if os.environ["STUB"] != "clings":
+        Thread(target=end_with_stdin, args=(child,), daemon=True).start()
+    if os.environ["STUB"] == "dies":
+        raise SystemExit("the stub has no model")
+    if os.environ["STUB"] == "never-ready":
+        time.sleep(300)
+    port = int(sys.argv[sys.argv.index("--port") + 1])
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

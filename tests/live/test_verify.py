@@ -1,0 +1,151 @@
+"""The command `verify`, as a user runs it, on real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from servers import Launch, Trees
+
+from agentcore_verify import checks, parsers
+
+# What a server may take to start here, while other tests run.
+SECONDS = 400
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of the command; `report` is its JSON."""
+
+    code: int
+    out: str
+    err: str
+    report: Any
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        return {check["name"]: check["outcome"] for check in self.report["checks"]}
+
+
+@pytest.fixture
+def verify(
+    sglang_python: Path, bytecode: dict[str, str], tmp_path: Path
+) -> Callable[..., Ran]:
+    """Runs the command on the CPU; arguments are added to those that every run has."""
+
+    def run(*args: str | Path, launches: bool = True) -> Ran:
+        launching = (
+            *("--model", "scripted", "--device", "cpu", "--python", sglang_python),
+        )
+        report = tmp_path / "report.json"
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "agentcore_patches", "verify"),
+                *(launching if launches else ()),
+                *("--json", report, *args),
+            ],
+            env={**os.environ, **bytecode, "TMPDIR": str(tmp_path), "COLUMNS": "80"},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+        assert "Traceback" not in done.stderr
+        return Ran(
+            done.returncode, done.stdout, done.stderr, json.loads(report.read_text())
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "server_args",
+    [(), ("--tokenizer-worker-num", "2", "--stream-output")],
+    ids=["default", "two-workers-stream-output"],
+)
+def test_a_patched_server_passes_every_check(
+    verify: Callable[..., Ran],
+    trees: Trees,
+    tmp_path: Path,
+    server_args: tuple[str, ...],
+) -> None:
+    files = {kind: tmp_path / f"report.{kind}" for kind in ("junit", "svg", "log")}
+    ran = verify(
+        *("--sglang-dir", trees.patched / "sglang", "--strict"),
+        *(part for kind, file in files.items() for part in (f"--{kind}", file)),
+        *("--", *server_args),
+    )
+    assert ran.outcomes == dict.fromkeys(checks.NAMES, "passed"), ran.out
+    assert ran.code == 0
+    assert ran.report["passed"] is True
+    assert f"PASSED: {len(checks.NAMES)} passed" in ran.out
+    cases = ElementTree.parse(files["junit"]).findall("testsuite/testcase")
+    assert [case.get("name") for case in cases] == list(checks.NAMES)
+    ElementTree.parse(files["svg"])
+    assert "Uvicorn running" in files["log"].read_text()
+    assert list(tmp_path.glob("agentcore-*")) == []
+    assert ran.report["server_args"][-len(server_args) :] == list(server_args) or (
+        not server_args
+    )
+    took = ran.report["seconds"] - ran.report["startup"]
+    print(f"{took:.1f} s beyond the {ran.report['startup']:.1f} s to start SGLang")
+
+
+def test_an_unpatched_sglang_fails_by_the_name_of_the_missing_patch(
+    verify: Callable[..., Ran], trees: Trees
+) -> None:
+    package = trees.vanilla / "sglang"
+    ran = verify("--sglang-dir", package)
+    assert ran.code == 1
+    for patch in ("token-ids", "tito", "customized-info"):
+        assert f"The patch {patch} is missing" in ran.out
+    assert f"`agentcore-patch apply --sglang-dir {package}`" in ran.out
+    assert "Starting SGLang" not in ran.err
+
+
+def test_every_parser_that_may_be_told_is_one_of_sglang(trees: Trees) -> None:
+    sources = {
+        parsers.TOOL_CALL: "function_call/function_call_parser.py",
+        parsers.REASONING: "parser/reasoning_parser.py",
+    }
+    for rules, path in sources.items():
+        source = (trees.vanilla / "sglang/srt" / path).read_text()
+        for rule in rules:
+            assert f'"{rule.parser}": ' in source
+
+
+def test_a_running_server_is_judged_by_its_answers(
+    verify: Callable[..., Ran], trees: Trees, launch: Launch
+) -> None:
+    with launch(trees.vanilla, "--api-key", "secret") as server:
+        url = f"{server.base_url}/v1"
+        ran = verify("--base-url", url, "--api-key", "secret", launches=False)
+        keyless = subprocess.run(
+            [sys.executable, "-m", "agentcore_patches", "verify", "--base-url", url],
+            capture_output=True,
+            text=True,
+        )
+    assert keyless.returncode == 2
+    assert "--api-key" in keyless.stderr
+    assert ran.code == 1
+    assert ran.outcomes["determinism"] == "passed"
+    assert ran.outcomes["other-endpoints"] == "passed"
+    assert ran.outcomes["reasoning"] == "skipped"
+    assert "--reasoning-parser" in ran.out
+    broken = {
+        *("non-streaming", "streaming", "same-ids", "held-back-text", "logprobs"),
+        *("tools", "choices", "stop", "tito", "customized-info", "concurrency"),
+        *("interruption", "openai-client", "refusals"),
+    }
+    failed = {name for name, outcome in ran.outcomes.items() if outcome == "failed"}
+    assert failed == broken
+    assert "no prompt_token_ids" in ran.out
+    assert "`agentcore-patch status`" in ran.out
+    assert "secret" not in json.dumps(ran.report) + ran.out + ran.err

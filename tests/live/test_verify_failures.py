@@ -1,0 +1,212 @@
+"""`verify` when the server fails, or somebody ends it: right exit code, nothing left.
+
+A stub takes the place of SGLang here, so that it fails at will and at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from servers import Trees
+
+from agentcore_patches import apply
+from agentcore_verify.server import running
+
+STUB = Path(__file__).with_name("stub_server.py")
+
+
+class Stubbed:
+    """Runs the command with the stub in place of SGLang."""
+
+    def __init__(self, folder: Path, tree: Path) -> None:
+        self.folder = folder
+        self.reports = {kind: folder / f"report.{kind}" for kind in ("json", "junit")}
+        self.temp = Path(tempfile.mkdtemp(prefix="stub-"))
+        self._tree = tree
+        self._pids = folder / "pids"
+        self._python = folder / "python"
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STUB}" "$@"\n')
+        self._python.chmod(0o755)
+
+    def start(self, how: str, *args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "agentcore_patches", "verify"),
+                *("--model", self.folder, "--device", "cuda"),
+                *("--python", self._python, "--sglang-dir", self._tree / "sglang"),
+                *("--json", self.reports["json"], "--junit", self.reports["junit"]),
+                *args,
+            ],
+            env={
+                **os.environ,
+                "STUB": how,
+                "STUB_PIDS": str(self._pids),
+                "TMPDIR": str(self.temp),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, how: str, *args: str) -> tuple[int, str, str]:
+        """Exit code, standard output, standard error."""
+        process = self.start(how, *args)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def logs(self) -> list[Path]:
+        return list(self.temp.glob("agentcore-verify-*.log"))
+
+    def log_says(self, text: str) -> bool:
+        return any(text in log.read_text() for log in self.logs())
+
+    def report(self) -> Any:
+        return json.loads(self.reports["json"].read_text())
+
+    def assert_nothing_left(self) -> None:
+        pids = [int(pid) for pid in self._pids.read_text().split()]
+        assert len(pids) >= 2
+        assert running(pids) == []
+        assert list(self.temp.glob("agentcore-?*")) == self.logs()
+
+
+@pytest.fixture
+def stubbed(tmp_path: Path, trees: Trees) -> Iterator[Stubbed]:
+    made = Stubbed(tmp_path, trees.patched)
+    yield made
+    for log in made.logs():
+        log.unlink()
+    made.temp.rmdir()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
+    stubbed: Stubbed,
+) -> None:
+    code, out, err = stubbed.run("dies")
+    assert code == 6
+    [log] = stubbed.logs()
+    assert str(log) in err and str(log) in out
+    assert "the stub has no model" in err
+    stubbed.assert_nothing_left()
+    assert stubbed.report()["exit_code"] == 6
+    assert "the stub has no model" in stubbed.report()["error"]
+    [error] = ElementTree.parse(stubbed.reports["junit"]).iter("error")
+    assert error.text is not None and "the stub has no model" in error.text
+
+
+def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
+    code, _, err = stubbed.run("never-ready", "--startup-timeout", "1.5")
+    assert code == 6
+    assert "was not ready after" in err
+    assert "the stub begins" in err
+    stubbed.assert_nothing_left()
+
+
+def test_a_server_that_dies_during_a_check_is_told_by_that_check(
+    stubbed: Stubbed,
+) -> None:
+    checks = ("--check", "non-streaming", "--check", "streaming")
+    code, out, err = stubbed.run("crashes", *checks)
+    assert code == 6
+    assert "During non-streaming: The server died (exit 3)" in err
+    assert "the stub crashes" in err
+    stubbed.assert_nothing_left()
+    outcomes = [check["outcome"] for check in stubbed.report()["checks"]]
+    assert outcomes == ["failed", "skipped"]
+    assert "FAILED: 1 failed, 1 skipped" in out
+
+
+def test_a_server_that_will_not_end_is_killed(stubbed: Stubbed) -> None:
+    log = stubbed.folder / "server.log"
+    code, out, _ = stubbed.run("clings", "--check", "tito", "--log", str(log))
+    assert code == 1
+    assert "Not a chat completion" in out
+    assert f"The server's log: {log}" in out
+    assert "the stub begins" in log.read_text()
+    assert stubbed.logs() == []
+    stubbed.assert_nothing_left()
+
+
+def test_of_some_patches_the_checks_of_the_others_fail_at_once(
+    stubbed: Stubbed, trees: Trees, tmp_path: Path
+) -> None:
+    package = shutil.copytree(trees.vanilla / "sglang", tmp_path / "some" / "sglang")
+    apply(sglang_dir=package, only=["token-ids"])
+    checks = ("--check", "streaming", "--check", "tito")
+    code, out, _ = stubbed.run("babbles", *checks, "--sglang-dir", str(package))
+    assert code == 1
+    streaming, tito = stubbed.report()["checks"]
+    assert "The stream ended" in streaming["message"]
+    assert tito["message"].startswith("The patch tito is missing")
+    assert f"`agentcore-patch apply --sglang-dir {package}`" in out
+
+
+def test_a_port_that_is_taken_is_told(stubbed: Stubbed) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, _, err = stubbed.run("clings", "--", "--port", port)
+    assert code == 6
+    assert f"Port {port} is taken" in err
+    assert stubbed.logs() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+@pytest.mark.parametrize(
+    ("how", "moment"),
+    [("never-ready", "the stub begins"), ("silent", "the stub falls silent")],
+    ids=["while it starts", "during a check"],
+)
+def test_a_signal_ends_the_server_with_the_command(
+    stubbed: Stubbed, number: signal.Signals, code: int, how: str, moment: str
+) -> None:
+    process = stubbed.start(how, "--check", "concurrency")
+    assert eventually(lambda: stubbed.log_says(moment))
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == code
+    stubbed.assert_nothing_left()
+    assert stubbed.logs() == []
+
+
+def test_a_model_path_that_leads_nowhere_is_a_usage_error(stubbed: Stubbed) -> None:
+    missing = str(stubbed.folder / "no-model")
+    code, _, err = stubbed.run("clings", "--model", missing)
+    assert code == 2
+    assert f"There is no model in {missing}." in err
+    assert stubbed.logs() == []
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_launch(
+    stubbed: Stubbed,
+) -> None:
+    missing = str(stubbed.folder / "missing" / "report.svg")
+    code, _, err = stubbed.run("clings", "--svg", missing)
+    assert code == 5
+    assert missing in err
+    assert stubbed.logs() == []

@@ -1,0 +1,199 @@
+"""What is asserted of answers, on answers written by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agentcore_verify.at_once import at_once
+from agentcore_verify.client import read_events
+from agentcore_verify.differences import (
+    id_difference,
+    logprob_distance,
+    text_difference,
+)
+from agentcore_verify.invariants import assert_whole, is_in_order, letters
+from agentcore_verify.results import Failed
+from agentcore_verify.subject import Reply, Subject
+
+
+class Spelled(Subject):
+    """A server whose token IDs are the numbers of characters."""
+
+    def __init__(self) -> None:
+        super().__init__("http://nowhere")
+
+    def decode_all(
+        self, sequences: Sequence[Sequence[int]], *, special: bool = False
+    ) -> list[str]:
+        return ["".join(map(chr, ids)) for ids in sequences]
+
+
+SUBJECT = Spelled()
+QUESTION = "why"
+
+
+def ids(text: str) -> list[int]:
+    return [ord(letter) for letter in text]
+
+
+def chunk(delta: dict[str, Any] | None = None, **choice: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta or {}, "finish_reason": None, **choice}
+    return {"choices": [choice]}
+
+
+def call(**function: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "function": function}]}
+
+
+def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
+    """A stream of these chunks, with the prompt on the first and a finish."""
+    first = {**chunks[0], "prompt_token_ids": ids(f"<user>{QUESTION}")}
+    events = [first, *chunks[1:], chunk(finish_reason="stop", matched_stop=None)]
+    request = {
+        "messages": [{"role": "user", "content": QUESTION}],
+        "separate_reasoning": False,
+        "stream": True,
+        **body,
+    }
+    return Reply("streaming 'q'", request, read_events(events))
+
+
+def test_ids_may_be_ahead_of_their_text() -> None:
+    reply = streamed(
+        chunk({"content": "a"}, token_ids=ids("abc")),
+        chunk({"content": "b"}),
+        chunk({"content": "c d"}, token_ids=ids(" d")),
+    )
+    assert_whole(SUBJECT, reply)
+
+
+def test_text_may_not_be_ahead_of_its_ids() -> None:
+    reply = streamed(
+        chunk({"content": "a"}, token_ids=ids("a")),
+        chunk({"content": "b"}),
+        chunk({"content": "c"}, token_ids=ids("bc")),
+    )
+    with pytest.raises(Failed, match="chunk 1 of the stream has text") as caught:
+        assert_whole(SUBJECT, reply)
+    assert caught.value.difference is not None
+    assert caught.value.difference.rows[0].left == "'a'"
+
+
+def test_a_tool_call_may_be_written_otherwise_than_generated() -> None:
+    reply = streamed(
+        chunk(token_ids=ids("<call>f<key>city")),
+        chunk(call(name="f"), token_ids=ids("<value>東京</call>")),
+        chunk(call(arguments='{"city": "\\u6771京"}')),
+        tools=[{}],
+    )
+    assert_whole(SUBJECT, reply)
+
+
+def test_a_tool_call_may_not_be_ahead_of_its_ids() -> None:
+    reply = streamed(
+        chunk(call(name="f"), token_ids=ids("<call>f(")),
+        chunk(call(arguments='{"city": "Rome"}'), token_ids=ids("{city: ")),
+        chunk(token_ids=ids("Rome})")),
+        tools=[{}],
+    )
+    with pytest.raises(Failed, match="chunk 1 of the stream has text"):
+        assert_whole(SUBJECT, reply)
+
+
+def test_a_parser_that_adds_text_of_its_own_is_not_held_against_the_ids() -> None:
+    reply = streamed(
+        chunk({"content": "ERROR: no call"}, token_ids=ids("<call>")), tools=[{}]
+    )
+    assert_whole(SUBJECT, reply)
+
+
+@pytest.mark.parametrize("bad", [-1, True, "7", 1.5, None])
+def test_what_is_no_token_id_is_named(bad: object) -> None:
+    reply = streamed(chunk({"content": "a"}, token_ids=[97, bad]))
+    with pytest.raises(Failed, match="at position 1 is no token ID"):
+        assert_whole(SUBJECT, reply)
+
+
+def test_the_prompt_must_be_the_one_that_was_asked() -> None:
+    asked = [{"role": "user", "content": "something else"}]
+    reply = streamed(chunk({"content": "a"}, token_ids=ids("a")), messages=asked)
+    with pytest.raises(Failed, match="without the question 'something else'"):
+        assert_whole(SUBJECT, reply)
+
+
+def test_choices_must_be_as_many_as_were_asked_for() -> None:
+    reply = streamed(chunk({"content": "a"}, token_ids=ids("a")), n=2)
+    with pytest.raises(Failed, match=r"choices \[0\]"):
+        assert_whole(SUBJECT, reply)
+
+
+def test_order_is_told_from_mere_presence() -> None:
+    assert is_in_order("ace", "abcde")
+    assert not is_in_order("aec", "abcde")
+    assert letters(" a\n�b ") == "ab"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "rows"),
+    [
+        ("abcdefg", "abcefg", {3: ("d", "")}),
+        ("abcdefg", "abcddefg", {4: ("", "d")}),
+        ("abcdefg", "abcxefg", {3: ("d", "x")}),
+        ("abcdefg", "abc", {3: ("d", ""), 4: ("e", ""), 5: ("f", ""), 6: ("g", "")}),
+    ],
+)
+def test_sequences_are_aligned_where_they_part(
+    one: str, other: str, rows: dict[int, tuple[str, str]]
+) -> None:
+    shown = id_difference(SUBJECT, "one", ids(one), "other", ids(other)).rows
+    apart = {row.position: (row.left, row.right) for row in shown if not row.same}
+    expected = {
+        position: tuple(letter and f"{ord(letter)} '{letter}'" for letter in pair)
+        for position, pair in rows.items()
+    }
+    assert apart == expected
+
+
+def test_a_long_sequence_is_shown_around_the_place_only() -> None:
+    long = "x" * 500
+    shown = id_difference(SUBJECT, "one", ids(f"{long}a{long}"), "other", ids(long * 2))
+    positions = [row.position for row in shown.rows]
+    assert 500 in positions
+    assert len(positions) < 12 and min(positions) > 490
+
+
+def test_texts_are_cut_out_around_the_place() -> None:
+    [row] = text_difference("one", "x" * 99 + "abc", "other", "x" * 99 + "c").rows
+    assert row.position == 87
+    assert row.left.endswith("abc'") and row.right.endswith("xc'")
+
+
+def test_logprobs_are_compared_by_rank() -> None:
+    def entry(value: float, *tops: float) -> dict[str, Any]:
+        return {"logprob": value, "top_logprobs": [{"logprob": top} for top in tops]}
+
+    assert logprob_distance([entry(-1, -1, -2)], [entry(-1, -2, -1)]) == 0
+    assert logprob_distance([entry(-1)], [entry(-1.5)]) == 0.5
+    assert logprob_distance([entry(-1, -1)], [entry(-1)]) == float("inf")
+    assert logprob_distance([entry(-1)], []) == float("inf")
+
+
+def test_what_is_asked_at_once_comes_back_in_order() -> None:
+    barrier = threading.Barrier(8)
+
+    def ask(number: int) -> int:
+        barrier.wait(timeout=10)  # All of them are there, or none passes.
+        if number in (3, 5):
+            raise Failed(f"number {number}")
+        return number * number
+
+    with pytest.raises(Failed, match="number 3"):
+        at_once(ask, range(8))
+    barrier.reset()
+    assert at_once(lambda number: number * number, range(8)) == [
+        *(0, 1, 4, 9, 16, 25, 36, 49)
+    ]

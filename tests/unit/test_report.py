@@ -1,0 +1,251 @@
+"""Reports: a table for people, documents for machines."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from agentcore_verify.report import Json, JUnit, Svg, Table
+from agentcore_verify.results import Difference, Outcome, Report, Result, Row
+
+DIFFERENCE = Difference(
+    "non-streaming 'cjk'",
+    "streaming 'cjk'",
+    (
+        Row(11, "318 ' small'", "318 ' small'", True),
+        Row(12, "279 '世'", "", False),
+        Row(13, "112 '\\x1b'", "113 '界'", False),
+    ),
+)
+PASSED = Result("determinism", Outcome.PASSED, "3 answers twice", seconds=1.25)
+FAILED = Result(
+    "same-ids",
+    Outcome.FAILED,
+    "streaming 'cjk': the token IDs of choice 0 part from those of non-streaming 'cjk' "
+    "at position 12.",
+    difference=DIFFERENCE,
+    seconds=0.5,
+)
+INCONCLUSIVE = Result("logprobs", Outcome.INCONCLUSIVE, "They differ.", "Use --flag.")
+NOT_EXERCISED = Result("tools", Outcome.NOT_EXERCISED, "No call.", "Name a parser.")
+SKIPPED = Result("reasoning", Outcome.SKIPPED, "No parser.")
+UNPATCHED = [
+    Result(
+        name,
+        Outcome.FAILED,
+        "The patch is missing: `agentcore-patch apply --python x`.",
+    )
+    for name in ("streaming", "stop", "choices")
+]
+
+
+def report(*results: Result, **more: object) -> Report:
+    made = Report(
+        target="SGLang 0.5.9 in /opt/sglang",
+        model="scripted",
+        server_args=("--tool-call-parser", "qwen25"),
+        results=results,
+        seconds=14.2,
+        startup=11.3,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+ALL = report(
+    PASSED, FAILED, INCONCLUSIVE, NOT_EXERCISED, SKIPPED, log=Path("/tmp/server.log")
+)
+
+
+@pytest.mark.parametrize(
+    ("results", "strict", "code"),
+    [
+        ((PASSED,), False, 0),
+        ((PASSED, NOT_EXERCISED, SKIPPED), False, 0),
+        ((PASSED, NOT_EXERCISED), True, 1),
+        ((PASSED, SKIPPED), True, 0),
+        ((PASSED, INCONCLUSIVE), False, 1),
+        ((PASSED, FAILED), False, 1),
+        ((SKIPPED, NOT_EXERCISED), False, 1),
+        ((), False, 1),
+    ],
+)
+def test_the_verdict_is_yes_only_if_something_was_proven(
+    results: tuple[Result, ...], strict: bool, code: int
+) -> None:
+    made = report(*results, strict=strict)
+    assert made.exit_code == code
+    assert made.passed is (code == 0)
+    assert Table().render(made).count("PASSED") == (code == 0)
+
+
+def test_a_server_that_died_is_an_exit_code_of_its_own() -> None:
+    assert report(PASSED, error="The server died.").exit_code == 6
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_the_table_fits_its_width(width: int) -> None:
+    text = Table(width).render(ALL)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.isascii() is False  # What the model said stands as it is.
+    for result in ALL.results:
+        assert result.check in text
+
+
+def test_the_table_shows_sequences_side_by_side() -> None:
+    lines = Table(80).render(ALL).splitlines()
+    [header] = [line for line in lines if line.split()[:1] == ["at"]]
+    assert "non-streaming 'cjk'" in header and "streaming 'cjk'" in header
+    [same] = [line for line in lines if "318" in line]
+    assert same.count("318 ' small'") == 2 and ">" not in same
+    [lost] = [line for line in lines if "279" in line]
+    assert lost.split() == [">", "12", "279", "'世'", "-"]
+
+
+def test_the_table_has_colour_only_where_it_is_wanted() -> None:
+    assert "\x1b[" not in Table(80).render(ALL)
+    assert "\x1b[1;31mFAILED" in Table(80, colour=True).render(ALL)
+
+
+def test_what_many_checks_say_is_said_once() -> None:
+    text = Table(60).render(report(PASSED, *UNPATCHED))
+    assert "streaming and 2 more: FAILED" in text
+    below = text[text.index("and 2 more") :]
+    assert below.count("is missing") == 1
+    assert "`agentcore-patch apply --python x`" in below
+
+
+def test_a_command_is_never_broken_across_lines() -> None:
+    command = "`agentcore-patch apply --sglang-dir /a/very/long/path/to/some/sglang`"
+    missing = Result("stop", Outcome.FAILED, f"The patch is missing: {command}.")
+    assert command in Table(60).render(report(missing))
+
+
+def test_what_a_server_says_cannot_steer_the_terminal() -> None:
+    rude = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07\nmore")
+    assert "HTTP 500: \\x1b[2J\\x07\nmore" in Table().render(report(rude))
+
+
+def test_advice_is_given_for_what_was_not_exercised() -> None:
+    text = Table().render(report(PASSED, NOT_EXERCISED, SKIPPED))
+    assert "tools: not exercised\nNo call.\nName a parser." in text
+    assert "reasoning: skipped" not in text
+
+
+def test_a_run_that_proved_nothing_says_so() -> None:
+    assert "nothing is proven" in Table(100).render(report(SKIPPED))
+
+
+def test_json_has_everything() -> None:
+    told = json.loads(Json().render(ALL))
+    assert told["passed"] is False and told["exit_code"] == 1
+    assert told["log"] == "/tmp/server.log"
+    assert [check["outcome"] for check in told["checks"]] == [
+        *("passed", "failed", "inconclusive", "not exercised", "skipped")
+    ]
+    assert told["checks"][1]["difference"]["rows"][1] == {
+        "position": 12,
+        "left": "279 '世'",
+        "right": "",
+        "same": False,
+    }
+    assert told["checks"][0]["difference"] is None
+    assert told["startup"] == 11.3
+
+
+# What the schemas that CI systems publish have in common (Jenkins, Ant, GitLab):
+# element -> (attributes it must have, those it may have, elements in it).
+SCHEMA: dict[str, tuple[set[str], set[str], set[str]]] = {
+    "testsuites": (
+        set(),
+        {"name", "tests", "failures", "errors", "time"},
+        {"testsuite"},
+    ),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "skipped", "time"},
+        set(),
+        {"properties", "testcase"},
+    ),
+    "properties": (set(), set(), {"property"}),
+    "property": ({"name", "value"}, set(), set()),
+    "testcase": (
+        {"name", "classname", "time"},
+        set(),
+        {"failure", "error", "skipped", "system-out"},
+    ),
+    "failure": ({"message", "type"}, set(), set()),
+    "error": ({"message", "type"}, set(), set()),
+    "skipped": (set(), {"message"}, set()),
+    "system-out": (set(), set(), set()),
+}
+
+
+def assert_valid(element: ElementTree.Element) -> None:
+    must, may, children = SCHEMA[element.tag]
+    assert must <= set(element.attrib) <= must | may
+    for child in element:
+        assert child.tag in children
+        assert_valid(child)
+
+
+def suite(made: Report) -> ElementTree.Element:
+    """The one suite of a report, valid and with the right counts."""
+    root = ElementTree.fromstring(JUnit().render(made).encode())
+    assert_valid(root)
+    [found] = root
+    cases = found.findall("testcase")
+    assert found.get("tests") == str(len(cases))
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped",) * 2):
+        assert found.get(count) == str(
+            sum(case.find(tag) is not None for case in cases)
+        )
+    for number in [found.get("time"), *(case.get("time") for case in cases)]:
+        assert number is not None and float(number) >= 0
+    return found
+
+
+def test_junit_tells_failures_from_what_did_not_run() -> None:
+    tags = {
+        case.get("name"): [child.tag for child in case]
+        for case in suite(ALL).findall("testcase")
+    }
+    assert tags == {
+        "determinism": ["system-out"],
+        "same-ids": ["failure"],
+        "logprobs": ["failure"],
+        "tools": ["skipped"],
+        "reasoning": ["skipped"],
+    }
+    strict = suite(replace(ALL, strict=True))
+    assert strict.get("failures") == "3"
+
+
+def test_junit_shows_where_sequences_part() -> None:
+    [failure, _] = suite(ALL).iter("failure")
+    assert failure.text is not None
+    assert "> 12: 279 '世' | -" in failure.text
+
+
+def test_junit_has_a_server_that_died_as_an_error() -> None:
+    found = suite(report(PASSED, error="The server died.\nIts last line"))
+    [error] = found.iter("error")
+    assert error.get("message") == "The server died."
+    assert error.text == "The server died.\nIts last line"
+
+
+def test_junit_survives_what_xml_cannot_say() -> None:
+    message = "a \x00 b \x1b[31m c \ud800 <&>"
+    [failure] = suite(report(Result("stop", Outcome.FAILED, message))).iter("failure")
+    assert failure.get("message") == "a \\x00 b \\x1b[31m c \\ud800 <&>"
+
+
+def test_svg_is_a_picture_of_the_table() -> None:
+    picture = Svg().render(ALL)
+    root = ElementTree.fromstring(picture)
+    assert root.tag.endswith("svg")
+    shown = "".join(root.itertext()).replace("\xa0", " ")
+    assert "FAILED" in shown and "held-back" not in shown
+    assert "279 '世'" in shown
