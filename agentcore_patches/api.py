@@ -37,15 +37,6 @@ if TYPE_CHECKING:
 StrPath: TypeAlias = str | os.PathLike[str]
 Notify: TypeAlias = Callable[[str], None]
 
-# What all patches change, told without an import of their edits: `status` is quick.
-WATCHED_FILES = (
-    "srt/managers/multi_tokenizer_mixin.py",
-    "srt/managers/io_struct.py",
-    "srt/managers/tokenizer_manager.py",
-    "srt/entrypoints/openai/protocol.py",
-    "srt/entrypoints/openai/serving_chat.py",
-)
-
 # How every comment of ours begins.
 MARK = b"# agentcore-patch: "
 
@@ -510,7 +501,7 @@ def _pristine(install: Install, texts: Mapping[str, bytes]) -> dict[str, bool | 
 def _unpatched(snapshot: Snapshot) -> list[str]:
     """Files whose own text tells whether they are as released."""
     ours = (FileState.PATCHED, FileState.EDITED)
-    paths = dict.fromkeys([*WATCHED_FILES, *snapshot.files])
+    paths = dict.fromkeys([*registry.WRITING_ORDER, *snapshot.files])
     return [path for path in paths if snapshot.files.get(path) not in ours]
 
 
@@ -524,7 +515,7 @@ def _file_statuses(
     hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
     known = {path: digest for path, digest in hashes.items() if path not in marked}
     wheel = installs.pristine(install, known)
-    states = dict.fromkeys(WATCHED_FILES, FileState.MISSING)
+    states = dict.fromkeys(registry.WRITING_ORDER, FileState.MISSING)
     states |= dict.fromkeys(now, FileState.ORIGINAL)
     states |= dict.fromkeys(marked, FileState.PATCHED)
     states |= snapshot.files
@@ -557,7 +548,9 @@ def _held(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
 
 
 def _refuse_unrecorded(install: Install) -> None:
-    marked = [p for p, text in _texts(install, WATCHED_FILES).items() if MARK in text]
+    marked = [
+        p for p, text in _texts(install, registry.WRITING_ORDER).items() if MARK in text
+    ]
     if marked:
         raise SourceConflict(
             f"{', '.join(marked)} in {install.package} carry patches of ours, but "

@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentcore_patches.patches._files import WRITING_ORDER as WRITING_ORDER
+
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit
 
@@ -39,9 +41,8 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
 
 def files(names: Iterable[str], version: str) -> tuple[str, ...]:
     """Paths below `sglang` of the files these patches change, in writing order."""
-    order: tuple[str, ...] = _module("_shared").WRITING_ORDER
     touched = {edit.file for name in names for edit in edits(name, version)}
-    return tuple(sorted(touched, key=order.index))
+    return tuple(sorted(touched, key=WRITING_ORDER.index))
 
 
 def summary(name: str) -> str:

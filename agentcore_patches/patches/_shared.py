@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
 from agentcore_patches.grafts.stream_output import _merge_queued_chunks
-
-PROTOCOL = "srt/entrypoints/openai/protocol.py"
-SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
-IO_STRUCT = "srt/managers/io_struct.py"
-TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
-MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
-
-# What a file needs is there before the file that uses it: between any two of these the
-# tree imports, and serves as vanilla does.
-WRITING_ORDER = (MULTI_TOKENIZER, IO_STRUCT, TOKENIZER_MANAGER, PROTOCOL, SERVING_CHAT)
+from agentcore_patches.patches._files import IO_STRUCT, TOKENIZER_MANAGER
 
 # The IDs of the prompt, taken once, where a request and its tokenized form meet: only
 # there are they known whatever way the prompt came (text, IDs, images).

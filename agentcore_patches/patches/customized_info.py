@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from agentcore_patches.edits import AddKeyword, Edit, Graft, Insert, Replace
 from agentcore_patches.grafts.customized_info import _add_customized_info
-from agentcore_patches.patches._shared import (
-    MULTI_TOKENIZER,
-    TOKENIZER_MANAGER,
-    WHOLE_STREAM_OUTPUT,
-)
+from agentcore_patches.patches._files import MULTI_TOKENIZER, TOKENIZER_MANAGER
+from agentcore_patches.patches._shared import WHOLE_STREAM_OUTPUT
 
 ACCUMULATION: tuple[Edit, ...] = (
     Graft(

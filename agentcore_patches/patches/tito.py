@@ -13,7 +13,8 @@ from agentcore_patches.grafts.token_in import (
     _process_input_ids,
     _validate_input_ids,
 )
-from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS, PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS
 
 _CHAT = "OpenAIServingChat"
 

@@ -18,12 +18,8 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
-from agentcore_patches.patches._shared import (
-    PROMPT_TOKEN_IDS,
-    PROTOCOL,
-    SERVING_CHAT,
-    WHOLE_STREAM_OUTPUT,
-)
+from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS, WHOLE_STREAM_OUTPUT
 
 _CHAT = "OpenAIServingChat"
 _PARAMETER = "dump_chunk: Any = ChatCompletionStreamResponse.model_dump_json"

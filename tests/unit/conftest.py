@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 from small_sglang import EDITS, MODELS, SERVING, build
 
-from agentcore_patches import api
 from agentcore_patches import patches as registry
-from agentcore_patches.patches import _shared
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small SGLang's package folder; patches are `alpha`, and `beta`, which needs more files."""
     monkeypatch.setattr(registry, "names", lambda: tuple(EDITS))
-    monkeypatch.setattr(_shared, "WRITING_ORDER", (MODELS, SERVING))
+    monkeypatch.setattr(registry, "WRITING_ORDER", (MODELS, SERVING))
     monkeypatch.setattr(registry, "edits", lambda name, version: EDITS[name])
     monkeypatch.setattr(registry, "summary", lambda name: f"what {name} gives")
-    monkeypatch.setattr(api, "WATCHED_FILES", (MODELS, SERVING))
     return build(tmp_path / "site")

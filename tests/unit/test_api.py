@@ -38,7 +38,7 @@ Command = Callable[..., Any]
 def test_status_watches_every_file_that_a_patch_changes() -> None:
     for supported in registry.SUPPORTED_VERSIONS:
         files = source_files(registry.names(), supported)
-        assert set(files) <= set(api.WATCHED_FILES)
+        assert set(files) <= set(registry.WRITING_ORDER)
 
 
 def test_the_mark_is_what_every_comment_begins_with() -> None:

@@ -244,8 +244,7 @@ def test_the_patches_that_come_are_named_as_promised() -> None:
 
 
 def test_every_edit_that_comes_is_of_a_file_with_a_place_in_the_writing_order() -> None:
-    order = registry._module("_shared").WRITING_ORDER
-    assert {edit.file for edit in all_edits()} == set(order)
+    assert {edit.file for edit in all_edits()} == set(registry.WRITING_ORDER)
 
 
 def test_all_code_that_lands_is_plain_text_and_parses() -> None:

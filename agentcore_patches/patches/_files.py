@@ -1,0 +1,13 @@
+"""The files of SGLang that patches change, by their paths below the package."""
+
+from __future__ import annotations
+
+PROTOCOL = "srt/entrypoints/openai/protocol.py"
+SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
+IO_STRUCT = "srt/managers/io_struct.py"
+TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
+MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
+
+# What a file needs is there before the file that uses it: between any two of these the
+# tree imports, and serves as vanilla does.
+WRITING_ORDER = (MULTI_TOKENIZER, IO_STRUCT, TOKENIZER_MANAGER, PROTOCOL, SERVING_CHAT)
