@@ -68,10 +68,10 @@ TOOL_CALL = (
     Rule("mistral", template=("[TOOL_CALLS]",)),
     Rule("llama3", template=("<|python_tag|>",)),
     Rule("llama3", "llama", ('"parameters": dictionary of argument name',)),
-    Rule("glm45", template=("<tool_call>", "<arg_key>")),
+    Rule("glm", template=("<tool_call>", "<arg_key>")),
     Rule("mimo", "mimo", ("<function=",)),
     Rule("qwen3_coder", template=("<tool_call>", "<function=")),
-    Rule("qwen25", template=("<tool_call>\\n",)),
+    Rule("qwen", template=("<tool_call>\\n",)),
     Rule("hermes", template=("<tool_call>",)),
 )
 

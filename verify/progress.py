@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from .results import Result
 
 LINE_INTERVAL = 10.0
 """Seconds between two lines about a server that is loading, without a terminal."""
+LINE_WIDTH = 120
+"""Where such a line is cut; SGLang has some of many thousand letters."""
 
 
 class Progress(Protocol):
@@ -57,7 +60,8 @@ class Lines:
     def waiting(self, seconds: float, last: str) -> None:
         if time.monotonic() - self._shown >= LINE_INTERVAL:
             self._shown = time.monotonic()
-            self.say(f"SGLang is loading, {seconds:.0f} s: {last.strip()}")
+            line = f"SGLang is loading, {seconds:.0f} s: {last.strip()}"
+            self.say(textwrap.shorten(line, LINE_WIDTH, placeholder="..."))
 
     def checking(self, name: str, number: int, total: int) -> None: ...
 

@@ -27,7 +27,7 @@ from .server import Server, ServerOptions
 from .subject import Subject
 
 SCRIPTED = "scripted"
-SCRIPTED_PARSERS = Parsers("qwen25", "deepseek-r1")
+SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
 SCRIPTED_GPU_ARGS = (
     # The model's heads are smaller than what other backends have kernels for.
     *("--attention-backend", "triton"),

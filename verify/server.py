@@ -34,6 +34,8 @@ POLL_INTERVAL = 0.2
 STOP_GRACE = 5.0
 """Seconds the server may take to end by itself before it is killed."""
 TAIL_LINES = 20
+TAIL_WIDTH = 300
+"""Letters of a line that are shown; SGLang logs all its arguments in one."""
 PORT_ATTEMPTS = 3
 
 _PORT_TAKEN = "address already in use"
@@ -333,7 +335,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _tail(log: Path, lines: int) -> list[str]:
-    """The last lines that are not empty, each as a terminal would show it."""
+    """The last lines that are not empty, as a terminal would show them; none too long."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 64 * 1024))
@@ -341,7 +343,10 @@ def _tail(log: Path, lines: int) -> list[str]:
     except OSError:
         return []
     shown = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
-    return [line for line in shown if line][-lines:]
+    return [
+        line if len(line) <= TAIL_WIDTH else f"{line[:TAIL_WIDTH]}..."
+        for line in [line for line in shown if line][-lines:]
+    ]
 
 
 def _in_words(code: int | None) -> str:

@@ -17,6 +17,10 @@ from .scripted_model import TOOLS, line
 
 MAX_TOKENS = 512
 
+INFO_ATTEMPTS, INFO_TIMEOUT = 8, 3.0
+"""Of several tokenizer workers, one that has served nothing yet never answers
+/server_info; the next attempt may come to another. In seconds."""
+
 NOT_DETERMINISTIC = (
     "The engine does not repeat itself, so its modes cannot be compared. Launch it with "
     "`-- --enable-deterministic-inference`."
@@ -92,12 +96,19 @@ class Subject:
     def info(self) -> Json:
         """What the server says of itself at /server_info; empty if it says nothing."""
         if self._info is None:
-            try:
-                told = self.get("/server_info").json()
-            except (requests.RequestException, ValueError):
-                told = None
-            self._info = told if isinstance(told, dict) else {}
+            self._info = self._ask_info()
         return self._info
+
+    def _ask_info(self) -> Json:
+        for _ in range(INFO_ATTEMPTS):
+            try:
+                told = self.get("/server_info", timeout=INFO_TIMEOUT).json()
+            except requests.Timeout:
+                continue
+            except (requests.RequestException, ValueError):
+                break
+            return told if isinstance(told, dict) else {}
+        return {}
 
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
         """The request that asks a question of the script; `tools`: offer them."""
@@ -214,12 +225,14 @@ class Subject:
         """The response to a JSON request; raises ClientError."""
         return client.post(f"{self.base_url}{path}", body, api_key=self.api_key)
 
-    def get(self, path: str) -> requests.Response:
-        """The response to a plain GET."""
+    def get(self, path: str, timeout: float = 30) -> requests.Response:
+        """The response to a plain GET; `timeout` in seconds."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         with requests.Session() as session:
             session.trust_env = False
-            return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
+            return session.get(
+                f"{self.base_url}{path}", headers=headers, timeout=timeout
+            )
 
     def _note_noise(self, one: Reply, other: Reply) -> None:
         for left, right in zip(one.completions, other.completions, strict=False):

@@ -450,6 +450,14 @@ class RefusalWithoutReason(Defect):
         return (400, {"message": "Bad request"}) if bad else None
 
 
+@plant("a /generate without meta_info", "customized-info", "not the form")
+class NoMetaInfoAtAll(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/generate" and isinstance(response, dict):
+            del response["meta_info"]
+        return response
+
+
 @plant("metadata of the last tokens only", "customized-info", "beside 120 IDs")
 class MetadataShort(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:

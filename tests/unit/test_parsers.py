@@ -19,13 +19,13 @@ QWEN25 = 'XML tags:\\n<tool_call>\\n{\\"name\\": <function-name>}\\n</tool_call>
 QWEN3 = QWEN25 + "{% if enable_thinking is false %}<think>\\n\\n</think>{% endif %}"
 
 MODELS = {
-    "scripted": ("qwen2", CHAT_TEMPLATE, Parsers("qwen25")),
-    "Qwen2.5": ("qwen2", QWEN25, Parsers("qwen25")),
-    "Qwen3": ("qwen3", QWEN3, Parsers("qwen25", "qwen3")),
+    "scripted": ("qwen2", CHAT_TEMPLATE, Parsers("qwen")),
+    "Qwen2.5": ("qwen2", QWEN25, Parsers("qwen")),
+    "Qwen3": ("qwen3", QWEN3, Parsers("qwen", "qwen3")),
     "Qwen3-Thinking": (
         "qwen3_moe",
         QWEN25 + "'<|im_start|>assistant\\n<think>\\n'",
-        Parsers("qwen25", "qwen3-thinking"),
+        Parsers("qwen", "qwen3-thinking"),
     ),
     "Qwen3-Coder": (
         "qwen3_moe",
@@ -43,7 +43,7 @@ MODELS = {
     "GLM-4.5": (
         "glm4_moe",
         "<tool_call>{name}\n<arg_key>enable_thinking</think>",
-        Parsers("glm45", "glm45"),
+        Parsers("glm", "glm45"),
     ),
     "DeepSeek-R1": (
         "deepseek_v3",
@@ -80,7 +80,7 @@ def test_parsers_are_told_from_type_and_template(tmp_path: Path, name: str) -> N
 
 def test_a_template_may_be_a_file_or_one_of_several(tmp_path: Path) -> None:
     write(tmp_path, "qwen3", [{"name": "default", "template": QWEN3}])
-    assert of_model(PYTHON, str(tmp_path)) == Parsers("qwen25", "qwen3")
+    assert of_model(PYTHON, str(tmp_path)) == Parsers("qwen", "qwen3")
     (tmp_path / "chat_template.jinja").write_text("[TOOL_CALLS]")
     assert of_model(PYTHON, str(tmp_path)) == Parsers("mistral")
 

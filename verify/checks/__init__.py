@@ -64,6 +64,10 @@ class Check:
             result = Result(
                 self.name, ended.outcome, str(ended), ended.advice, ended.difference
             )
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            message = f"An answer has not the form that it must have ({what})."
+            result = Result(self.name, Outcome.FAILED, message)
         return replace(result, seconds=time.monotonic() - began)
 
 

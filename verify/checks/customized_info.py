@@ -8,6 +8,7 @@ alone or many at once, cumulative or not as the server is. If not, a trainer's o
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from agentcore_verify.at_once import at_once
@@ -55,16 +56,18 @@ def check(subject: Subject) -> str:
 def _assert_stream(subject: Subject, **request: Any) -> int:
     """Every chunk is in step, and all together are whole; how many there were."""
     where = "streaming /generate"
-    incremental = subject.info.get("stream_output", False)
-    ids: list[int] = []
-    n_chunks = 0
-    for n_chunks, chunk in enumerate(subject.generate_stream(**request), 1):
+    chunks: list[list[int]] = []
+    for position, chunk in enumerate(subject.generate_stream(**request)):
         if "error" in chunk:
             raise Failed(f"{where}: an error event in the stream: {chunk['error']}")
-        _assert_in_step(subject, f"{where}, chunk {n_chunks - 1}", chunk)
-        ids = ids + chunk["output_ids"] if incremental else chunk["output_ids"]
-    _assert_all(ids, where)
-    return n_chunks
+        _assert_in_step(subject, f"{where}, chunk {position}", chunk)
+        chunks.append(chunk["output_ids"])
+    incremental = subject.info.get("stream_output")
+    if incremental is None:  # Not told; cumulative chunks begin with the one before.
+        incremental = any(b[: len(a)] != a for a, b in itertools.pairwise(chunks))
+    joined = [value for chunk in chunks for value in chunk]
+    _assert_all(joined if incremental else chunks[-1], where)
+    return len(chunks)
 
 
 def _assert_in_step(subject: Subject, where: str, output: Json) -> None:
