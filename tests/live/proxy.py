@@ -42,6 +42,11 @@ class Defect:
         return events
 
 
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # Many connect at once.
+
+
 class Proxy:
     """Passes requests on to `target`, through the defect planted at the moment."""
 
@@ -68,8 +73,7 @@ class Proxy:
 
             def log_message(self, format: str, *args: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _HttpServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._lock = threading.Lock()
 

@@ -55,6 +55,7 @@ def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
     events = [first, *chunks[1:], chunk(finish_reason="stop", matched_stop=None)]
     request = {
         "messages": [{"role": "user", "content": QUESTION}],
+        "temperature": 0,
         "separate_reasoning": False,
         "stream": True,
         **body,

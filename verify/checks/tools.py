@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import both_modes
-from agentcore_verify.results import NotExercised, Skipped
+from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.subject import Subject
 
 PATCHES = ("token-ids",)
@@ -20,10 +21,13 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tool", {}),
     ("two_tools", {}),
     ("text_then_tool", {}),
-    ("tool_result", {}),
-    ("call_list", {"tool_choice": "required"}),
     ("tool", {"n": 2}),
 )
+OPTIONAL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("tool_result", {}),
+    ("call_list", {"tool_choice": "required"}),
+)
+"""Asked if the model's chat template and the server's grammar backend allow it."""
 
 
 def check(subject: Subject) -> str:
@@ -34,7 +38,8 @@ def check(subject: Subject) -> str:
             raise NotExercised(message, advice=advice)
         raise Skipped(message, advice="Launch it with --tool-call-parser NAME.")
     calls = {"non-streaming": 0, "streaming": 0}
-    for question, options in REQUESTS:
+    allowed = [request for request in OPTIONAL if _is_allowed(subject, *request)]
+    for question, options in (*REQUESTS, *allowed):
         for reply in both_modes(subject, question, tools=True, **options):
             mode = "streaming" if reply.streamed else "non-streaming"
             if not options:  # What is required goes through no parser.
@@ -46,3 +51,12 @@ def check(subject: Subject) -> str:
             advice="The model may need another --tool-call-parser, or calls no tools.",
         )
     return f"{calls['non-streaming']} tool calls, {calls['streaming']} streamed"
+
+
+def _is_allowed(subject: Subject, question: str, options: dict[str, Any]) -> bool:
+    try:
+        subject.ask(question, tools=True, **options, max_tokens=8)
+    except Failed as failure:
+        cause = failure.__cause__
+        return not (isinstance(cause, HttpError) and cause.status == 400)
+    return True
