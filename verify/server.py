@@ -270,10 +270,12 @@ class Server:
         assert self._process is not None
         deadline = time.monotonic() + seconds
         while True:
-            self._process.poll()
-            left = [process for process in self._known.values() if _runs(process)]
+            # A zombie whose threads are still ending keeps the port: it is not reaped.
+            left = self._process.poll() is None or any(
+                _runs(process) for process in self._known.values()
+            )
             if not left or time.monotonic() > deadline:
-                return bool(left)
+                return left
             time.sleep(0.02)
 
     def _error(self, what: str) -> ServerError:
