@@ -236,13 +236,16 @@ def _write(path: Path, text: str) -> None:
 
 def _print(result: Report) -> None:
     console = _console(sys.stdout)
-    terminal = console.is_terminal
-    width = console.width if terminal else _LOG_WIDTH
-    table = report.Table(width, colour=terminal and not console.no_color)
+    colour = console.color_system is not None and not console.no_color
+    width = console.width if console.is_terminal else _LOG_WIDTH
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
-    click.echo(table.render(result), color=True if terminal else None)
+    try:
+        click.echo(report.Table(width, colour=colour).render(result), color=colour)
+    except BrokenPipeError:
+        # Nobody reads on; the interpreter flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if result.error is not None:
         click.echo(f"Error: {result.error}", err=True)
 

@@ -33,6 +33,7 @@ SCRIPTED_GPU_ARGS = (
     *("--attention-backend", "triton"),
     *("--max-total-tokens", "32768"),
 )
+KEY_OPTIONS = ("--api-key", "--admin-api-key")
 DEATH_SECONDS = 3.0
 """How long a server that did not answer may take to be seen dead."""
 
@@ -293,7 +294,7 @@ class _Run:
         return Report(
             target=target,
             model=model,
-            server_args=server.options.args if server else (),
+            server_args=_without_keys(server.options.args) if server else (),
             results=tuple(self.results),
             seconds=time.monotonic() - self.began,
             startup=startup,
@@ -330,6 +331,19 @@ def _model(model: str) -> str:
 
 def _has(args: Sequence[str], option: str) -> bool:
     return any(arg == option or arg.startswith(f"{option}=") for arg in args)
+
+
+def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
+    """Arguments as they may be shown to anybody."""
+    shown: list[str] = []
+    for before, arg in zip(("", *args), args, strict=False):
+        name, is_one, _ = arg.partition("=")
+        if before in KEY_OPTIONS:
+            arg = "***"
+        elif is_one and name in KEY_OPTIONS:
+            arg = f"{name}=***"
+        shown.append(arg)
+    return tuple(shown)
 
 
 def _served_model(url: str, api_key: str | None) -> str:

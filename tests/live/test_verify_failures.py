@@ -117,8 +117,11 @@ def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
 
 
 def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
-    code, _, err = stubbed.run("never-ready", "--startup-timeout", "1.5")
+    args = ("--startup-timeout", "1.5", "--", "--api-key", "sesame", "--tp=2")
+    code, out, err = stubbed.run("never-ready", *args)
     assert code == 6
+    assert "--api-key *** --tp=2" in out
+    assert "sesame" not in out + err + stubbed.reports["json"].read_text()
     assert "was not ready after" in err
     assert "the stub begins" in err
     stubbed.assert_nothing_left()
@@ -200,6 +203,16 @@ def test_a_model_path_that_leads_nowhere_is_a_usage_error(stubbed: Stubbed) -> N
     assert code == 2
     assert f"There is no model in {missing}." in err
     assert stubbed.logs() == []
+
+
+def test_a_reader_that_goes_away_is_no_error(stubbed: Stubbed) -> None:
+    process = stubbed.start("babbles", "--check", "stop")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert process.wait(timeout=30) == 1
+    assert "bug" not in said and "Broken pipe" not in said
 
 
 def test_a_report_that_cannot_be_written_is_told_before_the_launch(
