@@ -36,15 +36,6 @@ class Progress(Protocol):
         """A check has ended."""
 
 
-class Silent:
-    """Shows nothing."""
-
-    def say(self, line: str) -> None: ...
-    def waiting(self, seconds: float, last: str) -> None: ...
-    def checking(self, name: str, number: int, total: int) -> None: ...
-    def checked(self, result: Result) -> None: ...
-
-
 class Lines:
     """Plain lines, for a log."""
 

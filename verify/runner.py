@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import executable
 from typing import Literal
@@ -69,7 +69,6 @@ class Options:
     startup_timeout: float = 600.0
     log: Path | None = None
     strict: bool = False
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(options: Options, progress: Progress) -> Report:
@@ -99,7 +98,8 @@ class _Run:
         url = base_url.rstrip("/").removesuffix("/v1")
         target = f"the server at {url}"
         try:
-            model = self.options.model or _served_model(url, self.options.api_key)
+            served = _served_model(url, self.options.api_key)
+            model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
             self._check(subject, {})
         except ServerError as error:
@@ -197,9 +197,8 @@ class _Run:
                 args += [name, value]
         if scripted and not on_cpu:
             args += SCRIPTED_GPU_ARGS
-        env = dict(options.env)
-        if not Path(model).is_dir():
-            env["HF_HUB_OFFLINE"] = os.environ.get("HF_HUB_OFFLINE", "0")
+        is_local = Path(model).is_dir()
+        online = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
         return ServerOptions(
             python=python,
             model=model,
@@ -207,7 +206,7 @@ class _Run:
             args=(*args, *options.server_args),
             cpu=on_cpu,
             mirror_sampler=True,
-            env=env,
+            env={} if is_local else online,
             pythonpath=(
                 (options.sglang_dir.expanduser().resolve().parent,)
                 if options.sglang_dir

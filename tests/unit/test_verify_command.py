@@ -49,7 +49,8 @@ def test_no_server_at_the_url_is_a_server_error(
 ) -> None:
     junit = tmp_path / "junit.xml"
     code, out, err = said(
-        capsys, "--base-url", "http://127.0.0.1:9", "--junit", str(junit)
+        capsys,
+        *("--base-url", "http://127.0.0.1:9", "--model", "m", "--junit", str(junit)),
     )
     assert code == 6
     assert "No server answers at http://127.0.0.1:9." in err
