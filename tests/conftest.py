@@ -1,0 +1,103 @@
+"""What tests on real servers share: an interpreter with SGLang, the model, copies."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from servers import THROTTLE, Launch, Trees
+
+from agentcore_patches import apply, revert
+from agentcore_verify.scripted_model import ensure_scripted_model
+from agentcore_verify.server import Server, ServerOptions
+
+
+@pytest.fixture(scope="session")
+def sglang_python() -> Path:
+    """An interpreter with SGLang: $AGENTCORE_TEST_PYTHON, or the one running now."""
+    if named := os.environ.get("AGENTCORE_TEST_PYTHON"):
+        return Path(named)
+    if importlib.util.find_spec("sglang"):
+        return Path(sys.executable)
+    pytest.fail("no SGLang here, and AGENTCORE_TEST_PYTHON names no interpreter")
+
+
+@pytest.fixture(scope="session")
+def scripted_model(sglang_python: Path) -> Path:
+    """Folder of the scripted model."""
+    return ensure_scripted_model(sglang_python)
+
+
+@pytest.fixture(scope="session")
+def sglang_package(sglang_python: Path) -> Path:
+    """The installed `sglang` package folder, never to be changed."""
+    code = "import importlib.util as u; print(u.find_spec('sglang').origin)"
+    found = subprocess.run(
+        [sglang_python, "-c", code], capture_output=True, text=True, check=True
+    )
+    return Path(found.stdout.strip()).parent
+
+
+@pytest.fixture(scope="session")
+def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
+    """Copies the package, unpatched: `vanilla_tree(folder)` makes `folder/sglang`."""
+
+    def copy(folder: Path) -> Path:
+        package = Path(shutil.copytree(sglang_package, folder / "sglang"))
+        revert(sglang_dir=package)
+        return package
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which servers keep compiled modules; saves 15 s at each start."""
+    folder = tmp_path_factory.mktemp("bytecode")
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
+
+
+@pytest.fixture(scope="session")
+def trees(
+    vanilla_tree: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Trees:
+    folder = tmp_path_factory.mktemp("trees")
+    made = Trees(folder / "vanilla", folder / "patched", folder / "throttle")
+    vanilla_tree(made.vanilla)
+    apply(sglang_dir=vanilla_tree(made.patched))
+    for tree in (made.vanilla, made.patched):
+        with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
+            sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
+    return made
+
+
+@pytest.fixture(scope="session")
+def launch(
+    sglang_python: Path,
+    scripted_model: Path,
+    bytecode: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Launch:
+    def launcher(tree: Path, *args: str) -> Server:
+        return Server(
+            ServerOptions(
+                python=sglang_python,
+                model=scripted_model,
+                log=tmp_path_factory.mktemp("server") / "server.log",
+                # Two servers share two cores here: an idle one must not spin.
+                args=("--tool-call-parser", "qwen25", "--sleep-on-idle", *args),
+                cpu=True,
+                mirror_sampler=True,
+                pythonpath=(tree,),
+                env=bytecode,
+                startup_timeout=240,
+            )
+        )
+
+    return launcher
