@@ -1,0 +1,141 @@
+"""Scratch environments: a folder, a virtual environment in it, and bash in both."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SECONDS = 600
+"""What a command may take here, while other tests run."""
+
+UV = Path(sys.executable).with_name("uv")
+
+# Of the environment that has SGLang, what a scratch environment brings itself.
+OWN = ("sglang", "agentcore", "__editable__", "pip", "setuptools", "uv", "__pycache__")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One command that ended; `out` is its standard output and error together."""
+
+    code: int
+    out: str
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A folder to work in, with a virtual environment that comes first on PATH."""
+
+    folder: Path
+    env: Mapping[str, str] = field(repr=False)
+
+    @property
+    def venv(self) -> Path:
+        return self.folder / "venv"
+
+    @property
+    def python(self) -> Path:
+        return self.venv / "bin/python"
+
+    @property
+    def site(self) -> Path:
+        """The environment's site-packages."""
+        [site] = self.venv.glob("lib/python3*/site-packages")
+        return site
+
+    def run(self, script: str, *, shell: tuple[str, ...] = ("bash", "-e", "-c")) -> Ran:
+        """Run a script in the folder, and wait for it."""
+        done = subprocess.run(
+            [*shell, script],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+        )
+        return Ran(done.returncode, done.stdout)
+
+    def ok(self, script: str) -> str:
+        """The output of a script that ends with 0."""
+        ran = self.run(script)
+        assert ran.code == 0, f"{script}\n{ran.out}"
+        return ran.out
+
+
+def make_scratch(
+    folder: Path, base: Path, env: Mapping[str, str], *, with_uv: bool = False
+) -> Scratch:
+    """An empty environment of the Python `base`, made by venv or by uv."""
+    folder.mkdir(parents=True)
+    scratch = Scratch(
+        folder,
+        {
+            **os.environ,
+            **env,
+            "PATH": os.pathsep.join(
+                map(str, [folder / "venv/bin", UV.parent, os.environ["PATH"]])
+            ),
+            "VIRTUAL_ENV": str(folder / "venv"),
+            "TMPDIR": str(folder),
+        },
+    )
+    by = [UV, "venv", "--quiet", "--python"] if with_uv else []
+    command = [*by, base] if with_uv else [base, "-m", "venv"]
+    subprocess.run([*command, scratch.venv], check=True, capture_output=True)
+    return scratch
+
+
+def rest_of(python: Path, folder: Path) -> Path:
+    """A folder with links to all that an interpreter has installed, `OWN` aside."""
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    told = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True
+    )
+    for entry in Path(told.stdout.strip()).iterdir():
+        if not entry.name.startswith(OWN):
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def add_rest(scratch: Scratch, rest: Path) -> None:
+    """Let an environment see all of `rest` as installed."""
+    pth = scratch.site / "rest.pth"
+    pth.write_text(f"import site; site.addsitedir({str(rest)!r})\n")
+
+
+def repack(package: Path, folder: Path, version: str = "0.5.9") -> Path:
+    """The wheel that an installed SGLang came from, or one that says another version."""
+    [info] = package.parent.glob("sglang-*.dist-info")
+    old = info.name.removeprefix("sglang-").removesuffix(".dist-info")
+    wheel = folder / f"sglang-{version}-py3-none-any.whl"
+    record = io.StringIO()
+    lines = csv.writer(record, lineterminator="\n")
+    names = [name for name, *_ in csv.reader((info / "RECORD").open())]
+    with zipfile.ZipFile(wheel, "w") as out:
+        for name in sorted(names):
+            if not name.startswith(("sglang/", f"{info.name}/")) or name.endswith(
+                (".pyc", "/RECORD", "/INSTALLER", "/REQUESTED", "/direct_url.json")
+            ):
+                continue
+            text = (package.parent / name).read_bytes()
+            if version != old and name.endswith(("/METADATA", "/_version.py")):
+                text = text.replace(old.encode(), version.encode())
+            name = name.replace(info.name, f"sglang-{version}.dist-info")
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest())
+            lines.writerow([name, f"sha256={digest.decode().rstrip('=')}", len(text)])
+            out.writestr(name, text)
+        name = f"sglang-{version}.dist-info/RECORD"
+        lines.writerow([name, "", ""])
+        out.writestr(name, record.getvalue())
+    return wheel

@@ -1,0 +1,167 @@
+"""The package as it is built, and what it does where it is installed."""
+
+from __future__ import annotations
+
+import email
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from scratch import Scratch, make_scratch
+
+from agentcore_patches import __version__
+from agentcore_patches.patches import names
+
+NAME = f"agentcore_patches-{__version__}"
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+@pytest.fixture(scope="session")
+def wheel(dist: Path) -> Path:
+    """The wheel, which `build` makes from the sdist."""
+    return dist / f"{NAME}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="session")
+def sdist(dist: Path) -> Path:
+    return dist / f"{NAME}.tar.gz"
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Scratch:
+    """An environment with the package and what it needs alone."""
+    file = request.getfixturevalue(request.param)
+    scratch = make_scratch(
+        tmp_path_factory.mktemp("clean") / "scratch", Path(sys.executable), {}
+    )
+    scratch.ok(f"pip install '{file}'")
+    return scratch
+
+
+def test_a_wheel_from_the_sdist_equals_one_from_the_tree(
+    wheel: Path, tree: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tree]
+    subprocess.run(command, check=True, capture_output=True)
+    assert contents(tmp_path / wheel.name) == contents(wheel)
+
+
+def test_the_wheel_has_every_module_and_nothing_at_top_level(
+    wheel: Path, tree: Path
+) -> None:
+    packages = {"agentcore_patches": "agentcore_patches", "verify": "agentcore_verify"}
+    ours = {
+        f"{package}/{file.relative_to(tree / folder)}": file.read_bytes()
+        for folder, package in packages.items()
+        for file in (tree / folder).rglob("*")
+        if file.suffix == ".py" or file.name == "py.typed"
+    }
+    assert len(ours) > 50
+    inside = contents(wheel)
+    described = {
+        f"{NAME}.dist-info/{name}"
+        for name in (
+            *("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt"),
+            "licenses/LICENSE",
+        )
+    }
+    assert {name: inside[name] for name in ours if name in inside} == ours
+    assert set(inside) - set(ours) == described
+    license_text = inside[f"{NAME}.dist-info/licenses/LICENSE"]
+    assert license_text == (tree / "LICENSE").read_bytes()
+
+
+def test_the_sdist_is_the_tree(sdist: Path, tree: Path) -> None:
+    with tarfile.open(sdist) as file:
+        inside = {name.partition("/")[2] for name in file.getnames()}
+        readme = file.extractfile(f"{NAME}/README.md")
+        assert readme is not None
+        assert readme.read() == (tree / "README.md").read_bytes()
+    written = {
+        str(path.relative_to(tree))
+        for path in tree.rglob("*")
+        if path.is_file() and ".egg-info" not in str(path) and "build" not in path.parts
+    }
+    assert written <= inside, written - inside
+
+
+def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path, tree: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("PASSED") == 2
+    text = contents(wheel)[f"{NAME}.dist-info/METADATA"].decode()
+    metadata = email.message_from_string(text)
+    assert metadata["Name"] == "agentcore-patches"
+    assert metadata["Version"] == __version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_payload() == (tree / "README.md").read_text()
+
+
+def test_the_command_says_what_it_is(installed: Scratch) -> None:
+    assert installed.ok("agentcore-patch --version") == (
+        f"agentcore-patch {__version__}\n"
+    )
+    assert installed.ok("python -m agentcore_patches --version") == (
+        f"agentcore-patch {__version__}\n"
+    )
+    for name in names():
+        assert name in installed.ok("agentcore-patch list")
+    assert "--model" in installed.ok("agentcore-patch verify --help")
+
+
+def test_without_sglang_it_says_so(installed: Scratch) -> None:
+    for command in ("status", "apply", "revert", "verify --model scripted"):
+        ran = installed.run(f"agentcore-patch {command}")
+        assert ran.code == 3
+        assert "has no SGLang" in ran.out
+        assert "--sglang-dir" in ran.out
+        assert "Traceback" not in ran.out
+
+
+def test_both_packages_can_be_imported_and_are_typed(installed: Scratch) -> None:
+    installed.ok(
+        "python -c 'import agentcore_verify, agentcore_patches as a; a.apply_patch()'"
+    )
+    assert installed.run("python -c 'import verify'").code == 1
+    for package in ("agentcore_patches", "agentcore_verify"):
+        assert (installed.site / package / "py.typed").is_file()
+
+
+def test_it_patches_a_copy_of_sglang_and_gives_it_back(
+    installed: Scratch, vanilla_tree: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    package = vanilla_tree(tmp_path)
+    before = hashes(package)
+    target = f"--sglang-dir '{package}'"
+    assert installed.run(f"agentcore-patch status --check {target}").code == 1
+    installed.ok(f"agentcore-patch apply {target}")
+    changed = {name for name, text in hashes(package).items() if before[name] != text}
+    assert "srt/entrypoints/openai/serving_chat.py" in changed
+    installed.ok(f"agentcore-patch status --check {target}")
+    status = json.loads(
+        installed.ok(f"python -m agentcore_patches status --json {target}")
+    )
+    assert status["complete"] is True
+    installed.ok(f"agentcore-patch revert {target}")
+    assert hashes(package) == before
+
+
+def hashes(package: Path) -> Mapping[str, str]:
+    return {
+        str(file.relative_to(package)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in package.rglob("*.py")
+        if ".agentcore-patch" not in file.parts
+    }
