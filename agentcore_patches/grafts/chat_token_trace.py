@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+if TYPE_CHECKING:
+    import orjson
 
 
 class ChatTokenTrace:
@@ -26,6 +29,7 @@ class ChatTokenTrace:
         self.waiting: Dict[int, List[int]] = {}
         self.n_sent: Dict[int, int] = {}
         self.meta_info: Dict[int, Dict[str, Any]] = {}
+        self.is_plain: Optional[bool] = None
 
     def push(self, index: int, content: Dict[str, Any]) -> None:
         """Take in what the engine delivered for a choice."""
@@ -45,8 +49,35 @@ class ChatTokenTrace:
             ValueError: the engine gave fewer logprobs than tokens.
         """
         self.stamp(chunk)
-        text: bytes = chunk.__pydantic_serializer__.to_json(chunk)
-        return text.decode()
+        plain = None if self.is_plain is False else self._dump_plain(chunk)
+        if self.is_plain and plain is not None:
+            return plain
+        text: str = chunk.model_dump_json()
+        if self.is_plain is None:
+            # Others may have changed the models: the first chunk is made both ways.
+            self.is_plain = plain == text
+        return text
+
+    def _dump_plain(self, chunk: Any) -> Optional[str]:
+        """What `model_dump_json` gives, without its cost; None where orjson refuses."""
+        fields = chunk.__dict__.copy()
+        for name in ("sglext", "prompt_token_ids"):
+            if fields.get(name) is None:
+                fields.pop(name, None)
+        fields["choices"] = choices = []
+        for choice in chunk.choices:
+            choices.append(data := choice.__dict__.copy())
+            if data["token_ids"] is None:
+                del data["token_ids"]
+            data["delta"] = delta = choice.delta.__dict__.copy()
+            if delta.get("hidden_states") is None:
+                delta.pop("hidden_states", None)
+        try:
+            return orjson.dumps(
+                fields, default=lambda model: model.model_dump(mode="json")
+            ).decode()
+        except TypeError:
+            return None
 
     def stamp(self, chunk: Any) -> None:
         """Put on a chunk what waits for its choices; on the first one, the prompt."""

@@ -193,6 +193,112 @@ async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     return await manager._handle_batch_request(request).__anext__()
 
 
+def chunks() -> list[Any]:
+    """A chunk of every kind that a chat stream has, and some that it never should."""
+    from sglang.srt.entrypoints.openai import protocol as p
+
+    def chunk(*, choice: dict[str, Any] | None = None, **delta: Any) -> Any:
+        more = {"index": 0, "delta": p.DeltaMessage(**delta), **(choice or {})}
+        choices = [p.ChatCompletionResponseStreamChoice(**more)]
+        return p.ChatCompletionStreamResponse(id="x", model="m", choices=choices)
+
+    def call(**function: Any) -> Any:
+        return p.ToolCall(index=0, function=p.FunctionResponse(**function))
+
+    def logprobs(value: float) -> Any:
+        top = [p.TopLogprob(token="\u2028", bytes=[1], logprob=value)]
+        token = {"token": "é", "bytes": [195, 169], "logprob": value}
+        entry = p.ChatCompletionTokenLogprob(**token, top_logprobs=top)
+        return p.ChoiceLogprobs(content=[entry])
+
+    first = chunk(role="assistant", content="")
+    first.prompt_token_ids = [5, 6]
+    floats = -0.5, 0.0, -1e-7, 5e-324, 1e16, 1e22, float("-inf"), float("nan")
+    details = p.CachedTokensDetails(device=3)
+    usage = p.UsageInfo(
+        prompt_tokens=1,
+        prompt_tokens_details=p.PromptTokensDetails(cached_tokens=3),
+    )
+    end = {"choices": [], "id": "x", "model": "m"}
+    return [
+        first,
+        chunk(content='"\\/\b\f\n\r\t\x00\x1f\x7f\u2028é见😀'),
+        chunk(content="a", choice={"token_ids": [7, 2**63 - 1]}),
+        chunk(reasoning_content="a"),
+        chunk(tool_calls=[call(name="f", arguments=""), call(arguments='{"é": 1}')]),
+        chunk(tool_calls=[call(arguments={"a": [1.5, None, "é"]})]),
+        *(chunk(content="a", choice={"logprobs": logprobs(v)}) for v in floats),
+        chunk(choice={"finish_reason": "stop", "matched_stop": 2}),
+        chunk(choice={"finish_reason": "abort", "matched_stop": "end"}),
+        chunk(hidden_states=[0.5, -1e-9]),
+        p.ChatCompletionStreamResponse(**end, usage=usage),
+        p.ChatCompletionStreamResponse(**end, sglext=p.SglExt(routed_experts="AA")),
+        p.ChatCompletionStreamResponse(
+            **end, sglext=p.SglExt(cached_tokens_details=details)
+        ),
+        chunk(hidden_states=[2**70]),  # orjson refuses it, pydantic does not
+    ]
+
+
+def dumped(chunk: Any, later: Any) -> Any:
+    """What a trace makes of `later` after `chunk`."""
+    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace
+
+    trace = ChatTokenTrace(incremental=True)
+    trace.dump(chunk)
+    return trace.dump(later)
+
+
+def test_every_chunk_is_written_as_pydantic_writes_it() -> None:
+    first, *rest = chunks()
+    for chunk in rest:
+        assert dumped(first, chunk) == chunk.model_dump_json()
+        assert dumped(chunk, first) == first.model_dump_json()
+
+
+def test_most_chunks_are_written_without_pydantic() -> None:
+    from sglang.srt.entrypoints.openai.protocol import ChatCompletionStreamResponse
+
+    first, *rest, _ = chunks()
+    whole = [chunk.model_dump_json() for chunk in rest]
+    original = ChatCompletionStreamResponse.model_dump_json
+    calls = []
+    ChatCompletionStreamResponse.model_dump_json = lambda self: (
+        calls.append(self) or original(self)
+    )
+    try:
+        assert [dumped(first, chunk) for chunk in rest] == whole
+    finally:
+        ChatCompletionStreamResponse.model_dump_json = original
+    assert calls == [first] * len(rest)
+
+
+def test_half_a_surrogate_pair_is_the_error_that_it_was() -> None:
+    first = chunks()[0]
+    broken = first.model_copy(deep=True)
+    broken.choices[0].delta.content = "\ud83d"
+    for chunk, later in ((first, broken), (broken, first)):
+        try:
+            dumped(chunk, later)
+        except ValueError as error:
+            assert "surrogates" in str(error)
+        else:
+            raise AssertionError("no error")
+
+
+def test_models_that_somebody_changed_are_written_as_they_say() -> None:
+    from pydantic import model_serializer
+    from sglang.srt.entrypoints.openai.protocol import ChatCompletionStreamResponse
+
+    class Changed(ChatCompletionStreamResponse):
+        @model_serializer(mode="wrap")
+        def _serialize(self, handler: Any) -> Any:
+            return {**handler(self), "fork": 1}
+
+    first, later, *_ = (Changed(**vars(chunk)) for chunk in chunks())
+    assert json.loads(dumped(first, later))["fork"] == 1
+
+
 def main() -> None:
     """Run every test and say how each went."""
     outcome: dict[str, str | None] = {}
