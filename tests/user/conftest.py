@@ -6,11 +6,29 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+from scratch import Scratch, add_rest, make_scratch, repack, rest_of
 
 ROOT = Path(__file__).parents[2]
+
+# As SGLang's own lays its packages out; the rest of it does not matter here.
+CHECKOUT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "sglang"
+version = "0.5.9"
+
+[tool.setuptools.packages.find]
+include = ["sglang*"]
+"""
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +53,121 @@ def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def with_dist(dist: Path) -> dict[str, str]:
     """Environment in which pip and uv find the built package by its name."""
-    found = {
-        name: f"{os.environ.get(name, '')} {dist}".strip()
-        for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS")
+    between = {"PIP_FIND_LINKS": " ", "UV_FIND_LINKS": ","}
+    return {
+        name: separator.join(filter(None, [os.environ.get(name), str(dist)]))
+        for name, separator in between.items()
     }
-    return {**found, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
+@pytest.fixture(scope="session")
+def empty_scratch(
+    sglang_python: Path,
+    scripted_model: Path,
+    with_dist: dict[str, str],
+    bytecode: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    rest: Path,
+    wheels: Callable[[str], Path],
+) -> Callable[[], Scratch]:
+    """Makes environments in which all is installed but SGLang and this package."""
+
+    def make() -> Scratch:
+        folder = tmp_path_factory.mktemp("scratch") / "scratch"
+        links = f"{with_dist['PIP_FIND_LINKS']} {wheels('0.5.9').parent}"
+        env = {**with_dist, **bytecode, "PIP_FIND_LINKS": links}
+        scratch = make_scratch(folder, sglang_python, env)
+        add_rest(scratch, rest)
+        return scratch
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def rest(sglang_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that SGLang needs, as it is installed beside it."""
+    return rest_of(sglang_python, tmp_path_factory.mktemp("rest"))
+
+
+@pytest.fixture(scope="session")
+def wheels(
+    sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """SGLang's wheel, as an index has it, and such as call themselves another version."""
+
+    @cache
+    def wheel(version: str) -> Path:
+        return repack(sglang_package, tmp_path_factory.mktemp("wheels"), version)
+
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def wheel_scratch(
+    empty_scratch: Callable[[], Scratch], wheels: Callable[[str], Path]
+) -> Callable[..., Scratch]:
+    """Makes environments with SGLang from its wheel."""
+
+    def make(version: str = "0.5.9") -> Scratch:
+        scratch = empty_scratch()
+        scratch.ok(f"uv pip install --no-deps --link-mode copy '{wheels(version)}'")
+        return scratch
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def checkout(wheels: Callable[[str], Path]) -> Callable[[Path], Path]:
+    """Makes a folder what `python` of SGLang's repository is; returns it."""
+
+    def make(folder: Path) -> Path:
+        with zipfile.ZipFile(wheels("0.5.9")) as wheel:
+            inside = [name for name in wheel.namelist() if name.startswith("sglang/")]
+            wheel.extractall(folder, inside)
+        (folder / "pyproject.toml").write_text(CHECKOUT)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def checkout_scratch(
+    empty_scratch: Callable[[], Scratch], checkout: Callable[[Path], Path]
+) -> Scratch:
+    """An environment with SGLang as an editable checkout in sgl-workspace/sglang."""
+    scratch = empty_scratch()
+    folder = checkout(scratch.folder / "sgl-workspace/sglang/python")
+    scratch.ok(f"pip install --no-deps --editable '{folder}'")
+    return scratch
+
+
+@pytest.fixture
+def checkout_scratch_beside_wheel(
+    checkout_scratch: Scratch, wheels: Callable[[str], Path]
+) -> Scratch:
+    """One whose Python imports a wheel's SGLang, though the checkout is there."""
+    install = "uv pip install --no-deps --link-mode copy"
+    checkout_scratch.ok(f"{install} --reinstall '{wheels('0.5.9')}'")
+    return checkout_scratch
+
+
+@pytest.fixture
+def uv_scratch(
+    sglang_python: Path,
+    scripted_model: Path,
+    with_dist: dict[str, str],
+    bytecode: dict[str, str],
+    tmp_path: Path,
+    rest: Path,
+    wheels: Callable[[str], Path],
+) -> Callable[[str], Scratch]:
+    """Makes environments by uv, SGLang in them linked from one cache."""
+
+    def make(name: str) -> Scratch:
+        env = {**with_dist, **bytecode, "UV_CACHE_DIR": str(tmp_path / "cache")}
+        scratch = make_scratch(tmp_path / name, sglang_python, env, with_uv=True)
+        add_rest(scratch, rest)
+        scratch.ok(f"uv pip install --no-deps --link-mode hardlink '{wheels('0.5.9')}'")
+        return scratch
+
+    return make

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -19,8 +20,8 @@ SECONDS = 600
 
 UV = Path(sys.executable).with_name("uv")
 
-# Of the environment that has SGLang, what a scratch environment brings itself.
-OWN = ("sglang", "agentcore", "__editable__", "pip", "setuptools", "uv", "__pycache__")
+# Of an environment that has SGLang: what a scratch environment brings itself.
+OWN = re.compile(r"(sglang|pip|uv|agentcore_\w+|__editable__\w*|__pycache__)([-.]|$)")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def rest_of(python: Path, folder: Path) -> Path:
         [python, "-c", code], capture_output=True, text=True, check=True
     )
     for entry in Path(told.stdout.strip()).iterdir():
-        if not entry.name.startswith(OWN):
+        if not OWN.match(entry.name):
             (folder / entry.name).symlink_to(entry)
     return folder
 

@@ -1,0 +1,105 @@
+"""Whether what a document shows is what was seen."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+ELLIPSIS = re.compile(r"…|\.\.\.")
+MORE = re.compile(r"(\d+) more")
+
+# What differs from run to run or from machine to machine, and what stands for it.
+MASKS = (
+    (re.compile(r"\x1b\[[\d;]*m"), ""),
+    (re.compile(r"\b\d+(\.\d+)? ?(ms|s|min)\b"), "<time>"),
+    (re.compile(r"\b\d(\.\d+)?e-\d+\b"), "<tiny>"),
+    (re.compile(r"\bpython3\.\d+\b"), "python3"),
+    # Of an absolute path, what it ends with.
+    (re.compile(r"(?<![\w.:/])(/[\w.+-]+)+/(?=[\w.+-])"), "/"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+def unlike(shown: str, seen: str) -> str:
+    """How an output differs from what is shown of it; empty if it does not.
+
+    An ellipsis stands for anything in its line; alone in a line, for any lines. Blank
+    lines and the width of columns do not count, nor does what `MASKS` covers.
+    """
+    shown_lines, seen_lines = _lines(shown), _lines(seen)
+    pattern = "".join(
+        r"(?:.*\n)*?"
+        if ELLIPSIS.fullmatch(line)
+        else ".*".join(map(re.escape, ELLIPSIS.split(line))) + "\n"
+        for line in shown_lines
+    )
+    if re.fullmatch(pattern, "".join(f"{line}\n" for line in seen_lines)):
+        return ""
+    diff = difflib.unified_diff(shown_lines, seen_lines, "shown", "seen", lineterm="")
+    return "\n".join(diff)
+
+
+def _lines(text: str) -> list[str]:
+    for mask, stand_in in MASKS:
+        text = mask.sub(stand_in, text)
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
+    """Where a JSON value differs from what is shown of it; empty if it does not.
+
+    Fields that are not shown do not count. `id` may be any text of that length; a
+    number with a fraction is compared to the digits shown; in a list, "59 more" stands
+    for that many entries, and "…" in a text for anything.
+    """
+    if isinstance(shown, dict) and isinstance(seen, dict):
+        for key, value in shown.items():
+            if key not in seen:
+                return f"{where}.{key} is shown and not there"
+            alike = key == "id" and _is_id(value, seen[key])
+            if not alike and (found := unlike_json(value, seen[key], f"{where}.{key}")):
+                return found
+        return ""
+    if isinstance(shown, list) and isinstance(seen, list):
+        return _unlike_list(shown, seen, where)
+    if isinstance(shown, float) and isinstance(seen, int | float):
+        digits = len(str(shown).partition(".")[2])
+        # Half a digit for the rounding, a thousandth for the arithmetic of the CPU.
+        alike = abs(shown - seen) <= max(0.6 * 10**-digits, 1e-3)
+    elif isinstance(shown, str) and isinstance(seen, str):
+        pattern = ".*".join(map(re.escape, ELLIPSIS.split(shown)))
+        alike = re.fullmatch(pattern, seen, re.DOTALL) is not None
+    else:
+        alike = type(shown) is type(seen) and shown == seen
+    return "" if alike else f"{where} is {seen!r}, shown is {shown!r}"
+
+
+def _is_id(shown: Any, seen: Any) -> bool:
+    return isinstance(shown, str) and isinstance(seen, str) and len(shown) == len(seen)
+
+
+def _unlike_list(shown: list[Any], seen: list[Any], where: str) -> str:
+    at = 0
+    for value in shown:
+        more = MORE.fullmatch(value) if isinstance(value, str) else None
+        if more:
+            at += int(more[1])
+            continue
+        if at >= len(seen):
+            return f"{where} has {len(seen)} entries, more are shown"
+        if found := unlike_json(value, seen[at], f"{where}[{at}]"):
+            return found
+        at += 1
+    return "" if at == len(seen) else f"{where} has {len(seen)} entries, shown are {at}"
+
+
+def unlike_excerpt(shown: str, whole: str) -> str:
+    """The first line of an excerpt that does not follow in the whole; spaces aside."""
+    lines = iter([" ".join(line.split()) for line in whole.splitlines()])
+    for line in filter(str.strip, shown.splitlines()):
+        if ELLIPSIS.fullmatch(line.strip()):
+            continue
+        if " ".join(line.split()) not in lines:
+            return f"not there, or not in this order: {line}"
+    return ""

@@ -1,0 +1,294 @@
+"""Runs a document: each fenced block does, or shows, what it says.
+
+What is run, by the language of a block:
+
+    console   each `$ command` with bash, in order, in one environment per document;
+              lines below a command are its output. A command must end with 0, but for
+              the last one of a block with the word `exit=N`, and one before an `echo $?`
+    bash, sh  the whole block, which must end with 0 (or `exit=N`)
+    python    the whole block, as a file, likewise
+    text      the output of what was run last
+    json request=PATH     sent to a live server, and answered 200 (or `status=N`);
+                          PATH is /v1/chat/completions if it is left out
+    json answer=NAME      what it answers to `REQUESTS[NAME]`, or to the last request
+    json chunk=NAME       likewise, one event of its stream
+    json output           the output of what was run last, as JSON
+    diff      an excerpt of what `apply --dry-run --diff` prints
+    dockerfile, yaml      an excerpt of one file in examples/
+
+Any other block, one without a language among them, is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comparing import unlike, unlike_excerpt, unlike_json
+from markdown_it import MarkdownIt
+from scratch import Ran, Scratch
+
+from agentcore_verify import client
+from agentcore_verify.client import Json
+from agentcore_verify.scripted_model import line
+
+REQUESTS: Mapping[str, Json] = {
+    "plain": {
+        "model": "m",
+        "messages": line("second_turn_ada").messages,
+        "temperature": 0,
+        "logprobs": True,
+    },
+}
+"""Requests whose answers documents show."""
+
+CHAT = "/v1/chat/completions"
+
+
+class Failed(Exception):
+    """A block does not do, or is not, what the document says."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `info` is its language and the words after it."""
+
+    row: int
+    info: str
+    text: str
+
+    @property
+    def language(self) -> str:
+        return self.info.split()[0] if self.info else ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words after the language; `exit=4` is {"exit": "4"}, `answer` has ""."""
+        pairs = (word.partition("=") for word in self.info.split()[1:])
+        return {name: value for name, _, value in pairs}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a console block, and what is shown below it."""
+
+    script: str
+    shown: str
+
+
+def blocks(markdown: str) -> Iterator[Block]:
+    """The blocks of a document; an indented one has no language."""
+    for token in MarkdownIt().parse(markdown):
+        if token.type in ("fence", "code_block"):
+            assert token.map is not None
+            yield Block(token.map[0] + 1, token.info.strip(), token.content)
+
+
+def commands(block: str) -> Iterator[Command]:
+    """The commands of a console block; a backslash continues one."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        end = 1
+        while lines[end - 1].endswith("\\") and end < len(lines):
+            end += 1
+        yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
+
+
+@dataclass
+class Document:
+    """A document, run block by block.
+
+    `places` are names of paths, servers and models in documents, and what gives those
+    that stand for them here; nothing else is changed in what is run. `ran` remembers
+    runs of `verify` from document to document.
+    """
+
+    scratch: Scratch
+    tree: Path
+    server: Callable[[], str]
+    diff: Callable[[], str]
+    places: Mapping[str, Callable[[], str]]
+    ran: dict[tuple[str, str], Ran]
+
+    def __post_init__(self) -> None:
+        self._last: Ran | None = None
+        self._answer: list[Json] = []
+        self._used: dict[str, str] = {}
+        (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
+
+    def failures(self, markdown: str) -> list[str]:
+        """Runs all blocks; what is wrong with each, by row."""
+        found = []
+        for block in blocks(markdown):
+            run = getattr(self, f"_run_{block.language}", None)
+            try:
+                if run is None:
+                    raise Failed(f"nothing runs blocks of the language {block.info!r}")
+                run(block)
+            except (Failed, client.ClientError, subprocess.TimeoutExpired) as error:
+                found.append(f"row {block.row}: {error}")
+        return found
+
+    def _run_console(self, block: Block) -> None:
+        parts = list(commands(block.text))
+        if not parts or not block.text.startswith("$ "):
+            raise Failed("a console block starts with `$ ` and a command")
+        following = [*[part.script for part in parts[1:]], ""]
+        for command, after in zip(parts, following, strict=True):
+            expected = block.words.get("exit", "0") if not after else "0"
+            ran = self._command(command.script)
+            if str(ran.code) != expected and "$?" not in after:
+                raise Failed(f"exit {ran.code}: {command.script}\n{ran.out}")
+            if command.shown and (found := unlike(command.shown, ran.out)):
+                raise Failed(f"{command.script}\n{found}")
+
+    def _run_bash(self, block: Block) -> None:
+        self._script(block, f"set -e\n{block.text}")
+
+    _run_sh = _run_bash
+
+    def _run_python(self, block: Block) -> None:
+        file = self.scratch.folder / "block.py"
+        file.write_text(self._here(block.text))
+        self._script(block, "python block.py")
+
+    def _script(self, block: Block, script: str) -> None:
+        ran = self._bash(script)
+        if str(ran.code) != block.words.get("exit", "0"):
+            raise Failed(f"exit {ran.code}: {block.text}\n{ran.out}")
+
+    def _run_text(self, block: Block) -> None:
+        if found := unlike(block.text, self._output):
+            raise Failed(found)
+
+    def _run_json(self, block: Block) -> None:
+        shown, words = json.loads(block.text), block.words
+        if "request" in words:
+            self._answer = self._ask(words["request"] or CHAT, shown, words)
+        elif "answer" in words:
+            [seen] = self._answers(words["answer"])
+            if found := unlike_json(shown, seen):
+                raise Failed(found)
+        elif "chunk" in words:
+            events = self._answers(words["chunk"], stream=True)
+            found_all = [unlike_json(shown, event) for event in events]
+            if all(found_all):
+                raise Failed("\n".join(["no event is like this one:", *found_all]))
+        elif "output" in words:
+            if found := unlike_json(shown, json.loads(self._output)):
+                raise Failed(found)
+        else:
+            raise Failed("this JSON needs a word that says what it is")
+
+    def _run_diff(self, block: Block) -> None:
+        if found := unlike_excerpt(block.text, self.diff()):
+            raise Failed(found)
+
+    def _run_dockerfile(self, block: Block) -> None:
+        files = sorted((self.tree / "examples").iterdir())
+        found = [unlike_excerpt(block.text, file.read_text()) for file in files]
+        if all(found):
+            raise Failed("no file in examples/ has these lines")
+
+    _run_yaml = _run_dockerfile
+
+    @property
+    def _output(self) -> str:
+        if self._last is None:
+            raise Failed("nothing was run before this")
+        return self._last.out
+
+    def _command(self, script: str) -> Ran:
+        if target := re.fullmatch(r"make ([\w-]+)\s*(#.*)?", script):
+            return self._make(target[1])
+        if not script.startswith("agentcore-patch verify --model") or re.search(
+            r"--(json|junit|svg|log)\b", script
+        ):
+            return self._bash(script)
+        status = self.scratch.run("agentcore-patch status --json")
+        patches = json.loads(status.out).get("patches") if status.code == 0 else None
+        key = re.sub(r"\s+#.*", "", script), str(patches)
+        if key not in self.ran:
+            self.ran[key] = self._bash(script)
+        self._last = self.ran[key]
+        return self._last
+
+    def _make(self, target: str) -> Ran:
+        """Run what a target runs once the environment is there.
+
+        Of those that run this very suite or look at the sources, only that their
+        programs are there.
+        """
+        ready = ("--old-file=.venv/.ready", "--old-file=build/lowest/.ready")
+        told = subprocess.run(
+            ["make", "--dry-run", *ready, target],
+            cwd=self.tree,
+            capture_output=True,
+            text=True,
+        )
+        ran = Ran(told.returncode, told.stdout + told.stderr)
+        for script in told.stdout.splitlines() if target == "demo" else ():
+            ran = self._command(script.replace(".venv/bin/", ""))
+            if ran.code:
+                break
+        for program in re.findall(r"^\.venv/bin/(\S+)", told.stdout, re.MULTILINE):
+            if not Path(sys.executable).with_name(program).exists():
+                raise Failed(f"make {target} runs {program}, which is not there")
+        return ran
+
+    def _bash(self, script: str) -> Ran:
+        """Run a script where the last one ended: its folder, its variables, its `$?`."""
+        state = self.scratch.folder / "state"
+        code = self._last.code if self._last else 0
+        ran = self.scratch.run(
+            f"[ -f '{state}' ] && . '{state}'\n(exit {code})\n{self._here(script)}\n"
+            f"code=$?; export -p > '{state}'; printf 'cd %q\\n' \"$PWD\" >> '{state}'\n"
+            "exit $code",
+            shell=("bash", "-c"),
+        )
+        self._last = Ran(ran.code, self._there(ran.out))
+        return self._last
+
+    def _here(self, text: str) -> str:
+        for name, place in self.places.items():
+            if name in text:
+                self._used[name] = place()
+                text = text.replace(name, self._used[name])
+        return text
+
+    def _there(self, text: str) -> str:
+        for name, place in self._used.items():
+            text = text.replace(place, name)
+        return text
+
+    def _ask(self, path: str, body: Json, words: Mapping[str, str]) -> list[Json]:
+        """What the server answers: one object, or the events of a stream."""
+        url = self.server() + path
+        try:
+            with client.post(url, body) as response:
+                text = response.content.decode()
+        except client.HttpError as error:
+            if str(error.status) != words.get("status", "200"):
+                raise
+            return [json.loads(error.body)]
+        if "status" in words:
+            raise Failed(f"answered with 200, not {words['status']}")
+        if not body.get("stream"):
+            return [json.loads(text)]
+        data = re.findall(r"^data: (\{.*\})$", text, re.MULTILINE)
+        return [json.loads(event) for event in data]
+
+    def _answers(self, name: str, stream: bool = False) -> list[Any]:
+        if name:
+            if name not in REQUESTS:
+                raise Failed(f"there is no request {name}")
+            return self._ask(CHAT, {**REQUESTS[name], "stream": stream}, {})
+        if not self._answer:
+            raise Failed("nothing was asked before this")
+        return self._answer

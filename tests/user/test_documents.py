@@ -1,0 +1,103 @@
+"""Every block of every document, run; `documents` says how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from documents import Document, blocks
+from scratch import Ran, Scratch
+from servers import Launch, Trees
+
+from agentcore_verify.server import Server
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [
+    path
+    for path in (
+        ROOT / "README.md",
+        ROOT / "examples/README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
+    if path.is_file()
+]
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="session")
+def live(launch: Launch, trees: Trees) -> Iterator[Server]:
+    """A patched server."""
+    with launch(trees.patched) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ran() -> dict[tuple[str, str], Ran]:
+    """Runs of `verify` that documents share."""
+    return {}
+
+
+@pytest.fixture
+def document(
+    request: pytest.FixtureRequest,
+    wheel_scratch: Callable[[], Scratch],
+    checkout: Callable[[Path], Path],
+    scripted_model: Path,
+    tree: Path,
+    trees: Trees,
+    ran: dict[tuple[str, str], Ran],
+) -> Document:
+    """An environment with SGLang, in which a document is run."""
+    scratch = wheel_scratch()
+
+    def server() -> str:
+        live: Server = request.getfixturevalue("live")
+        return live.base_url
+
+    def diff() -> str:
+        target = f"--sglang-dir '{trees.vanilla}/sglang'"
+        scratch.ok("pip install agentcore-patches")
+        return scratch.ok(f"agentcore-patch apply --dry-run --diff {target}")
+
+    return Document(
+        scratch,
+        tree,
+        server,
+        diff,
+        {
+            "http://127.0.0.1:30000": server,
+            "http://localhost:30000": server,
+            "/sgl-workspace/sglang/python": cache(
+                lambda: str(checkout(scratch.folder / "sgl-workspace/sglang/python"))
+            ),
+            "/opt/venv": lambda: str(scratch.venv),
+            "Qwen/Qwen3-0.6B": lambda: str(scripted_model),
+        },
+        ran,
+    )
+
+
+@pytest.mark.parametrize(
+    "path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS]
+)
+def test_every_block_does_what_it_says(path: Path, document: Document) -> None:
+    failures = document.failures(path.read_text())
+    assert not failures, "\n\n".join(failures)
+
+
+# The runner itself: of these two, every block is right, and every block is wrong.
+RIGHT = (ROOT / "tests/user/right.md").read_text()
+WRONG = (ROOT / "tests/user/wrong.md").read_text()
+
+
+def test_blocks_that_are_right_pass(document: Document) -> None:
+    assert document.failures(RIGHT) == []
+
+
+def test_blocks_that_are_wrong_fail(document: Document) -> None:
+    rows = [int(re.findall(r"\d+", found)[0]) for found in document.failures(WRONG)]
+    assert rows == [block.row for block in blocks(WRONG) if block.info != "sh"]

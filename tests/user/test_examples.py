@@ -1,0 +1,170 @@
+"""The files in examples/, line by line: there is no Docker engine and no runner here.
+
+What a Dockerfile runs is run by sh, and what a job runs by bash as GitHub runs it, in an
+environment that has SGLang in the way that the base image has it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from scratch import Ran, Scratch
+
+from agentcore_verify import checks
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCKER_SHELL = ("/bin/sh", "-c")
+GITHUB_SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
+CHAT = "srt/entrypoints/openai/serving_chat.py"
+
+pytestmark = pytest.mark.live
+
+
+def places(scratch: Scratch) -> dict[str, str]:
+    """Where paths of an image are here: the only thing that is changed in a line."""
+    return {
+        "/sgl-workspace/": f"{scratch.folder}/sgl-workspace/",
+        "/opt/venv": str(scratch.venv),
+    }
+
+
+def build(dockerfile: Path, scratch: Scratch) -> list[tuple[str, Ran]]:
+    """What each RUN came to, in order, until one fails."""
+    text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE)
+    for path, here in places(scratch).items():
+        text = text.replace(path, here)
+    ran: list[tuple[str, Ran]] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        instruction, _, rest = line.partition(" ")
+        if instruction == "ENV":
+            values = dict(word.split("=", 1) for word in shlex.split(rest))
+            assert values["VIRTUAL_ENV"] == scratch.env["VIRTUAL_ENV"]
+            assert scratch.env["PATH"].startswith(values["PATH"].removesuffix("$PATH"))
+        elif instruction == "RUN":
+            ran.append((rest, scratch.run(rest, shell=DOCKER_SHELL)))
+            if ran[-1][1].code:
+                break
+        else:
+            assert instruction in ("", "ARG", "FROM"), f"not run here: {line}"
+    return ran
+
+
+def run_job(steps: list[Mapping[str, str]], scratch: Scratch) -> dict[str, str]:
+    """How each step of a job ended, by what it runs or uses."""
+    ended: dict[str, str] = {}
+    for step in steps:
+        name = step.get("run") or step["uses"]
+        if "failure" in ended.values() and "!cancelled()" not in step.get("if", ""):
+            ended[name] = "skipped"
+        elif "run" in step:
+            code = scratch.run(step["run"], shell=GITHUB_SHELL).code
+            ended[name] = "failure" if code else "success"
+        else:
+            ended[name] = "used"
+    return ended
+
+
+def test_every_example_is_run_here() -> None:
+    run = {"Dockerfile", "Dockerfile.checkout", "Dockerfile.uv", "github-actions.yml"}
+    others = {"README.md", "ray_runtime_env.py"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} - others == run
+
+
+def test_an_image_with_the_wheel(wheel_scratch: Callable[..., Scratch]) -> None:
+    scratch = wheel_scratch()
+    assert_built(build(EXAMPLES / "Dockerfile", scratch))
+    assert is_patched(scratch.site / "sglang")
+
+
+def test_the_official_image(checkout_scratch: Scratch) -> None:
+    assert_built(build(EXAMPLES / "Dockerfile.checkout", checkout_scratch))
+    package = checkout_scratch.folder / "sgl-workspace/sglang/python/sglang"
+    assert is_patched(package)
+    assert not (checkout_scratch.site / "sglang").exists()
+
+
+def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
+    scratch, sibling = uv_scratch("image"), uv_scratch("sibling")
+    chat = scratch.site / "sglang" / CHAT
+    assert chat.samefile(sibling.site / "sglang" / CHAT)
+    assert_built(build(EXAMPLES / "Dockerfile.uv", scratch))
+    assert is_patched(scratch.site / "sglang")
+    assert not is_patched(sibling.site / "sglang")
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.uv"])
+def test_another_version_ends_the_build(
+    wheel_scratch: Callable[..., Scratch], name: str
+) -> None:
+    ran = build(EXAMPLES / name, wheel_scratch(version="0.5.10"))
+    assert [done.code for _, done in ran] == [0, 3]
+    line, done = ran[-1]
+    assert line == "agentcore-patch apply"
+    assert "SGLang 0.5.10" in done.out
+    assert "supported: 0.5.9" in done.out
+
+
+def test_another_sglang_than_the_checkout_ends_the_build(
+    checkout_scratch_beside_wheel: Scratch,
+) -> None:
+    ran = build(EXAMPLES / "Dockerfile.checkout", checkout_scratch_beside_wheel)
+    assert [done.code for _, done in ran] == [0, 0, 1]
+    assert ran[-1][0] == "agentcore-patch status --check"
+
+
+def test_a_job(empty_scratch: Callable[[], Scratch]) -> None:
+    steps = steps_of("github-actions.yml")
+    scratch = empty_scratch()
+    ended = run_job(steps, scratch)
+    assert set(ended.values()) == {"success", "used"}, ended
+    kept = kept_files(steps[-1], scratch)
+    cases = ElementTree.parse(kept["verify.xml"]).findall("testsuite/testcase")
+    assert [case.get("name") for case in cases] == list(checks.NAMES)
+    assert not ElementTree.parse(kept["verify.xml"]).findall(".//failure")
+    assert ElementTree.parse(kept["verify.svg"]).getroot().tag.endswith("svg")
+
+
+def test_a_job_that_fails_keeps_its_report(
+    empty_scratch: Callable[[], Scratch],
+) -> None:
+    steps = steps_of("github-actions.yml")
+    at = next(i for i, step in enumerate(steps) if " verify " in step.get("run", ""))
+    sabotaged = [*steps[:at], {"run": "agentcore-patch revert"}, *steps[at:]]
+    scratch = empty_scratch()
+    ended = list(run_job(sabotaged, scratch).values())
+    assert ended[at : at + 3] == ["success", "failure", "used"]
+    kept = kept_files(steps[-1], scratch)
+    assert ElementTree.parse(kept["verify.xml"]).findall(".//failure")
+
+
+def steps_of(name: str) -> list[Mapping[str, str]]:
+    workflow = yaml.safe_load((EXAMPLES / name).read_text())
+    [job] = workflow["jobs"].values()
+    return list(job["steps"])
+
+
+def kept_files(step: Mapping[str, object], scratch: Scratch) -> dict[str, Path]:
+    """The files that the last step uploads, by name; all of them are there."""
+    assert str(step["uses"]).startswith("actions/upload-artifact@")
+    named = step["with"]
+    assert isinstance(named, dict)
+    files = {name: scratch.folder / name for name in named["path"].split()}
+    assert all(file.stat().st_size for file in files.values())
+    return files
+
+
+def assert_built(ran: list[tuple[str, Ran]]) -> None:
+    assert [done.code for _, done in ran] == [0, 0, 0, 0], ran[-1][1].out
+    line, done = ran[-1]
+    assert "agentcore-patch verify" in line
+    assert f"PASSED: {len(checks.NAMES)} passed" in done.out
+
+
+def is_patched(package: Path) -> bool:
+    return "prompt_token_ids" in (package / CHAT).read_text()
