@@ -399,7 +399,7 @@ class _Spans:
                 if isinstance(node, _DEFINITIONS) and node.name == name
             ]
             if len(found) != 1:
-                raise Misplaced(f"`{name}` is defined there {_times(len(found))}")
+                raise Misplaced(f"`{name}` is {_times('defined', len(found))}")
             body = found[0].body
         return found[0]
 
@@ -459,7 +459,7 @@ class _Fragment:
             and node.name.value == name
         ]
         if len(found) != 1:
-            raise Misplaced(f"`{name}` is defined there {_times(len(found))}")
+            raise Misplaced(f"`{name}` is {_times('defined', len(found))}")
         return "body", found[0]
 
 
@@ -498,11 +498,11 @@ def _placing(edit: Edit) -> Iterator[None]:
 
 
 def _count(places: Sequence[object]) -> str:
-    return f"that place is there {_times(len(places))}"
+    return f"that place is {_times('there', len(places))}"
 
 
-def _times(count: int) -> str:
-    return f"{count} times" if count else "not at all"
+def _times(what: str, count: int) -> str:
+    return f"{what} {count} times" if count else f"not {what}"
 
 
 # How a place is found

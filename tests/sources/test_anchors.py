@@ -78,7 +78,7 @@ def test_a_renamed_definition_is_missed(
     source = pristine[file]
     node = surgery.definition(source, scope)
     message = refusal(pristine, file, surgery.renamed(source, node))
-    assert f"`{node.name}` is defined there not at all" in message
+    assert f"`{node.name}` is not defined" in message
 
 
 @each_place()
@@ -88,7 +88,7 @@ def test_a_dropped_definition_is_missed(
     source = pristine[file]
     node = surgery.definition(source, scope)
     message = refusal(pristine, file, surgery.dropped(source, [node]))
-    assert f"`{node.name}` is defined there not at all" in message
+    assert f"`{node.name}` is not defined" in message
 
 
 @each_place()
@@ -98,7 +98,7 @@ def test_a_definition_found_twice_is_refused(
     source = pristine[file]
     node = surgery.definition(source, scope)
     message = refusal(pristine, file, surgery.doubled(source, node))
-    assert f"`{node.name}` is defined there 2 times" in message
+    assert f"`{node.name}` is defined 2 times" in message
 
 
 @each(Insert, Replace, Narrow)
@@ -112,7 +112,7 @@ def test_a_dropped_statement_is_missed(
     assert len(found) == 1 or (isinstance(edit, Replace) and edit.each)
     message = refusal(pristine, edit.file, surgery.dropped(source, found))
     assert f"in `{edit.scope}`" in message
-    assert "that place is there not at all" in message
+    assert "that place is not there" in message
 
 
 @each(Insert, Replace, Narrow)
