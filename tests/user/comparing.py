@@ -16,7 +16,7 @@ MASKS = (
     (re.compile(r"\b\d(\.\d+)?e-\d+\b"), "<tiny>"),
     (re.compile(r"\bpython3\.\d+\b"), "python3"),
     # Of an absolute path, what it ends with.
-    (re.compile(r"(?<![\w.:/])(/[\w.+-]+)+/(?=[\w.+-])"), "/"),
+    (re.compile(r"(?<![\w.:/])(/[\w.+…-]+)+/(?=[\w.+…-])"), "/"),
     (re.compile(r"[ \t]+"), " "),
 )
 
@@ -51,7 +51,7 @@ def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
 
     Fields that are not shown do not count. `id` may be any text of that length; a
     number with a fraction is compared to the digits shown; in a list, "59 more" stands
-    for that many entries, and "…" in a text for anything.
+    for that many entries and "…" for any; in a text, "…" stands for anything.
     """
     if isinstance(shown, dict) and isinstance(seen, dict):
         for key, value in shown.items():
@@ -81,10 +81,13 @@ def _is_id(shown: Any, seen: Any) -> bool:
 
 def _unlike_list(shown: list[Any], seen: list[Any], where: str) -> str:
     at = 0
-    for value in shown:
-        more = MORE.fullmatch(value) if isinstance(value, str) else None
-        if more:
+    for number, value in enumerate(shown, 1):
+        text = value if isinstance(value, str) else ""
+        if more := MORE.fullmatch(text):
             at += int(more[1])
+            continue
+        if ELLIPSIS.fullmatch(text):
+            at = max(at, len(seen) - len(shown[number:]))
             continue
         if at >= len(seen):
             return f"{where} has {len(seen)} entries, more are shown"

@@ -91,13 +91,17 @@ def rest(sglang_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheels(
-    sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
+    sglang_package: Path,
+    vanilla_tree: Callable[[Path], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], Path]:
     """SGLang's wheel, as an index has it, and such as call themselves another version."""
+    [info] = sglang_package.parent.glob("sglang-*.dist-info")
+    package = vanilla_tree(tmp_path_factory.mktemp("vanilla"))
 
     @cache
     def wheel(version: str) -> Path:
-        return repack(sglang_package, tmp_path_factory.mktemp("wheels"), version)
+        return repack(package, info, tmp_path_factory.mktemp("wheels"), version)
 
     return wheel
 

@@ -4,7 +4,9 @@ What is run, by the language of a block:
 
     console   each `$ command` with bash, in order, in one environment per document;
               lines below a command are its output. A command must end with 0, but for
-              the last one of a block with the word `exit=N`, and one before an `echo $?`
+              the last one of a block with the word `exit=N`, and one before an `echo $?`.
+              `python -m sglang.launch_server ... &` launches a server on the CPU, which
+              from then on is the live one of the document
     bash, sh  the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
@@ -21,22 +23,26 @@ Any other block, one without a language among them, is a failure.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from comparing import unlike, unlike_excerpt, unlike_json
-from markdown_it import MarkdownIt
+from fences import Block, blocks, commands
 from scratch import Ran, Scratch
 
+from agentcore_patches.errors import ServerError
 from agentcore_verify import client
 from agentcore_verify.client import Json
 from agentcore_verify.scripted_model import line
+from agentcore_verify.server import Server, ServerOptions
 
 REQUESTS: Mapping[str, Json] = {
     "plain": {
@@ -55,57 +61,18 @@ class Failed(Exception):
     """A block does not do, or is not, what the document says."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: `info` is its language and the words after it."""
-
-    row: int
-    info: str
-    text: str
-
-    @property
-    def language(self) -> str:
-        return self.info.split()[0] if self.info else ""
-
-    @property
-    def words(self) -> dict[str, str]:
-        """The words after the language; `exit=4` is {"exit": "4"}, `answer` has ""."""
-        pairs = (word.partition("=") for word in self.info.split()[1:])
-        return {name: value for name, _, value in pairs}
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command of a console block, and what is shown below it."""
-
-    script: str
-    shown: str
-
-
-def blocks(markdown: str) -> Iterator[Block]:
-    """The blocks of a document; an indented one has no language."""
-    for token in MarkdownIt().parse(markdown):
-        if token.type in ("fence", "code_block"):
-            assert token.map is not None
-            yield Block(token.map[0] + 1, token.info.strip(), token.content)
-
-
-def commands(block: str) -> Iterator[Command]:
-    """The commands of a console block; a backslash continues one."""
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        lines = part.splitlines()
-        end = 1
-        while lines[end - 1].endswith("\\") and end < len(lines):
-            end += 1
-        yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
+ERRORS = (
+    *(Failed, client.ClientError, ServerError),
+    *(json.JSONDecodeError, subprocess.TimeoutExpired),
+)
 
 
 @dataclass
 class Document:
     """A document, run block by block.
 
-    `places` are names of paths, servers and models in documents, and what gives those
-    that stand for them here; nothing else is changed in what is run. `ran` remembers
+    `places` are names of paths and models in documents, and what gives those that stand
+    for them here; beside the server's port nothing else is changed in what is run. `ran` remembers
     runs of `verify` from document to document.
     """
 
@@ -120,10 +87,18 @@ class Document:
         self._last: Ran | None = None
         self._answer: list[Json] = []
         self._used: dict[str, str] = {}
+        self._launched: Server | None = None
         (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
 
     def failures(self, markdown: str) -> list[str]:
         """Runs all blocks; what is wrong with each, by row."""
+        try:
+            return self._failures(markdown)
+        finally:
+            if self._launched:
+                self._launched.stop()
+
+    def _failures(self, markdown: str) -> list[str]:
         found = []
         for block in blocks(markdown):
             run = getattr(self, f"_run_{block.language}", None)
@@ -131,7 +106,7 @@ class Document:
                 if run is None:
                     raise Failed(f"nothing runs blocks of the language {block.info!r}")
                 run(block)
-            except (Failed, client.ClientError, subprocess.TimeoutExpired) as error:
+            except ERRORS as error:
                 found.append(f"row {block.row}: {error}")
         return found
 
@@ -207,6 +182,8 @@ class Document:
     def _command(self, script: str) -> Ran:
         if target := re.fullmatch(r"make ([\w-]+)\s*(#.*)?", script):
             return self._make(target[1])
+        if "sglang.launch_server" in script:
+            return self._launch(script)
         if not script.startswith("agentcore-patch verify --model") or re.search(
             r"--(json|junit|svg|log)\b", script
         ):
@@ -218,6 +195,30 @@ class Document:
             self.ran[key] = self._bash(script)
         self._last = self.ran[key]
         return self._last
+
+    def _launch(self, script: str) -> Ran:
+        """Launch a server as it is said, but for the port, and on the CPU."""
+        words = shlex.split(self._here(script), comments=True)
+        if words[:3] != ["python", "-m", "sglang.launch_server"] or words[-1] != "&":
+            raise Failed(
+                "a server is launched by `python -m sglang.launch_server ... &`"
+            )
+        told = argparse.ArgumentParser()
+        told.add_argument("--model-path", required=True)
+        told.add_argument("--port")
+        known, rest = told.parse_known_args(words[3:-1])
+        self._launched = Server(
+            ServerOptions(
+                python=self.scratch.python,
+                model=known.model_path,
+                log=self.scratch.folder / "server.log",
+                args=tuple(rest),
+                cpu=True,
+                env=self.scratch.env,
+            )
+        )
+        self._launched.start()
+        return Ran(0, "")
 
     def _make(self, target: str) -> Ran:
         """Run what a target runs once the environment is there.
@@ -256,7 +257,8 @@ class Document:
         return self._last
 
     def _here(self, text: str) -> str:
-        for name, place in self.places.items():
+        places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
+        for name, place in places.items():
             if name in text:
                 self._used[name] = place()
                 text = text.replace(name, self._used[name])
@@ -267,9 +269,13 @@ class Document:
             text = text.replace(place, name)
         return text
 
+    @property
+    def _url(self) -> str:
+        return self._launched.base_url if self._launched else self.server()
+
     def _ask(self, path: str, body: Json, words: Mapping[str, str]) -> list[Json]:
         """What the server answers: one object, or the events of a stream."""
-        url = self.server() + path
+        url = self._url + path
         try:
             with client.post(url, body) as response:
                 text = response.content.decode()

@@ -115,9 +115,8 @@ def add_rest(scratch: Scratch, rest: Path) -> None:
     pth.write_text(f"import site; site.addsitedir({str(rest)!r})\n")
 
 
-def repack(package: Path, folder: Path, version: str = "0.5.9") -> Path:
-    """The wheel that an installed SGLang came from, or one that says another version."""
-    [info] = package.parent.glob("sglang-*.dist-info")
+def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
+    """A wheel of a package folder and its metadata, which may say another version."""
     old = info.name.removeprefix("sglang-").removesuffix(".dist-info")
     wheel = folder / f"sglang-{version}-py3-none-any.whl"
     record = io.StringIO()
@@ -129,7 +128,8 @@ def repack(package: Path, folder: Path, version: str = "0.5.9") -> Path:
                 (".pyc", "/RECORD", "/INSTALLER", "/REQUESTED", "/direct_url.json")
             ):
                 continue
-            text = (package.parent / name).read_bytes()
+            home = package.parent if name.startswith("sglang/") else info.parent
+            text = (home / name).read_bytes()
             if version != old and name.endswith(("/METADATA", "/_version.py")):
                 text = text.replace(old.encode(), version.encode())
             name = name.replace(info.name, f"sglang-{version}.dist-info")

@@ -15,6 +15,7 @@ ALIKE = {
     "columns and blank lines": ("A   B\n1   2", "A     B\n\n1     2  \n\n"),
     "times": ("done in 1.5 s", "done in 12.25 s"),
     "a path": ("in /opt/venv/lib/python3.12/sglang", "in /tmp/x/sglang"),
+    "an ellipsis in a path": ("in /opt/venv/… now", "in /tmp/x/bin/python now"),
     "an error of the CPU": ("within 1e-06", "within 2.4e-07"),
 }
 UNLIKE = {
@@ -46,6 +47,7 @@ ALIKE_JSON: dict[str, tuple[Any, Any]] = {
     "an ID": ({"id": "abc"}, {"id": "xyz"}),
     "entries that are left out": ([1, "3 more", 5], [1, 2, 3, 4, 5]),
     "entries left out at the end": ([1, "2 more"], [1, 2, 3]),
+    "any entries": ([1, "…", 4, 5], [1, 2, 3, 4, 5]),
     "digits that are not shown": (-0.3938, -0.39376),
     "an ellipsis": ("Bad … given", "Bad field given"),
 }
@@ -58,6 +60,8 @@ UNLIKE_JSON: dict[str, tuple[Any, Any]] = {
     "more left out": ([1, "2 more"], [1, 2, 3, 4]),
     "too few": ([1, 2, 3], [1, 2]),
     "too many": ([1, 2], [1, 2, 3]),
+    "another end": ([1, "…", 5], [1, 2, 3, 4]),
+    "an end twice": ([1, 2, "…", 2, 3], [1, 2, 3]),
     "another digit": (-0.3938, -0.3838),
     "another type": (1, "1"),
     "true for 1": (1, True),

@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from documents import Document, blocks
+from documents import Document
+from fences import blocks
 from scratch import Ran, Scratch
 from servers import Launch, Trees
 
@@ -69,8 +70,6 @@ def document(
         server,
         diff,
         {
-            "http://127.0.0.1:30000": server,
-            "http://localhost:30000": server,
             "/sgl-workspace/sglang/python": cache(
                 lambda: str(checkout(scratch.folder / "sgl-workspace/sglang/python"))
             ),
@@ -95,7 +94,8 @@ WRONG = (ROOT / "tests/user/wrong.md").read_text()
 
 
 def test_blocks_that_are_right_pass(document: Document) -> None:
-    assert document.failures(RIGHT) == []
+    failures = document.failures(RIGHT)
+    assert not failures, "\n\n".join(failures)
 
 
 def test_blocks_that_are_wrong_fail(document: Document) -> None:

@@ -78,7 +78,9 @@ def test_every_example_is_run_here() -> None:
 
 def test_an_image_with_the_wheel(wheel_scratch: Callable[..., Scratch]) -> None:
     scratch = wheel_scratch()
-    assert_built(build(EXAMPLES / "Dockerfile", scratch))
+    ran = build(EXAMPLES / "Dockerfile", scratch)
+    assert_built(ran)
+    assert "as released" in ran[1][1].out
     assert is_patched(scratch.site / "sglang")
 
 

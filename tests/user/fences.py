@@ -1,0 +1,54 @@
+"""The fenced blocks of a document, and the commands of a console block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: `info` is its language and the words after it."""
+
+    row: int
+    info: str
+    text: str
+
+    @property
+    def language(self) -> str:
+        return self.info.split()[0] if self.info else ""
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The words after the language; `exit=4` is {"exit": "4"}, `answer` has ""."""
+        pairs = (word.partition("=") for word in self.info.split()[1:])
+        return {name: value for name, _, value in pairs}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a console block, and what is shown below it."""
+
+    script: str
+    shown: str
+
+
+def blocks(markdown: str) -> Iterator[Block]:
+    """The blocks of a document; an indented one has no language."""
+    for token in MarkdownIt().parse(markdown):
+        if token.type in ("fence", "code_block"):
+            assert token.map is not None
+            yield Block(token.map[0] + 1, token.info.strip(), token.content)
+
+
+def commands(block: str) -> Iterator[Command]:
+    """The commands of a console block; a backslash continues one."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        end = 1
+        while lines[end - 1].endswith("\\") and end < len(lines):
+            end += 1
+        yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
