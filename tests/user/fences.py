@@ -1,10 +1,11 @@
-"""The fenced blocks of a document, and the commands of a console block."""
+"""What a document holds: fenced blocks, commands in them, links, places to link to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markdown_it import MarkdownIt
 
@@ -52,3 +53,22 @@ def commands(block: str) -> Iterator[Command]:
         while lines[end - 1].endswith("\\") and end < len(lines):
             end += 1
         yield Command("\n".join(lines[:end]), "\n".join(lines[end:]))
+
+
+def links_of(markdown: str) -> list[str]:
+    """What its links and images point to."""
+    inline = [t for t in MarkdownIt().parse(markdown) if t.type == "inline"]
+    inside = [child for token in inline for child in token.children or ()]
+    found = [token.attrGet("href") or token.attrGet("src") for token in inside]
+    return [str(link) for link in found if link]
+
+
+def anchors_of(markdown: str) -> list[str]:
+    """What its headings are called in links, as GitHub makes it of them."""
+    tokens = MarkdownIt().parse(markdown)
+    heads = [
+        after.content
+        for token, after in pairwise(tokens)
+        if token.type == "heading_open"
+    ]
+    return [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from documents import Document
-from fences import blocks
+from fences import anchors_of, blocks, links_of
 from scratch import Ran, Scratch
 from servers import Launch, Trees
 
@@ -25,6 +25,10 @@ DOCUMENTS = [
     )
     if path.is_file()
 ]
+
+each_document = pytest.mark.parametrize(
+    "path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS]
+)
 
 pytestmark = pytest.mark.live
 
@@ -80,12 +84,19 @@ def document(
     )
 
 
-@pytest.mark.parametrize(
-    "path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS]
-)
+@each_document
 def test_every_block_does_what_it_says(path: Path, document: Document) -> None:
     failures = document.failures(path.read_text())
     assert not failures, "\n\n".join(failures)
+
+
+@each_document
+def test_every_link_leads_somewhere(path: Path) -> None:
+    links = [link for link in links_of(path.read_text()) if "://" not in link]
+    for file, _, anchor in (link.partition("#") for link in links):
+        target = path.parent / file if file else path
+        assert target.exists(), file
+        assert not anchor or anchor in anchors_of(target.read_text()), anchor
 
 
 # The runner itself: of these two, every block is right, and every block is wrong.
