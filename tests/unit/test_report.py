@@ -249,3 +249,4 @@ def test_svg_is_a_picture_of_the_table() -> None:
     shown = "".join(root.itertext()).replace("\xa0", " ")
     assert "FAILED" in shown and "held-back" not in shown
     assert "279 '世'" in shown
+    assert "url(http" not in picture and 'url("http' not in picture
