@@ -37,6 +37,7 @@ from typing import Any
 from comparing import unlike, unlike_excerpt, unlike_json
 from fences import Block, blocks, commands
 from scratch import Ran, Scratch
+from shell import Shell
 
 from agentcore_patches.errors import ServerError
 from agentcore_verify import client
@@ -63,7 +64,7 @@ class Failed(Exception):
 
 ERRORS = (
     *(Failed, client.ClientError, ServerError),
-    *(json.JSONDecodeError, subprocess.TimeoutExpired),
+    *(ValueError, subprocess.TimeoutExpired),
 )
 
 
@@ -71,9 +72,8 @@ ERRORS = (
 class Document:
     """A document, run block by block.
 
-    `places` are names of paths and models in documents, and what gives those that stand
-    for them here; beside the server's port nothing else is changed in what is run. `ran` remembers
-    runs of `verify` from document to document.
+    `places` is for the `Shell` in which it is run; `ran` remembers runs of `verify` from
+    document to document.
     """
 
     scratch: Scratch
@@ -84,9 +84,9 @@ class Document:
     ran: dict[tuple[str, str], Ran]
 
     def __post_init__(self) -> None:
-        self._last: Ran | None = None
+        places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
+        self._shell = Shell(self.scratch, places)
         self._answer: list[Json] = []
-        self._used: dict[str, str] = {}
         self._launched: Server | None = None
         (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
 
@@ -130,11 +130,11 @@ class Document:
 
     def _run_python(self, block: Block) -> None:
         file = self.scratch.folder / "block.py"
-        file.write_text(self._here(block.text))
+        file.write_text(self._shell.here(block.text))
         self._script(block, "python block.py")
 
     def _script(self, block: Block, script: str) -> None:
-        ran = self._bash(script)
+        ran = self._shell.run(script)
         if str(ran.code) != block.words.get("exit", "0"):
             raise Failed(f"exit {ran.code}: {block.text}\n{ran.out}")
 
@@ -175,9 +175,9 @@ class Document:
 
     @property
     def _output(self) -> str:
-        if self._last is None:
+        if self._shell.last is None:
             raise Failed("nothing was run before this")
-        return self._last.out
+        return self._shell.last.out
 
     def _command(self, script: str) -> Ran:
         if target := re.fullmatch(r"make ([\w-]+)\s*(#.*)?", script):
@@ -187,26 +187,28 @@ class Document:
         if not script.startswith("agentcore-patch verify --model") or re.search(
             r"--(json|junit|svg|log)\b", script
         ):
-            return self._bash(script)
+            return self._shell.run(script)
         status = self.scratch.run("agentcore-patch status --json")
         patches = json.loads(status.out).get("patches") if status.code == 0 else None
         key = re.sub(r"\s+#.*", "", script), str(patches)
         if key not in self.ran:
-            self.ran[key] = self._bash(script)
-        self._last = self.ran[key]
-        return self._last
+            self.ran[key] = self._shell.run(script)
+        self._shell.last = self.ran[key]
+        return self.ran[key]
 
     def _launch(self, script: str) -> Ran:
         """Launch a server as it is said, but for the port, and on the CPU."""
-        words = shlex.split(self._here(script), comments=True)
-        if words[:3] != ["python", "-m", "sglang.launch_server"] or words[-1] != "&":
-            raise Failed(
-                "a server is launched by `python -m sglang.launch_server ... &`"
-            )
+        words = shlex.split(self._shell.here(script), comments=True)
         told = argparse.ArgumentParser()
-        told.add_argument("--model-path", required=True)
+        told.add_argument("--model-path")
         told.add_argument("--port")
         known, rest = told.parse_known_args(words[3:-1])
+        start = words[:3] == ["python", "-m", "sglang.launch_server"]
+        if not (start and known.model_path and words[-1] == "&") or self._launched:
+            raise Failed(
+                "a server is launched once, by `python -m sglang.launch_server "
+                "--model-path ... &`"
+            )
         self._launched = Server(
             ServerOptions(
                 python=self.scratch.python,
@@ -242,32 +244,6 @@ class Document:
             if not Path(sys.executable).with_name(program).exists():
                 raise Failed(f"make {target} runs {program}, which is not there")
         return ran
-
-    def _bash(self, script: str) -> Ran:
-        """Run a script where the last one ended: its folder, its variables, its `$?`."""
-        state = self.scratch.folder / "state"
-        code = self._last.code if self._last else 0
-        ran = self.scratch.run(
-            f"[ -f '{state}' ] && . '{state}'\n(exit {code})\n{self._here(script)}\n"
-            f"code=$?; export -p > '{state}'; printf 'cd %q\\n' \"$PWD\" >> '{state}'\n"
-            "exit $code",
-            shell=("bash", "-c"),
-        )
-        self._last = Ran(ran.code, self._there(ran.out))
-        return self._last
-
-    def _here(self, text: str) -> str:
-        places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
-        for name, place in places.items():
-            if name in text:
-                self._used[name] = place()
-                text = text.replace(name, self._used[name])
-        return text
-
-    def _there(self, text: str) -> str:
-        for name, place in self._used.items():
-            text = text.replace(place, name)
-        return text
 
     @property
     def _url(self) -> str:
