@@ -1295,7 +1295,7 @@ def test_a_shape_is_code_whatever_its_layout(
         expected = source.replace("before()\n", "before()\n    found()\n")
         assert rewritten(source, edit) == expected
     else:
-        with pytest.raises(SourceConflict, match="is not there|is not defined"):
+        with pytest.raises(SourceConflict, match=r"is not there|is not defined"):
             rewritten(source, edit)
 
 
