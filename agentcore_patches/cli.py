@@ -77,11 +77,11 @@ class _Commands(click.Group):
 \b
 Exit codes:
   0  done, or nothing left to do
-  1  status --check: not fully applied; verify: a check failed
+  1  status --check: not fully applied; verify: a check failed; --ray: a node failed
   2  usage
   3  no SGLang there, or a version that is not supported
   4  the sources do not have the expected shape, or somebody changed them
-  5  files could not be read, written or locked
+  5  files could not be read, written or locked, or a Ray cluster not be reached
   6  verify: the server did not start, or died
  70  a bug of this command (AGENTCORE_DEBUG=1 shows the traceback)
 130  interrupted
@@ -134,6 +134,12 @@ _target = _options(
         "--sglang-dir it is the one that runs this command.",
     ),
 )
+_ray = click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Do it on every node of this Ray cluster, where DIR and EXE are meant: `auto`, "
+    "HOST:PORT or ray://HOST:PORT, as ray.init takes it.",
+)
 _json = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document, errors included."
 )
@@ -158,12 +164,13 @@ def _only(text: str) -> Callable[[Command], Command]:
 
 @commands.command(short_help="Patch SGLang.")
 @_target
+@_ray
 @_only("Apply exactly this patch; what it needs comes with it.")
 @click.option("--dry-run", is_flag=True, help="Write nothing to SGLang's files.")
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
 @_lock_timeout
 @_json
-def apply(as_json: bool, **options: Any) -> None:
+def apply(as_json: bool, ray: str | None, diff: bool, **options: Any) -> int:
     """Patch SGLang: all files or none.
 
     The patches named by --only, or all, are in place afterwards, and no others:
@@ -171,6 +178,9 @@ def apply(as_json: bool, **options: Any) -> None:
     original files. Where that is so already nothing is written. Changes that others
     made to the sources are kept. Files are replaced, never written into, so that
     environments that share them by hard links stay as they are.
+
+    With --ray, one task on each node does this there, all at once; agentcore-patches
+    has to be installed on each. A node that fails keeps no other from being patched.
 
     \b
     Examples:
@@ -184,18 +194,31 @@ def apply(as_json: bool, **options: Any) -> None:
           show what would change
       agentcore-patch apply --only token-ids --only tito
           have just these two
+      agentcore-patch apply --ray auto
+          patch every node of the Ray cluster that this machine is in
     """
-    _show(_format(as_json).applied(api.apply(**options, notify=_notify)))
+    if ray is None:
+        result = api.apply(**options, diff=diff, notify=_notify)
+        _show(_format(as_json).applied(result))
+        return 0
+    if diff:
+        raise UsageError("--diff shows one SGLang; it does not go with --ray.")
+    from agentcore_patches import cluster
+
+    results = cluster.apply_on_ray(ray, **options)
+    _show(_format(as_json).applied_on_ray(results))
+    return int(any(result.error for result in results))
 
 
 @commands.command(short_help="Tell which patches are in place.")
 @_target
+@_ray
 @_only("With --check, ask only about this patch.")
 @click.option(
     "--check", is_flag=True, help="Exit 1 unless the patches are in place, up to date."
 )
 @_json
-def status(as_json: bool, check: bool, **options: Any) -> int:
+def status(as_json: bool, ray: str | None, check: bool, **options: Any) -> int:
     """Tell which patches are in place, and what else was changed.
 
     For each file that patches change: whether it is patched or was edited or replaced
@@ -210,10 +233,19 @@ def status(as_json: bool, check: bool, **options: Any) -> int:
       agentcore-patch status --check --only token-ids
           exit 1 unless token-ids is in place, whatever else is
       agentcore-patch status --json | jq .complete
+      agentcore-patch status --check --ray 10.0.0.1:6379
+          exit 1 unless all patches are in place on every node
     """
-    result = api.status(**options, notify=_notify)
-    _show(_format(as_json).status(result))
-    return 1 if check and not result.complete else 0
+    if ray is None:
+        result = api.status(**options, notify=_notify)
+        _show(_format(as_json).status(result))
+        return 1 if check and not result.complete else 0
+    from agentcore_patches import cluster
+
+    results = cluster.status_on_ray(ray, **options)
+    _show(_format(as_json).status_on_ray(results))
+    failed = any(node.error or (check and not node.complete) for node in results)
+    return int(failed)
 
 
 @commands.command(short_help="Give every byte back.")

@@ -15,6 +15,8 @@ The JSON documents, each one object:
              "recovered": str?}
     list    {"sglang_versions": [str], "patches": [{"name": NAME, "summary": str,
              "files": [str]}]}
+    apply --ray, status --ray
+            {"complete": bool, "changed": bool, "nodes": [NODE]}
     error   {"error": {"kind": "usage" | "unsupported-target" | "source-conflict" |
              "access" | "server" | "interrupted" | "bug", "exit_code": int,
              "message": str}}
@@ -23,9 +25,13 @@ The JSON documents, each one object:
              "editable": bool}
     FILE    {"path": str, "state": "original" | "patched" | "edited" | "replaced" |
              "missing", "pristine": bool?}
+    NODE    {"node_id": str, "address": str, "hostname": str, "before": STATUS?,
+             "applied": APPLY?, "status": STATUS?, "error": str?}
 
-`?` may be null. Keys are only ever added. The attributes of `api`'s results have the
-same names and say what each means.
+STATUS and APPLY are the documents of `status` and `apply` on that node: `before` is from
+before the apply, `status` from the end. `?` may be null. Keys are only ever added. The
+attributes of the results of `api` and `cluster` have the same names and say what each
+means.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -52,6 +58,9 @@ from agentcore_patches.api import (
 )
 from agentcore_patches.install import Install
 from agentcore_patches.transaction import FileState
+
+if TYPE_CHECKING:
+    from agentcore_patches.cluster import NodeResult
 
 _STATES = {
     FileState.ORIGINAL: "not patched",
@@ -90,6 +99,8 @@ class Format(Protocol):
     def status(self, result: StatusResult) -> str: ...
     def reverted(self, result: RevertResult) -> str: ...
     def patches(self, patches: Sequence[PatchInfo]) -> str: ...
+    def applied_on_ray(self, results: Sequence[NodeResult]) -> str: ...
+    def status_on_ray(self, results: Sequence[NodeResult]) -> str: ...
     def failure(self, failure: Failure) -> str: ...
 
 
@@ -97,13 +108,13 @@ class Json:
     """One document for scripts, as the module's docstring has it."""
 
     def applied(self, result: ApplyResult) -> str:
-        return self._document(result)
+        return self._dump(_document(result))
 
     def status(self, result: StatusResult) -> str:
-        return self._document(result, complete=result.complete)
+        return self._dump(_document(result))
 
     def reverted(self, result: RevertResult) -> str:
-        return self._document(result)
+        return self._dump(_document(result))
 
     def patches(self, patches: Sequence[PatchInfo]) -> str:
         listed = [asdict(patch) for patch in patches]
@@ -111,25 +122,46 @@ class Json:
             {"sglang_versions": registry.SUPPORTED_VERSIONS, "patches": listed}
         )
 
+    def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
+        return self._nodes(results)
+
+    def status_on_ray(self, results: Sequence[NodeResult]) -> str:
+        return self._nodes(results)
+
     def failure(self, failure: Failure) -> str:
         return self._dump({"error": asdict(failure)})
 
-    def _document(
-        self, result: ApplyResult | StatusResult | RevertResult, **more: object
-    ) -> str:
-        rest = asdict(result)
-        install = rest.pop("install")
-        sglang = {
-            "path": str(install["package"]),
-            "version": install["version"],
-            "release": install["release"],
-            "found": install["found"],
-            "editable": install["editable"],
-        }
-        return self._dump({"sglang": sglang, **rest, **more})
+    def _nodes(self, results: Sequence[NodeResult]) -> str:
+        nodes = [
+            {
+                **asdict(result.node),
+                "before": result.before and _document(result.before),
+                "applied": result.applied and _document(result.applied),
+                "status": result.status and _document(result.status),
+                "error": result.error,
+            }
+            for result in results
+        ]
+        complete = all(result.complete for result in results)
+        changed = any(result.changed for result in results)
+        return self._dump({"complete": complete, "changed": changed, "nodes": nodes})
 
     def _dump(self, document: dict[str, Any]) -> str:
         return json.dumps(document, indent=2)
+
+
+def _document(result: ApplyResult | StatusResult | RevertResult) -> dict[str, Any]:
+    rest = asdict(result)
+    install = rest.pop("install")
+    sglang = {
+        "path": str(install["package"]),
+        "version": install["version"],
+        "release": install["release"],
+        "found": install["found"],
+        "editable": install["editable"],
+    }
+    more = {"complete": result.complete} if isinstance(result, StatusResult) else {}
+    return {"sglang": sglang, **rest, **more}
 
 
 class Text:
@@ -196,12 +228,47 @@ class Text:
             ),
         )
 
+    def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
+        rows = [
+            (
+                *_node(result),
+                _summary(result.before),
+                _done(result),
+                _summary(result.status),
+                _where(result),
+            )
+            for result in results
+        ]
+        return _blocks(
+            _table(("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG"), rows),
+            self._node_errors(results),
+            self._paragraph(*_applied_on_ray(results)),
+        )
+
+    def status_on_ray(self, results: Sequence[NodeResult]) -> str:
+        rows = [
+            (*_node(result), _summary(result.status), _where(result))
+            for result in results
+        ]
+        return _blocks(
+            _table(("NODE", "HOST", "ID", "NOW", "SGLANG"), rows),
+            self._node_errors(results),
+            self._paragraph(*_status_on_ray(results)),
+        )
+
     def failure(self, failure: Failure) -> str:
         lines = f"Error: {failure.message}".splitlines()
         return "\n".join(map(self._wrapped, lines))
 
     def notice(self, line: str) -> str:
         return self._wrapped(line)
+
+    def _node_errors(self, results: Sequence[NodeResult]) -> str:
+        return "\n".join(
+            self._wrapped(f"{' '.join(_node(result))}: {result.error}")
+            for result in results
+            if result.error
+        )
 
     def _heading(self, install: Install) -> str:
         return self._wrapped(
@@ -310,6 +377,65 @@ def _reverted(result: RevertResult) -> Iterator[str]:
         yield f"Nothing to restore: {_are(result.patches)} out already."
     else:
         yield "Nothing to revert: no patch is applied."
+
+
+def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
+    yield from _on_nodes(results)
+    if any(result.applied and result.applied.dry_run for result in results):
+        yield "Dry run, nothing was written."
+    elif any(result.changed for result in results):
+        yield _RESTART
+
+
+def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
+    yield from _on_nodes(results)
+    if any(not result.complete and not result.error for result in results):
+        yield "`agentcore-patch apply --ray` brings what is missing."
+
+
+def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
+    """On how many nodes the patches are in place, and how many failed."""
+    seen = [result.status for result in results if result.status]
+    if seen:
+        complete = sum(result.complete for result in results)
+        yield f"{_are(seen[0].wanted)} in place on {_of(complete, results)}."
+    if failed := sum(result.error is not None for result in results):
+        yield f"{_of(failed, results)} failed."
+
+
+def _of(count: int, results: Sequence[NodeResult]) -> str:
+    nodes = "1 node" if len(results) == 1 else f"{len(results)} nodes"
+    if count == len(results):
+        return nodes if count == 1 else f"all {nodes}"
+    return f"{count or 'none'} of {nodes}"
+
+
+def _node(result: NodeResult) -> tuple[str, str, str]:
+    return result.node.address, result.node.hostname, result.node.node_id[:8]
+
+
+def _where(result: NodeResult) -> str:
+    status = result.status or result.before
+    return f"{status.install.version} in {status.install.package}" if status else "?"
+
+
+def _done(result: NodeResult) -> str:
+    if result.error or not result.applied:
+        return "failed"
+    changed = _files(sum(file.action != "unchanged" for file in result.applied.files))
+    if not result.applied.changed:
+        return "nothing to do"
+    return f"{changed} to write" if result.applied.dry_run else f"{changed} written"
+
+
+def _summary(status: StatusResult | None) -> str:
+    """The state of the patches asked about in a few words."""
+    if status is None:
+        return "?"
+    states = {name: status.patches[name] for name in status.wanted}
+    held = {name: state for name, state in states.items() if state != "not applied"}
+    names = "" if held in ({}, states) else f"{_and(list(held))} "
+    return names + next(iter((held or states).values())).value
 
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:

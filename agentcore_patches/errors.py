@@ -30,7 +30,7 @@ class SourceConflict(AgentcoreError):
 
 
 class AccessError(AgentcoreError):
-    """A file could not be read, written or locked; nothing was changed."""
+    """A file, or a Ray cluster, cannot be used as it has to be; nothing was changed."""
 
     exit_code = 5
 

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -467,6 +468,45 @@ def test_errors_are_one_paragraph_or_one_document(
     assert (error["kind"], error["exit_code"]) == (kind, code)
     assert error["message"] in told.err or kind == "usage"
     assert spoil is spoil_links or contents(package) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["apply", "--ray", "auto", "--diff"], 2, "--diff shows one SGLang"),
+        (["apply", "--ray", "local"], 2, "'local' is no address of a running Ray"),
+        (["status", "--ray", "127.0.0.1"], 2, "'127.0.0.1' is no address of a running"),
+        (["status", "--ray", "auto", "--sglang-dir", "here"], 2, "an absolute path"),
+        (["apply", "--ray", "127.0.0.1:1"], 5, "at 127.0.0.1:1: .*Connection refused"),
+        (["status", "--ray", "ray://127.0.0.1:1"], 5, "Connection refused"),
+        (["status", "--ray", "ray.invalid:1"], 5, "at ray.invalid:1: .* not known"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_told_at_once(
+    capsys: pytest.CaptureFixture[str], args: list[str], code: int, says: str
+) -> None:
+    assert cli.main(args) == code
+
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(says, shown.err) and shown.err.count("\n") == 1
+
+
+def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ran = subprocess.run(
+            [*COMMAND, "apply", "--ray", f"127.0.0.1:{listening.getsockname()[1]}"],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("Error: --ray needs Ray, and ")
+    assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 1
+    assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
 
 
 def test_a_lock_that_is_held_ends_with_5(run: Run, package: Path) -> None:

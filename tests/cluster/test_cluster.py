@@ -1,0 +1,432 @@
+"""`--ray` and the runtime_env on a real cluster, each node with its own SGLang v0.5.9."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from local_ray import LocalNode, LocalRay, local_ray
+
+import agentcore_patches
+from agentcore_patches import apply, cluster, revert, status, transaction
+from agentcore_patches.install import find
+from agentcore_patches.patches import SUPPORTED_VERSIONS, WRITING_ORDER
+
+COMMAND = (sys.executable, "-m", "agentcore_patches")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
+CHAT = "srt/entrypoints/openai/serving_chat.py"
+
+Tree = Callable[[str], Path]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node of the cluster and the SGLang that its workers import."""
+
+    node: LocalNode
+    package: Path
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster of three nodes."""
+
+    ray: LocalRay
+    members: tuple[Member, ...]
+
+    @property
+    def address(self) -> str:
+        return self.members[0].node.address
+
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run the command beside the cluster."""
+        return subprocess.run(
+            [*COMMAND, *args],
+            env=self.ray.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def tree(
+    sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Copies SGLang, unpatched, with its metadata: `tree(name)` is the package."""
+    folder = tmp_path_factory.mktemp("nodes")
+
+    def copy(name: str) -> Path:
+        for part in (sglang_package, *sglang_package.parent.glob("sglang-*.dist-info")):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(part, folder / name / part.name, ignore=ignored)
+        revert(sglang_dir=folder / name / "sglang")
+        return folder / name / "sglang"
+
+    return copy
+
+
+@pytest.fixture(scope="module")
+def running(tree: Tree) -> Iterator[Cluster]:
+    with local_ray() as ray:
+        packages = [tree(name) for name in ("first", "second", "third")]
+        yield Cluster(
+            ray, tuple(Member(add(ray, package), package) for package in packages)
+        )
+
+
+@pytest.fixture
+def nodes(
+    running: Cluster, sglang_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """The cluster with every SGLang as released, for this process to connect to."""
+    for name, value in running.ray.env.items():
+        monkeypatch.setenv(name, value)
+    yield running
+    for member in running.members:
+        shutil.rmtree(member.package / ".agentcore-patch", ignore_errors=True)
+        for path in ("version.py", "_version.py", *WRITING_ORDER):
+            if (sglang_package / path).is_file():
+                shutil.copy2(sglang_package / path, member.package / path)
+        revert(sglang_dir=member.package)
+
+
+@pytest.fixture(scope="module")
+def patched(tree: Tree) -> dict[str, bytes]:
+    """The texts that apply gives on this machine."""
+    package = tree("alone")
+    apply(sglang_dir=package)
+    return texts(package)
+
+
+def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
+    """A node whose workers import from these folders first, and then the package."""
+    path = os.pathsep.join(str(folder) for folder in (*before, package.parent))
+    return ray.add_node(PYTHONPATH=path)
+
+
+def texts(package: Path) -> dict[str, bytes]:
+    return {path: (package / path).read_bytes() for path in WRITING_ORDER}
+
+
+def rows(shown: str) -> dict[str, list[str]]:
+    """The cells of a table's rows by the node's short ID."""
+    table = shown.partition("\n\n")[0].splitlines()[1:]
+    cells = [re.split(" {2,}", line.strip()) for line in table]
+    return {row[2]: row for row in cells}
+
+
+def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
+    """Workers that run our task."""
+    return [
+        process
+        for node in nodes
+        for process in psutil.Process(node.raylet).children()
+        if process.cmdline()[:1] == ["ray::agentcore_patch"]
+    ]
+
+
+def kill(node: LocalNode) -> None:
+    """What a power cut does to it."""
+    raylet = psutil.Process(node.raylet)
+    for process in (raylet, *raylet.children(recursive=True)):
+        process.kill()
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -> None:
+    first = nodes.run("apply", "--ray", nodes.address)
+
+    assert (first.returncode, first.stderr) == (0, "")
+    shown = rows(first.stdout)
+    assert set(shown) == {member.node.node_id[:8] for member in nodes.members}
+    for member in nodes.members:
+        row = shown[member.node.node_id[:8]]
+        where = f"0.5.9 in {member.package}"
+        assert row[0] == "127.0.0.1"
+        assert row[3:] == ["not applied", "5 files written", "in place", where]
+        assert texts(member.package) == patched
+    assert "token-ids are in place on all 3 nodes." in first.stdout
+
+    client = f"ray://127.0.0.1:{nodes.members[0].node.client_port}"
+    second = nodes.run("apply", "--json", "--ray", client)
+
+    assert (second.returncode, second.stderr) == (0, "")
+    document = json.loads(second.stdout)
+    assert (document["complete"], document["changed"]) == (True, False)
+    for told in document["nodes"]:
+        assert told["before"] == told["status"]
+        assert told["applied"]["changed"] is False
+        assert told["error"] is None
+
+    checked = nodes.run("status", "--check", "--ray", nodes.address)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_nodes_that_cannot_be_patched_say_why(
+    nodes: Cluster, patched: dict[str, bytes]
+) -> None:
+    good, conflicting, newer = nodes.members
+    (conflicting.package / CHAT).write_text("class OpenAIServingChat: ...\n")
+    (newer.package / "version.py").write_text('__version__ = "0.6.1"\n')
+    (newer.package / "_version.py").unlink(missing_ok=True)
+
+    ran = nodes.run("apply", "--ray", nodes.address)
+
+    assert (ran.returncode, ran.stderr) == (1, "")
+    shown = rows(ran.stdout)
+    assert shown[good.node.node_id[:8]][4:6] == ["5 files written", "in place"]
+    assert texts(good.package) == patched
+    assert shown[conflicting.node.node_id[:8]][4:6] == ["failed", "not applied"]
+    assert shown[newer.node.node_id[:8]][3:] == ["?", "failed", "?", "?"]
+    (conflict,) = lines_about(conflicting, ran.stdout)
+    assert CHAT in conflict and "Nothing was written" in conflict
+    (version,) = lines_about(newer, ran.stdout)
+    assert "SGLang 0.6.1" in version and "supported: 0.5.9" in version
+    assert "2 of 3 nodes failed." in ran.stdout
+
+    checked = nodes.run("status", "--check", "--json", "--ray", nodes.address)
+    assert checked.returncode == 1
+    document = json.loads(checked.stdout)
+    assert document["complete"] is False
+    told = {node["node_id"]: node for node in document["nodes"]}
+    assert told[good.node.node_id]["status"]["complete"] is True
+    assert told[conflicting.node.node_id]["status"]["complete"] is False
+    assert told[newer.node.node_id]["status"] is None
+    assert told[newer.node.node_id]["error"] in version
+
+
+def lines_about(member: Member, shown: str) -> list[str]:
+    start = f"127.0.0.1 {os.uname().nodename} {member.node.node_id[:8]}: "
+    return [line for line in shown.splitlines() if line.startswith(start)]
+
+
+def test_options_are_for_each_node(nodes: Cluster) -> None:
+    """A place that only one node is asked about, a selection, and no writing."""
+    target = nodes.members[1].package
+    before = texts(target)
+
+    planned = cluster.apply_on_ray(
+        nodes.address, sglang_dir=target, only=["token-ids"], dry_run=True
+    )
+
+    assert texts(target) == before
+    for result in planned:
+        assert result.error is None and result.applied is not None
+        assert result.changed and not result.complete
+        assert result.applied.patches == ("token-ids",)
+        assert result.applied.install.package == target
+
+
+def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> None:
+    last = nodes.members[-1]
+    raylet = psutil.Process(last.node.raylet)
+    raylet.suspend()
+    try:
+        start = time.monotonic()
+        answers = cluster.status_on_ray(nodes.address, timeout=4)
+        assert time.monotonic() - start < 4 + 30
+    finally:
+        raylet.resume()
+
+    (error,) = [a.error for a in answers if a.node.node_id == last.node.node_id]
+    assert str(error).startswith("It did not answer within 4 s.")
+
+
+def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
+    held = nodes.members[-1].package
+    with transaction.locked(find(held, supported=SUPPORTED_VERSIONS)):
+        command = subprocess.Popen(
+            [*COMMAND, "apply", "--ray", nodes.address],
+            env=nodes.ray.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            wait_until(
+                lambda: all(
+                    status(sglang_dir=member.package).complete
+                    for member in nodes.members[:-1]
+                )
+            )
+            (driver,) = psutil.Process(command.pid).children()
+            os.killpg(command.pid, signal.SIGINT)
+            out, err = command.communicate(timeout=30)
+        finally:
+            command.kill()
+    assert (command.returncode, out) == (130, "")
+    assert err.lstrip().startswith("Error: Interrupted.")
+    assert not driver.is_running()
+    wait_until(lambda: not workers(member.node for member in nodes.members))
+    assert not status(sglang_dir=held).complete
+
+
+CROWD = """
+import json, os, subprocess, sys
+import ray
+sys.path.insert(0, {folder!r})
+from ray_runtime_env import RUNTIME_ENV
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+ray.init(runtime_env=RUNTIME_ENV)
+
+@ray.remote(num_cpus=0)
+class Worker:
+    def path(self):
+        return os.getpid(), os.environ["PYTHONPATH"], "sglang" in sys.modules
+
+    def imports(self):
+        code = ("from sglang.srt.entrypoints.openai.protocol import *; "
+                "print('token_ids' in ChatCompletionResponseChoice.model_fields)")
+        ran = subprocess.run([{python!r}, "-c", code], capture_output=True, text=True)
+        return ran.stdout.strip()
+
+nodes = {nodes!r}
+crowd = [Worker.options(scheduling_strategy=On(nodes[i % len(nodes)], soft=False)).remote()
+         for i in range(12)]
+print(json.dumps(ray.get([worker.path.remote() for worker in crowd])))
+print(json.dumps(ray.get([w.imports.remote() for w in crowd[:len(nodes)]])))
+"""
+
+
+def example(*command: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        env=dict(env),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def test_workers_that_start_at_once_all_start_on_patched_sources(
+    nodes: Cluster, patched: dict[str, bytes], sglang_python: Path
+) -> None:
+    code = CROWD.format(
+        folder=str(EXAMPLE.parent),
+        python=str(sglang_python),
+        nodes=[member.node.node_id for member in nodes.members],
+    )
+
+    ran = example("-c", code, env={**nodes.ray.env, "RAY_ADDRESS": nodes.address})
+
+    assert ran.returncode == 0, ran.stderr
+    started, imported = map(json.loads, ran.stdout.splitlines())
+    assert len({pid for pid, _, _ in started}) == 12
+    assert not any(early for _, _, early in started)
+    paths = {path for _, path, _ in started}
+    assert paths == {str(member.package.parent) for member in nodes.members}
+    assert imported == ["True"] * 3
+    for member in nodes.members:
+        assert texts(member.package) == patched
+
+
+def test_the_example_runs_on_a_ray_of_its_own(
+    nodes: Cluster, tree: Tree, patched: dict[str, bytes]
+) -> None:
+    package = tree("own")
+    env = {**nodes.ray.env, "PYTHONPATH": str(package.parent)}
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
+        ran = example(str(EXAMPLE), env={**env, "RAY_TMPDIR": folder})
+
+    assert ran.returncode == 0, ran.stderr
+    told = ran.stdout.splitlines()
+    assert len(told) == 8
+    assert all(line.endswith(f"{package} is complete") for line in told)
+    assert texts(package) == patched
+
+
+REFUSED = """
+import sys
+import ray
+sys.path.insert(0, {folder!r})
+from ray_runtime_env import RUNTIME_ENV, rollout
+
+ray.init(runtime_env=RUNTIME_ENV)
+ray.get(rollout.options(max_retries=0).remote())
+"""
+
+
+def test_no_worker_starts_on_sources_that_cannot_be_patched(nodes: Cluster) -> None:
+    for member in nodes.members:
+        (member.package / CHAT).write_text("class OpenAIServingChat: ...\n")
+    code = REFUSED.format(folder=str(EXAMPLE.parent))
+
+    ran = example("-c", code, env={**nodes.ray.env, "RAY_ADDRESS": nodes.address})
+
+    assert ran.returncode == 1
+    assert "agentcore_patches.errors.SourceConflict" in ran.stdout + ran.stderr
+
+
+def test_lost_and_unfit_nodes_keep_no_other_waiting(
+    nodes: Cluster, tree: Tree, tmp_path: Path, patched: dict[str, bytes]
+) -> None:
+    without = tmp_path / "without"
+    without.mkdir()
+    (without / "agentcore_patches.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'agentcore_patches'\")\n"
+    )
+    older = Path(
+        shutil.copytree(
+            Path(agentcore_patches.__file__).parent,
+            tmp_path / "older" / "agentcore_patches",
+        )
+    )
+    (older / "_version.py").write_text('__version__ = "0.0.7"\n')
+    lost = tree("lost")
+    ray = nodes.ray
+    bare = add(ray, nodes.members[0].package, without)
+    outdated = add(ray, nodes.members[0].package, older.parent)
+    doomed = add(ray, lost)
+    answers: list[cluster.NodeResult] = []
+    asking = threading.Thread(
+        target=lambda: answers.extend(cluster.apply_on_ray(nodes.address))
+    )
+    with transaction.locked(find(lost, supported=SUPPORTED_VERSIONS)):
+        asking.start()
+        wait_until(
+            lambda: all(
+                status(sglang_dir=member.package).complete for member in nodes.members
+            )
+        )
+        wait_until(lambda: workers([doomed]))
+        kill(doomed)
+        asking.join(30)
+        assert not asking.is_alive()
+    for node in (bare, outdated):
+        os.kill(node.raylet, signal.SIGTERM)
+
+    print(
+    )
+    errors = {answer.node.node_id: answer.error for answer in answers}
+    assert "has no agentcore-patches" in str(errors[bare.node_id])
+    assert "agentcore-patches==" in str(errors[bare.node_id])
+    assert "has agentcore-patches 0.0.7; install" in str(errors[outdated.node_id])
+    assert "Ray did not run its task to its end" in str(errors[doomed.node_id])
+    assert texts(lost) != patched
+    for member in nodes.members:
+        assert errors[member.node.node_id] is None
+        assert texts(member.package) == patched
