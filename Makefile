@@ -9,6 +9,9 @@ READY := $(VENV)/.ready
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
 
+# Two at a time; tests that share a server stay together.
+PARALLEL := -n 2 --dist loadgroup
+
 .PHONY: help demo test test-lowest lint clean
 
 help:
@@ -24,10 +27,10 @@ demo: $(READY)
 	$(BIN)/agentcore-patch verify --model scripted
 
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 test-lowest: $(READY) $(LOWEST_READY)
-	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest tests/unit tests/sources
+	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(PARALLEL) tests/unit tests/sources
 
 # mypy goes by folder names; the folder `verify` holds the package `agentcore_verify`.
 lint: $(READY)

@@ -1,4 +1,8 @@
-"""What tests on real servers share: an interpreter with SGLang, the model, copies."""
+"""What tests share: an interpreter with SGLang, the model, copies, what is counted.
+
+The suite may be run by several processes (pytest-xdist). Tests that share a server are
+run by one of them, and what tests count is added up over all.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +21,50 @@ from servers import THROTTLE, Launch, Trees
 from agentcore_patches import apply, revert
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares a server: the tests of a mode, or else of a module."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        mode = callspec.params.get("mode") if callspec else None
+        item.add_marker(pytest.mark.xdist_group(mode or item.path.stem))
+
+
+class Summary:
+    """Prints at the end of a run what its tests counted."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            for name, value in report.user_properties:
+                if name == "counted":
+                    section, counts = value
+                    self.counts[section].update(counts)
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> None:
+        for section, counts in self.counts.items():
+            terminalreporter.section(section)
+            for what, number in sorted(counts.items()):
+                terminalreporter.write_line(f"{number:6} {what}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Summary())
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
+    """Things counted over the whole run, by what they are called."""
+    counts: Counter[str] = Counter()
+    yield counts
+    module = request.path.stem.removeprefix("test_").replace("_", " ")
+    request.node.user_properties.append(("counted", (module, dict(counts))))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,8 +15,6 @@ from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.patches import SUPPORTED_VERSIONS, names
 
 VERSION = "0.5.9"
-
-_COUNTS = pytest.StashKey[Counter[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -53,22 +50,3 @@ def _planned_once() -> Iterator[None]:
         )
         patched.setattr(plan, "_check", cache(plan._check))
         yield
-
-
-@pytest.fixture
-def count(request: pytest.FixtureRequest) -> Counter[str]:
-    """Things counted over the whole run, by what they are called."""
-    return request.config.stash[_COUNTS]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_COUNTS] = Counter()
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    if counts := config.stash[_COUNTS]:
-        terminalreporter.section("mutated sources")
-        for what, number in sorted(counts.items()):
-            terminalreporter.write_line(f"{number:6} {what}")
