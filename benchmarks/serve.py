@@ -1,0 +1,163 @@
+"""Throughput and inter-token time of a real server on the CPU, patched against vanilla.
+
+    python benchmarks/serve.py [--quick] [--json FILE]
+
+Both servers run side by side with the scripted model; the loads go to one and the other
+in turns, and the one that waits sleeps. Per turn: 16 streams at once, with and without
+logprobs, then non-streaming requests, 16 at a time. Ratios are of the medians over the
+turns, so that above 1 the patched server is faster. Needs SGLang in this interpreter;
+its install is copied, never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import report
+from trees import copies
+
+from agentcore_verify.scripted_model import ensure_scripted_model
+from agentcore_verify.server import Server, ServerOptions
+
+STREAMS = 16
+TOKENS = 128
+REQUESTS = 64
+BAR = 0.98
+
+
+def body(tokens: int, **more: Any) -> dict[str, Any]:
+    """A request for exactly this many tokens."""
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Count to one hundred."}],
+        "temperature": 0,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        **more,
+    }
+
+
+async def stream(session: aiohttp.ClientSession, url: str, **more: Any) -> list[float]:
+    """When each event of one stream arrived, in seconds."""
+    arrived: list[float] = []
+    async with session.post(url, json=body(TOKENS, stream=True, **more)) as answer:
+        assert answer.status == 200, await answer.text()
+        async for line in answer.content:
+            if line.startswith(b"data: {"):
+                arrived.append(time.perf_counter())
+            elif line.startswith(b"data: [DONE]"):
+                return arrived
+    raise SystemExit("a stream ended without [DONE]")
+
+
+async def streams(session: aiohttp.ClientSession, url: str, **more: Any) -> list[float]:
+    """Tokens per second of all streams, and inter-token times, p50 and p99, in ms."""
+    began = time.perf_counter()
+    arrivals = await asyncio.gather(
+        *(stream(session, url, **more) for _ in range(STREAMS))
+    )
+    seconds = time.perf_counter() - began
+    gaps = sorted((b - a) * 1e3 for arrived in arrivals for a, b in pairwise(arrived))
+    at = statistics.quantiles(gaps, n=100)
+    return [STREAMS * TOKENS / seconds, at[49], at[98]]
+
+
+async def whole(session: aiohttp.ClientSession, url: str) -> float:
+    """Non-streaming requests answered per second."""
+    slots = asyncio.Semaphore(STREAMS)
+
+    async def one() -> None:
+        async with slots, session.post(url, json=body(32)) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(REQUESTS)))
+    return REQUESTS / (time.perf_counter() - began)
+
+
+async def turn(url: str) -> dict[str, float]:
+    """All loads once, on one server."""
+    timeout = aiohttp.ClientTimeout(total=120)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        rate, p50, p99 = await streams(session, url)
+        logprobs_rate, _, _ = await streams(session, url, logprobs=True)
+        return {
+            "streamed tokens per second": rate,
+            "the same with logprobs": logprobs_rate,
+            "inter-token time, p50, ms": p50,
+            "inter-token time, p99, ms": p99,
+            "non-streaming requests per second": await whole(session, url),
+        }
+
+
+def servers(folder: Path) -> Sequence[Server]:
+    """A vanilla and a patched server, not yet started."""
+    return [
+        Server(
+            ServerOptions(
+                python=Path(sys.executable),
+                model=ensure_scripted_model(Path(sys.executable)),
+                log=folder / f"{tree.name}.log",
+                args=("--sleep-on-idle", "--disable-radix-cache"),
+                cpu=True,
+                pythonpath=(tree,),
+            )
+        )
+        for tree in copies(folder)
+    ]
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer turns")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args()
+
+    seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with ExitStack() as stack:
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="agentcore-bench-")
+        )
+        vanilla, patched = map(stack.enter_context, servers(Path(folder)))
+        pair = [("vanilla", vanilla), ("patched", patched)]
+        for i in range(1 + (6 if options.quick else 40)):
+            for name, server in pair if i % 2 else reversed(pair):
+                url = f"{server.base_url}/v1/chat/completions"
+                for what, value in asyncio.run(turn(url)).items():
+                    if i > 0:  # the first turn warms up
+                        seen[what][name].append(value)
+
+    rows: list[dict[str, str | float]] = []
+    for what, values in seen.items():
+        before = statistics.median(values["vanilla"])
+        after = statistics.median(values["patched"])
+        ratio = before / after if what.endswith("ms") else after / before
+        rows.append(
+            {
+                "load": what,
+                "vanilla": before,
+                "patched": after,
+                "ratio": ratio,
+                "bar": BAR,
+            }
+        )
+    report.show(f"A server under {STREAMS} streams", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
