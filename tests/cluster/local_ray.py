@@ -25,6 +25,8 @@ SETTINGS = {
     # Else Ray replaces 127.0.0.1 by an address that others reach, and binds to all.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Else a Ray that a program starts for itself writes a token into the home folder.
+    "RAY_AUTH_MODE": "disabled",
     # Else the first driver has as many workers started as a node has CPUs.
     "RAY_prestart_worker_first_driver": "0",
 }
