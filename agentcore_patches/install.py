@@ -291,6 +291,8 @@ def _metadata_version(file: Path) -> str | None:
 
 
 def _supported_release(version: str, package: Path, supported: Sequence[str]) -> str:
+    if version in supported:
+        return version
     from packaging.version import InvalidVersion, Version
 
     try:

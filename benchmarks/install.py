@@ -2,8 +2,10 @@
 
     python benchmarks/install.py [--quick] [--json FILE]
 
-All are run in turns, so that a busy machine slows them alike; ratios are of the medians.
-Needs SGLang in this interpreter; its install is copied, never changed.
+Twice: with the bytecode that the installer left beside the packages (uv: none, pip: all)
+and with that of all modules. All are run in turns, so that a busy machine slows them
+alike; the first turn does not count. Ratios are of the medians. Needs SGLang in this interpreter; its
+install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import report
@@ -24,12 +27,12 @@ from trees import copies
 BARS = {"apply": 0.8, "apply, nothing to do": 0.12, "status": 0.12}
 
 
-def timed(tree: Path, *command: str) -> float:
+def timed(env: Mapping[str, str], *command: str) -> float:
     """Seconds that a command of this interpreter takes."""
     began = time.perf_counter()
     subprocess.run(
         [sys.executable, *command],
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env={**os.environ, **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=True,
@@ -37,41 +40,56 @@ def timed(tree: Path, *command: str) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
-    """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
-
-    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
-        vanilla, patched = copies(Path(folder))
-        fresh = Path(folder) / "fresh"
-        command = ("-m", "agentcore_patches")
-        target = ("--sglang-dir", str(patched / "sglang"))
-        times: dict[str, list[float]] = {}
-        for _ in range(4 if options.quick else 12):
-            shutil.copytree(vanilla, fresh)
-            apply = (*command, "apply", "--sglang-dir", str(fresh / "sglang"))
-            for name, tree, line in (
-                ("import sglang", vanilla, ("-c", "import sglang")),
-                ("python -c pass", vanilla, ("-c", "pass")),
-                ("apply", vanilla, apply),
-                ("apply, nothing to do", vanilla, (*command, "apply", *target)),
-                ("status", vanilla, (*command, "status", *target)),
-            ):
-                times.setdefault(name, []).append(timed(tree, *line))
-            shutil.rmtree(fresh)
+def measured(folder: Path, turns: int, bytecode: str) -> list[dict[str, str | float]]:
+    """One row for each command; `bytecode` is "as installed" or "all"."""
+    vanilla, patched, fresh = folder / "vanilla", folder / "patched", folder / "fresh"
+    env = {"PYTHONPATH": str(vanilla), "PYTHONDONTWRITEBYTECODE": "1"}
+    if bytecode == "all":
+        env["PYTHONDONTWRITEBYTECODE"] = ""
+        env["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    command = ("-m", "agentcore_patches")
+    target = ("--sglang-dir", str(patched / "sglang"))
+    times: dict[str, list[float]] = {}
+    for _ in range(turns):
+        shutil.copytree(vanilla, fresh)
+        for name, line in (
+            ("import sglang", ("-c", "import sglang")),
+            ("python -c pass", ("-c", "pass")),
+            ("apply", (*command, "apply", "--sglang-dir", str(fresh / "sglang"))),
+            ("apply, nothing to do", (*command, "apply", *target)),
+            ("status", (*command, "status", *target)),
+        ):
+            times.setdefault(name, []).append(timed(env, *line))
+        shutil.rmtree(fresh)
     medians = {name: statistics.median(all_[1:]) for name, all_ in times.items()}
-    rows = [
+    return [
         {
             "command": name,
+            "bytecode": bytecode,
             "median_ms": median * 1e3,
             "of_import": median / medians["import sglang"],
             "bar": str(BARS.get(name, "")),
         }
         for name, median in medians.items()
     ]
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer turns")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as name:
+        folder = Path(name)
+        copies(folder)
+        turns = 5 if options.quick else 15
+        rows = [
+            row
+            for bytecode in ("as installed", "all")
+            for row in measured(folder, turns, bytecode)
+        ]
     report.show("The command against `import sglang`", rows, options.json)
 
 

@@ -73,11 +73,12 @@ class ChatTokenTrace:
             if delta.get("hidden_states") is None:
                 delta.pop("hidden_states", None)
         try:
-            return orjson.dumps(
+            text: bytes = orjson.dumps(
                 fields, default=lambda model: model.model_dump(mode="json")
-            ).decode()
+            )
         except TypeError:
             return None
+        return text.decode()
 
     def stamp(self, chunk: Any) -> None:
         """Put on a chunk what waits for its choices; on the first one, the prompt."""
