@@ -679,3 +679,31 @@ def test_an_interpreter_that_is_not_there_is_told() -> None:
 
     assert ran.returncode == 3
     assert ran.stderr.startswith("Error: ") and "/nowhere/python" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ap", {"apply"}),
+        ("apply --only t", {"tito", "token-ids"}),
+        ("status --ch", {"--check"}),
+        ("verify --dev", {"--device"}),
+        ("verify --check lo", {"logprobs"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(
+    typed: str, offered: set[str]
+) -> None:
+    ran = subprocess.run(
+        COMMAND,
+        env={
+            **os.environ,
+            "_AGENTCORE_PATCH_COMPLETE": "bash_complete",
+            "COMP_WORDS": f"agentcore-patch {typed}",
+            "COMP_CWORD": str(len(typed.split())),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {line.partition(",")[2] for line in ran.stdout.splitlines()} == offered
