@@ -89,9 +89,21 @@ def running(tree: Tree) -> Iterator[Cluster]:
         )
 
 
+@pytest.fixture(scope="module")
+def released(tree: Tree) -> dict[str, bytes]:
+    """The files that tests change, as released."""
+    package = tree("released")
+    paths = ("version.py", "_version.py", *WRITING_ORDER)
+    return {
+        path: (package / path).read_bytes()
+        for path in paths
+        if (package / path).is_file()
+    }
+
+
 @pytest.fixture
 def nodes(
-    running: Cluster, sglang_package: Path, monkeypatch: pytest.MonkeyPatch
+    running: Cluster, released: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
     """The cluster with every SGLang as released, for this process to connect to."""
     for name, value in running.ray.env.items():
@@ -99,10 +111,8 @@ def nodes(
     yield running
     for member in running.members:
         shutil.rmtree(member.package / ".agentcore-patch", ignore_errors=True)
-        for path in ("version.py", "_version.py", *WRITING_ORDER):
-            if (sglang_package / path).is_file():
-                shutil.copy2(sglang_package / path, member.package / path)
-        revert(sglang_dir=member.package)
+        for path, text in released.items():
+            (member.package / path).write_bytes(text)
 
 
 @pytest.fixture(scope="module")
