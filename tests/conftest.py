@@ -108,7 +108,10 @@ def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
 @pytest.fixture(scope="session")
 def bytecode(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment in which servers keep compiled modules; saves 15 s at each start."""
-    folder = tmp_path_factory.mktemp("bytecode")
+    # The processes that run a suite are each given a folder in the same one.
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if shared else base) / "bytecode"
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
 
 
