@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -232,6 +233,8 @@ class Document:
         told = subprocess.run(
             ["make", "--dry-run", *ready, target],
             cwd=self.tree,
+            # This suite may itself be run by make, which tells those below.
+            env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
             capture_output=True,
             text=True,
         )

@@ -78,15 +78,20 @@ def make_scratch(
     folder: Path, base: Path, env: Mapping[str, str], *, with_uv: bool = False
 ) -> Scratch:
     """An empty environment of the Python `base`, made by venv or by uv."""
-    folder.mkdir(parents=True)
+    (folder / "tools").mkdir(parents=True)
+    (folder / "tools/uv").symlink_to(UV)
+    # Not the environment of these tests: it has this package, and maybe an SGLang.
+    others = [
+        entry
+        for entry in os.environ["PATH"].split(os.pathsep)
+        if not (Path(entry) / "agentcore-patch").exists()
+    ]
     scratch = Scratch(
         folder,
         {
             **os.environ,
             **env,
-            "PATH": os.pathsep.join(
-                map(str, [folder / "venv/bin", UV.parent, os.environ["PATH"]])
-            ),
+            "PATH": os.pathsep.join([f"{folder}/venv/bin", f"{folder}/tools", *others]),
             "VIRTUAL_ENV": str(folder / "venv"),
             "TMPDIR": str(folder),
         },
