@@ -266,6 +266,10 @@ def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> 
 
     (error,) = [a.error for a in answers if a.node.node_id == last.node.node_id]
     assert str(error).startswith("It did not answer within 4 s.")
+    # Ray may take a while to see that it is back; the next test needs all nodes.
+    wait_until(
+        lambda: all(a.error is None for a in cluster.status_on_ray(nodes.address))
+    )
 
 
 def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
@@ -291,7 +295,7 @@ def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
             out, err = command.communicate(timeout=30)
         finally:
             command.kill()
-    assert (command.returncode, out) == (130, "")
+    assert (command.returncode, out) == (130, ""), err
     assert err.lstrip().startswith("Error: Interrupted.")
     assert not driver.is_running()
     wait_until(lambda: not workers(member.node for member in nodes.members))
