@@ -27,6 +27,7 @@ import click
 from agentcore_patches import api
 from agentcore_patches.api import ApplyResult, StatusResult, StrPath
 from agentcore_patches.errors import AccessError, AgentcoreError, UsageError
+from agentcore_patches.install import refuse_both
 
 TIMEOUT = 120.0
 """Seconds within which a node has to answer, not counting its wait for a lock."""
@@ -180,8 +181,7 @@ def drive(fd: int) -> None:
 def _target(
     sglang_dir: StrPath | None, python: StrPath | None, only: Sequence[str]
 ) -> dict[str, Any]:
-    if sglang_dir is not None and python is not None:
-        raise UsageError("Give either --sglang-dir or --python, not both.")
+    refuse_both(sglang_dir, python)
     for option, path in (("--sglang-dir", sglang_dir), ("--python", python)):
         named = os.fspath(path) if path is not None else "/"
         command = option == "--python" and os.sep not in named

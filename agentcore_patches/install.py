@@ -73,8 +73,7 @@ def find(
         UnsupportedTarget: none is there, or its version is none of `supported`.
         AccessError: it is there and cannot be read.
     """
-    if sglang_dir is not None and python is not None:
-        raise UsageError("Give either --sglang-dir or --python, not both.")
+    refuse_both(sglang_dir, python)
     try:
         if sglang_dir is not None:
             package = _in_folder(sglang_dir)
@@ -95,6 +94,12 @@ def find(
         ) from error
     release = _supported_release(version, package, supported)
     return Install(package, version, release, found, editable, dist_info)
+
+
+def refuse_both(sglang_dir: object, python: object) -> None:
+    """Raise UsageError if both a folder and an interpreter were given."""
+    if sglang_dir is not None and python is not None:
+        raise UsageError("Give either --sglang-dir or --python, not both.")
 
 
 def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | None]:

@@ -8,7 +8,6 @@ name it.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import shutil
 import subprocess
@@ -18,6 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from agentcore_patches import revert
+from agentcore_patches.install import find
+from agentcore_patches.patches import SUPPORTED_VERSIONS
 from agentcore_verify.report import svg
 
 HERE = Path(__file__).parent
@@ -43,10 +44,7 @@ def draw(file: Path, command: str, output: str) -> None:
 
 
 def main(venv: Path) -> None:
-    spec = importlib.util.find_spec("sglang")
-    if spec is None or spec.origin is None:
-        raise SystemExit("no SGLang in this interpreter")
-    package = Path(spec.origin).parent
+    package = find(supported=SUPPORTED_VERSIONS).package
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     try:
         [site] = venv.glob("lib/python*/site-packages")

@@ -121,7 +121,7 @@ class Server:
             raise ServerError(f"Port {self.port} is taken; name another one.")
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if port_is_ours:
-                self.port = _free_port(self.host)
+                self.port = free_port(self.host)
             try:
                 self._launch()
                 self._wait_ready(on_progress)
@@ -308,7 +308,8 @@ def _option(args: Sequence[str], name: str) -> str | None:
     return value
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str = HOST) -> int:
+    """A port of the host that nobody listens on right now."""
     with socket.socket() as sock:
         sock.bind((host, 0))
         return int(sock.getsockname()[1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import IO
 
 import psutil
+
+from agentcore_verify.server import free_port
 
 SETTINGS = {
     # Else Ray replaces 127.0.0.1 by an address that others reach, and binds to all.
@@ -112,13 +113,6 @@ def hold() -> None:
             print(json.dumps(told.__dict__), file=answers, flush=True)
     finally:
         cluster.shutdown()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

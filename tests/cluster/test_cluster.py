@@ -21,7 +21,7 @@ import pytest
 from local_ray import LocalNode, LocalRay, local_ray
 
 import agentcore_patches
-from agentcore_patches import apply, cluster, revert, status, transaction
+from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
 from agentcore_patches.patches import SUPPORTED_VERSIONS, WRITING_ORDER
 
@@ -65,17 +65,18 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def tree(
-    sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
+    sglang_package: Path,
+    vanilla_tree: Callable[[Path], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Tree:
     """Copies SGLang, unpatched, with its metadata: `tree(name)` is the package."""
     folder = tmp_path_factory.mktemp("nodes")
 
     def copy(name: str) -> Path:
-        for part in (sglang_package, *sglang_package.parent.glob("sglang-*.dist-info")):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(part, folder / name / part.name, ignore=ignored)
-        revert(sglang_dir=folder / name / "sglang")
-        return folder / name / "sglang"
+        package = vanilla_tree(folder / name)
+        for info in sglang_package.parent.glob("sglang-*.dist-info"):
+            shutil.copytree(info, package.with_name(info.name))
+        return package
 
     return copy
 
@@ -438,7 +439,6 @@ def test_lost_and_unfit_nodes_keep_no_other_waiting(
     for node in (bare, outdated):
         os.kill(node.raylet, signal.SIGTERM)
 
-    print()
     errors = {answer.node.node_id: answer.error for answer in answers}
     assert "has no agentcore-patches" in str(errors[bare.node_id])
     assert "agentcore-patches==" in str(errors[bare.node_id])

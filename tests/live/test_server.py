@@ -21,7 +21,7 @@ from agentcore_patches.errors import ServerError
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.scripted_model import SCRIPT, TOOLS, line
-from agentcore_verify.server import Server, ServerOptions, running
+from agentcore_verify.server import Server, ServerOptions, free_port, running
 
 WAYS = {
     "default": (),
@@ -207,7 +207,7 @@ def test_a_port_taken_in_between_is_changed(
         port = taken.getsockname()[1]
         ports = iter([port])
         monkeypatch.setattr(
-            "agentcore_verify.server._free_port",
+            "agentcore_verify.server.free_port",
             lambda host: next(ports, None) or free_port(),
         )
         with Server(options) as server:
@@ -215,12 +215,6 @@ def test_a_port_taken_in_between_is_changed(
             assert client.generate(
                 server.base_url, input_ids=[1], sampling_params={"max_new_tokens": 1}
             )
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error_at_once(

@@ -64,8 +64,11 @@ class Failed(Exception):
 
 
 ERRORS = (
-    *(Failed, client.ClientError, ServerError),
-    *(ValueError, subprocess.TimeoutExpired),
+    Failed,
+    client.ClientError,
+    ServerError,
+    ValueError,
+    subprocess.TimeoutExpired,
 )
 
 

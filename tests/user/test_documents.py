@@ -16,15 +16,7 @@ from servers import Launch, Trees
 from agentcore_verify.server import Server
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [
-    path
-    for path in (
-        ROOT / "README.md",
-        ROOT / "examples/README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-    )
-    if path.is_file()
-]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 each_document = pytest.mark.parametrize(
     "path", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS]
