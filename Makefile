@@ -30,14 +30,12 @@ test: $(READY)
 	$(BIN)/pytest $(PARALLEL)
 
 test-lowest: $(READY) $(LOWEST_READY)
-	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(PARALLEL) tests/unit tests/sources
+	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(PARALLEL) tests/unit tests/sglang_sources
 
-# mypy goes by folder names; the folder `verify` holds the package `agentcore_verify`.
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	mkdir -p build/types && ln -sfn ../../verify build/types/agentcore_verify
-	MYPYPATH=build/types $(BIN)/mypy -p agentcore_patches -p agentcore_verify
+	$(BIN)/mypy agentcore_patches verify
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from servers import THROTTLE, Launch, Trees
 
 from agentcore_patches import apply, revert
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
+from tests.helpers.servers import THROTTLE, Launch, Trees
 
 
 @pytest.hookimpl(tryfirst=True)

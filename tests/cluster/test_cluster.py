@@ -18,12 +18,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from local_ray import LocalNode, LocalRay, local_ray
 
 import agentcore_patches
 from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
 from agentcore_patches.patches import SUPPORTED_VERSIONS, WRITING_ORDER
+from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
 
 COMMAND = (sys.executable, "-m", "agentcore_patches")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"

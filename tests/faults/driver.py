@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import trees
-
 from agentcore_patches import transaction
 from agentcore_patches.errors import AgentcoreError
+from tests.faults import trees
 
 
 def main(package: Path, command: str) -> None:

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import tracing
 
 import agentcore_patches
 from agentcore_patches import install, plan, transaction
 from agentcore_patches.patches import SUPPORTED_VERSIONS, names
+from tests.faults import tracing
 
 VERSION = "0.5.9"
 Make = Callable[[], Path]

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import tracing
-import trees
 
 from agentcore_patches import transaction
 from agentcore_patches.errors import AccessError
 from agentcore_patches.files import FOLDER
+from tests.faults import tracing, trees
 
 Ended = tuple[str, int, str]
 

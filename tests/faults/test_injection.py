@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import tracing
-import trees
-from tracing import Call
 
 from agentcore_patches import transaction
+from tests.faults import tracing, trees
+from tests.faults.tracing import Call
 
 ACTIONS = ("apply", "upgrade", "revert")
 BEFORE = {"apply": "vanilla", "upgrade": "apply", "revert": "upgrade"}

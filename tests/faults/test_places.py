@@ -17,13 +17,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import tracing
-import trees
-from trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
 
 from agentcore_patches import install, transaction
 from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
+from tests.faults import tracing, trees
+from tests.faults.trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
 
 NOBODY = 65534
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import MODES, Launch, Trees
 from tokenizers import Tokenizer
 
 from agentcore_verify.server import Server, ServerOptions
+from tests.helpers.servers import MODES, Launch, Trees
 
 HERE = Path(__file__).parent
 

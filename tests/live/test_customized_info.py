@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from servers import MODES, Launch, Trees
 
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.server import Server
+from tests.helpers.servers import MODES, Launch, Trees
 
 PROMPT = [5, 6, 7]
 LENGTHS = (7, 50, 120, 333)

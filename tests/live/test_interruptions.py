@@ -7,12 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from asking import CASES, Case, ask, assert_equal, assert_whole
-from servers import Launch, Trees
 
 from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
+from tests.helpers.asking import CASES, Case, ask, assert_equal, assert_whole
+from tests.helpers.servers import Launch, Trees
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
 MIXED = ["emoji", "two tool calls", "reasoning", "long", "n = 2", "a stop string"]

@@ -7,11 +7,11 @@ import os
 import subprocess
 from pathlib import Path
 
-import in_sglang
 import pytest
-from servers import Trees
 
 from agentcore_verify import cpu
+from tests.helpers.servers import Trees
+from tests.live import in_sglang
 
 
 @pytest.fixture(scope="session")

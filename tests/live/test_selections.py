@@ -7,13 +7,13 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from asking import CASES, ask, assert_equal, assert_whole
-from servers import Launch
 
 from agentcore_patches import apply, revert
 from agentcore_patches.patches import names
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
+from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
+from tests.helpers.servers import Launch
 
 SELECTIONS = [*combinations(names(), 1), *combinations(names(), 2)]
 

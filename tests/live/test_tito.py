@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 import pytest
-from asking import CASES, ask, assert_equal, assert_whole
-from servers import Launch, Trees
 from tokenizers import Tokenizer
 
 from agentcore_verify import client
 from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
+from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
+from tests.helpers.servers import Launch, Trees
 
 VOCABULARY = 420
 DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from asking import CASES, ask, assert_equal, assert_whole
 from tokenizers import Tokenizer
 
 from agentcore_verify import client
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
+from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
 
 
 @pytest.mark.parametrize("name", CASES)

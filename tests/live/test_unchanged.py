@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from asking import CASES
 
 from agentcore_verify import client
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server
+from tests.helpers.asking import CASES
 
 # One engine step is slower than any hand-over here, so chunks are cut alike by both
 # servers, unless the machine is busy: then it is tried again.

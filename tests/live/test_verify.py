@@ -13,9 +13,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from servers import Launch, Trees
 
 from agentcore_verify import checks, parsers
+from tests.helpers.servers import Launch, Trees
 
 # What a server may take to start here, while other tests run.
 SECONDS = 400

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy import Cut, Defect, Json, Lost, Proxy
-from servers import Launch, Trees
 
 from agentcore_verify import checks
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.results import Outcome
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
+from tests.helpers.servers import Launch, Trees
+from tests.live.proxy import Cut, Defect, Json, Lost, Proxy
 
 CHAT = "/v1/chat/completions"
 

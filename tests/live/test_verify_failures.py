@@ -20,10 +20,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from servers import Trees
 
 from agentcore_patches import apply
 from agentcore_verify.server import running
+from tests.helpers.servers import Trees
 
 STUB = Path(__file__).with_name("stub_server.py")
 

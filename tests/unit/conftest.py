@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_sglang import EDITS, MODELS, SERVING, build
 
 from agentcore_patches import patches as registry
+from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
 
 
 @pytest.fixture

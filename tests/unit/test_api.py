@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from small_sglang import MODELS, SERVING, SOURCES, contents, kill_apply
 
 import agentcore_patches
 from agentcore_patches import api, edits, transaction
@@ -29,6 +28,7 @@ from agentcore_patches.errors import (
 from agentcore_patches.install import find
 from agentcore_patches.plan import source_files
 from agentcore_patches.transaction import FileState
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES, contents, kill_apply
 
 Command = Callable[..., Any]
 

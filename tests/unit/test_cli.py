@@ -22,12 +22,19 @@ from typing import Any
 
 import click
 import pytest
-from small_sglang import MODELS, SERVING, SOURCES, build, contents, kill_apply
 
 from agentcore_patches import __version__, api, cli, console, transaction
 from agentcore_patches import patches as registry
 from agentcore_patches.errors import ServerError
 from agentcore_patches.install import find
+from tests.unit.small_sglang import (
+    MODELS,
+    SERVING,
+    SOURCES,
+    build,
+    contents,
+    kill_apply,
+)
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from scratch import Ran, Scratch
 
 from agentcore_verify import checks
+from tests.packaging.scratch import Ran, Scratch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCKER_SHELL = ("/bin/sh", "-c")

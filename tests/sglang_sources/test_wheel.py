@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from itertools import chain, combinations
 
 import pytest
-import surgery
 
 from agentcore_patches.patches import names
 from agentcore_patches.plan import Plan, make_plan, source_files
+from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
 

@@ -35,16 +35,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comparing import unlike, unlike_excerpt, unlike_json
-from fences import Block, blocks, commands
-from scratch import Ran, Scratch
-from shell import Shell
-
 from agentcore_patches.errors import ServerError
 from agentcore_verify import client
 from agentcore_verify.client import Json
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server, ServerOptions
+from tests.packaging.comparing import unlike, unlike_excerpt, unlike_json
+from tests.packaging.fences import Block, blocks, commands
+from tests.packaging.scratch import Ran, Scratch
+from tests.packaging.shell import Shell
 
 REQUESTS: Mapping[str, Json] = {
     "plain": {

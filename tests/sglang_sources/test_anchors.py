@@ -6,7 +6,6 @@ import ast
 from collections.abc import Mapping
 
 import pytest
-import surgery
 
 from agentcore_patches.edits import (
     AddField,
@@ -21,6 +20,7 @@ from agentcore_patches.edits import (
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import edits, names
 from agentcore_patches.plan import make_plan
+from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from scratch import Ran, Scratch
+from tests.packaging.scratch import Ran, Scratch
 
 
 @dataclass

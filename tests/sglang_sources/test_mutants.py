@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 import pytest
-import surgery
 
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import edits, names
 from agentcore_patches.plan import make_plan, source_files
+from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
 SEED = 59

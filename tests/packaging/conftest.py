@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from scratch import Scratch, add_rest, make_scratch, repack, rest_of
+
+from tests.packaging.scratch import Scratch, add_rest, make_scratch, repack, rest_of
 
 ROOT = Path(__file__).parents[2]
 

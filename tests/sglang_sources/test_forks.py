@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Mapping
 
 import pytest
-import surgery
 
 from agentcore_patches.patches import edits, names
 from agentcore_patches.plan import make_plan, source_files
+from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
 

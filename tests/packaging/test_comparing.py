@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from comparing import unlike, unlike_excerpt, unlike_json
+
+from tests.packaging.comparing import unlike, unlike_excerpt, unlike_json
 
 ALIKE = {
     "equal": ("a\nb\n", "a\nb\n"),

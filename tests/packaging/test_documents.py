@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from documents import Document
-from fences import anchors_of, blocks, links_of
-from scratch import Ran, Scratch
-from servers import Launch, Trees
 
 from agentcore_verify.server import Server
+from tests.helpers.servers import Launch, Trees
+from tests.packaging.documents import Document
+from tests.packaging.fences import anchors_of, blocks, links_of
+from tests.packaging.scratch import Ran, Scratch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -92,8 +92,8 @@ def test_every_link_leads_somewhere(path: Path) -> None:
 
 
 # The runner itself: of these two, every block is right, and every block is wrong.
-RIGHT = (ROOT / "tests/user/right.md").read_text()
-WRONG = (ROOT / "tests/user/wrong.md").read_text()
+RIGHT = (ROOT / "tests/packaging/right.md").read_text()
+WRONG = (ROOT / "tests/packaging/wrong.md").read_text()
 
 
 def test_blocks_that_are_right_pass(document: Document) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from scratch import Scratch, make_scratch
 
 from agentcore_patches import __version__
 from agentcore_patches.patches import names
+from tests.packaging.scratch import Scratch, make_scratch
 
 NAME = f"agentcore_patches-{__version__}"
 
@@ -61,7 +61,10 @@ def test_a_wheel_from_the_sdist_equals_one_from_the_tree(
 def test_the_wheel_has_every_module_and_nothing_at_top_level(
     wheel: Path, tree: Path
 ) -> None:
-    packages = {"agentcore_patches": "agentcore_patches", "verify": "agentcore_verify"}
+    packages = {
+        "agentcore_patches": "agentcore_patches",
+        "verify/agentcore_verify": "agentcore_verify",
+    }
     ours = {
         f"{package}/{file.relative_to(tree / folder)}": file.read_bytes()
         for folder, package in packages.items()
