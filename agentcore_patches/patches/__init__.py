@@ -55,8 +55,8 @@ def fingerprint() -> str:
     """A hash of all the code that decides what a patched file looks like."""
     package = _HERE.parent
     sources = [
-        package / "edits.py",
         package / "plan.py",
+        *sorted((package / "edits").glob("*.py")),
         *sorted(_HERE.glob("*.py")),
         *sorted((package / "grafts").glob("*.py")),
     ]

@@ -1,0 +1,23 @@
+"""The few kinds of edit, on libcst: each finds its place by scope, then by shape.
+
+A *scope* is a dotted path of definitions (`OpenAIServingChat._build_chat_response`). A
+*shape* is Python source that one statement must equal, whatever its spacing, comments
+and parentheses; in it `...` stands for anything and a name in capitals (`CHUNK`) for an
+expression that the new code may use again.
+
+Only the definitions that edits name are parsed and printed again; every other byte of a
+file is left alone.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits.cst_tools import OWNER as OWNER
+from agentcore_patches.edits.kinds import AddField as AddField
+from agentcore_patches.edits.kinds import AddKeyword as AddKeyword
+from agentcore_patches.edits.kinds import AddParameter as AddParameter
+from agentcore_patches.edits.kinds import Edit as Edit
+from agentcore_patches.edits.kinds import Graft as Graft
+from agentcore_patches.edits.kinds import Insert as Insert
+from agentcore_patches.edits.kinds import Narrow as Narrow
+from agentcore_patches.edits.kinds import Replace as Replace
+from agentcore_patches.edits.source import apply_edits as apply_edits

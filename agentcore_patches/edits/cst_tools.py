@@ -1,0 +1,167 @@
+"""How a tree is read, changed and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeGuard, TypeVar
+
+import libcst as cst
+
+from agentcore_patches.edits.matching import Misplaced, Step, matches
+
+Definition: TypeAlias = cst.ClassDef | cst.FunctionDef
+NodeT = TypeVar("NodeT", bound=cst.CSTNode)
+
+OWNER = "agentcore-patch"
+
+
+def descend(node: cst.CSTNode, path: Iterable[Step]) -> cst.CSTNode:
+    for name, index in path:
+        value = getattr(node, name)
+        node = value if index is None else value[index]
+    return node
+
+
+def replace(node: NodeT, path: Sequence[Step], new: cst.CSTNode) -> NodeT:
+    """`node` with the descendant at `path` replaced."""
+    if not path:
+        return new  # type: ignore[return-value]
+    (name, index), *rest = path
+    value = getattr(node, name)
+    if index is None:
+        return node.with_changes(**{name: replace(value, rest, new)})
+    children = list(value)
+    children[index] = replace(children[index], rest, new)
+    return node.with_changes(**{name: children})
+
+
+def statements_of(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
+    """The statements of a block, or of a definition's block."""
+    body = getattr(node, "body")  # noqa: B009 - every caller's node has one
+    return body if isinstance(body, Sequence) else statements_of(body)
+
+
+def operand(expression: cst.BaseExpression) -> cst.BaseExpression:
+    """An expression that may stand beside `and`."""
+    loose = (cst.BooleanOperation, cst.IfExp, cst.Lambda, cst.NamedExpr)
+    if expression.lpar or not isinstance(expression, loose):
+        return expression
+    return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def insert_statements(
+    node: NodeT, position: int, new: Sequence[cst.BaseStatement]
+) -> NodeT:
+    """A block, or a definition, with statements inserted before `position`."""
+    if isinstance(node, cst.SimpleStatementSuite):
+        raise Misplaced("its body stands on one line")
+    if not isinstance(node, cst.IndentedBlock):
+        return node.with_changes(body=insert_statements(node.body, position, new))  # type: ignore[attr-defined]
+    return node.with_changes(body=[*node.body[:position], *new, *node.body[position:]])
+
+
+def append_item(
+    items: Sequence[NodeT], new: NodeT, opening: cst.BaseParenthesizableWhitespace
+) -> list[NodeT]:
+    """A call's arguments, or a function's parameters, with one more, laid out alike.
+
+    `opening` is what stands between the parenthesis and the first of them. Comments stay
+    with the item that they follow.
+    """
+    after = next(name for name in _AFTER_ITEM if hasattr(new, name))
+    nothing = cst.SimpleWhitespace("")
+    if not items:
+        return [new.with_changes(**{after: nothing})]
+    *most, last = items
+    comma = getattr(last, "comma")  # noqa: B009 - both kinds of item have one
+    trailing = isinstance(comma, cst.Comma)
+    closing = comma.whitespace_after if trailing else getattr(last, after)
+    gap: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
+    if most:
+        gap = most[-1].comma.whitespace_after  # type: ignore[attr-defined]
+    elif trailing and _breaks(closing):
+        gap = opening
+    if _breaks(gap):
+        gap = _bare(gap)
+        if _breaks(closing):
+            gap = gap.with_changes(
+                first_line=closing.first_line, empty_lines=closing.empty_lines
+            )
+            closing = _bare(closing)
+    separator = (comma if trailing else cst.Comma()).with_changes(whitespace_after=gap)
+    ending = (
+        {"comma": cst.Comma(whitespace_after=closing), after: nothing}
+        if trailing
+        else {"comma": cst.MaybeSentinel.DEFAULT, after: closing}
+    )
+    return [
+        *most,
+        last.with_changes(**{"comma": separator, after: nothing}),
+        new.with_changes(**ending),
+    ]
+
+
+_AFTER_ITEM = ("whitespace_after_arg", "whitespace_after_param")
+
+
+def _breaks(
+    whitespace: cst.BaseParenthesizableWhitespace,
+) -> TypeGuard[cst.ParenthesizedWhitespace]:
+    return isinstance(whitespace, cst.ParenthesizedWhitespace)
+
+
+def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:
+    """A line break without the comments that stand before it."""
+    return whitespace.with_changes(
+        first_line=cst.TrailingWhitespace(newline=whitespace.first_line.newline),
+        empty_lines=[],
+    )
+
+
+def with_keyword(call: cst.Call, argument: cst.Arg) -> cst.Call | None:
+    """A call with one more keyword argument, None if it has it."""
+    assert argument.keyword is not None
+    for existing in call.args:
+        if existing.keyword is not None and matches(existing.keyword, argument.keyword):
+            if matches(argument, existing):
+                return None
+            raise Misplaced(f"a call has another one: `{item_code(existing)}`")
+    # What is unpacked stays the last.
+    unpacked = (
+        call.args[-1:] if len(call.args) > 1 and call.args[-1].star == "**" else []
+    )
+    named = call.args[: len(call.args) - len(unpacked)]
+    named = append_item(named, argument, call.whitespace_before_args)
+    return call.with_changes(args=[*named, *unpacked])
+
+
+def new_statements(
+    code: str, note: str = "", captures: Mapping[str, cst.CSTNode] | None = None
+) -> list[cst.BaseStatement]:
+    """New statements, with their comment, captured expressions filled in."""
+    for name, node in (captures or {}).items():
+        code = code.replace(name, code_of(node))
+    first, *rest = cst.parse_module(code).body
+    comments = [
+        cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(note)
+    ]
+    return [first.with_changes(leading_lines=comments), *rest]
+
+
+def comment_lines(note: str) -> list[str]:
+    if not note:
+        return []
+    first, *rest = note.splitlines()
+    return [f"# {OWNER}: {first}", *(f"# {line}" for line in rest)]
+
+
+def code_of(node: cst.CSTNode) -> str:
+    return cst.Module([]).code_for_node(node).strip()
+
+
+def item_code(item: cst.Arg | cst.Param) -> str:
+    """An argument or parameter without what parts it from the next one."""
+    nothing = {
+        name: cst.SimpleWhitespace("") for name in _AFTER_ITEM if hasattr(item, name)
+    }
+    return code_of(item.with_changes(comma=cst.MaybeSentinel.DEFAULT, **nothing))

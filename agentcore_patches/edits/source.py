@@ -1,0 +1,214 @@
+"""How edits are made in a file: its encoding, its lines, and the spans that change."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import libcst as cst
+
+from agentcore_patches.edits.cst_tools import descend, replace, statements_of
+from agentcore_patches.edits.kinds import Edit, Graft
+from agentcore_patches.edits.matching import Misplaced, Path, Step, times
+from agentcore_patches.errors import SourceConflict
+
+
+def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool, ...]]:
+    """The new source, and for each edit whether it changed anything.
+
+    Raises:
+        SourceConflict: no Python, or a place is missing, doubled or changed by others.
+    """
+    text, encoding = _decode(source, edits[0].file)
+    module = _Spans(text, edits[0].file)
+    grafts = [edit for edit in edits if isinstance(edit, Graft)]
+    by_scope = _group(edit for edit in edits if not isinstance(edit, Graft))
+    splices: list[tuple[int, int, str]] = []
+    changed: dict[Edit, bool] = {}
+
+    for graft in grafts:
+        with _placing(graft):
+            place = module.place(graft)
+            changed[graft] = not module.has(graft)
+        if changed[graft]:
+            splices.append((place, place, graft.text.replace("\n", module.newline)))
+    for scope, group in by_scope.items():
+        with _placing(group[0]):
+            start, end = module.span(scope)
+            fragment = _Fragment(module.text(start, end), scope, module.newline)
+        for edit in group:
+            with _placing(edit):
+                changed[edit] = fragment.apply(edit)
+        if any(changed[edit] for edit in group):
+            splices.append((start, end, fragment.text()))
+
+    new = module.spliced(splices) if splices else text
+    return new.encode(encoding), tuple(changed[edit] for edit in edits)
+
+
+class _Spans:
+    """A module's lines, and which of them each definition takes."""
+
+    def __init__(self, text: str, file: str) -> None:
+        try:
+            self._tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise SourceConflict(
+                f"{file} is no Python that can be parsed: {error}"
+            ) from error
+        self._lines = list(io.StringIO(text, newline=""))
+        first = self._lines[0] if self._lines else "\n"
+        self.newline = "\r\n" if first.endswith("\r\n") else "\n"
+
+    def span(self, scope: str) -> tuple[int, int]:
+        """First line, and line after the last, of the definition, counted from 0."""
+        return _span(self._definition(scope))
+
+    def place(self, graft: Graft) -> int:
+        """The line before which the graft goes."""
+        start, end = self.span(graft.scope)
+        if graft.inside:
+            return end
+        # A comment above the definition stays with it.
+        above = [_span(node)[1] for node in self._tree.body if _span(node)[1] <= start]
+        while start > max(above, default=0) and self._lines[start - 1].startswith("#"):
+            start -= 1
+        return start
+
+    def has(self, graft: Graft) -> bool:
+        """Whether the module holds the graft as it is; an error if it is another."""
+        opening = "class _:\n" if graft.inside else ""
+        [wanted] = ast.parse(opening + graft.text).body
+        around: ast.AST = self._tree
+        if graft.inside:
+            assert isinstance(wanted, ast.ClassDef)
+            [wanted] = wanted.body
+            around = self._definition(graft.scope)
+        there = [
+            node
+            for node in ast.iter_child_nodes(around)
+            if getattr(node, "name", None) == graft.name
+        ]
+        if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
+            raise Misplaced("the file has another one")
+        return bool(there)
+
+    def text(self, start: int, end: int) -> str:
+        return "".join(self._lines[start:end])
+
+    def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
+        """The text with lines `start` to `end` replaced, for each splice."""
+        lines = self._lines.copy()
+        for start, end, new in sorted(splices, reverse=True):
+            lines[start:end] = [new]
+        return "".join(lines)
+
+    def _definition(self, scope: str) -> ast.stmt:
+        body: Sequence[ast.stmt] = self._tree.body
+        for name in scope.split("."):
+            found = [
+                node
+                for node in body
+                if isinstance(node, _DEFINITIONS) and node.name == name
+            ]
+            if len(found) != 1:
+                raise Misplaced(f"`{name}` is {times('defined', len(found))}")
+            body = found[0].body
+        return found[0]
+
+
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _span(node: ast.stmt) -> tuple[int, int]:
+    decorators = getattr(node, "decorator_list", [])
+    assert node.end_lineno is not None
+    first = min(part.lineno for part in [node, *decorators])
+    return first - 1, node.end_lineno
+
+
+class _Fragment:
+    """One definition, parsed on its own, while its edits are made."""
+
+    def __init__(self, text: str, scope: str, newline: str) -> None:
+        self._scope = scope.split(".")
+        self._opening = f"class _:{newline}" if len(self._scope) > 1 else ""
+        source = self._opening + text
+        config: cst.PartialParserConfig = cst.PartialParserConfig(
+            default_indent="    ", default_newline=newline
+        )
+        try:
+            self._module = cst.parse_module(source, config)
+        except cst.ParserSyntaxError as error:
+            raise Misplaced(f"libcst cannot parse it: {error.message}") from error
+        # libcst gives back every byte but for some of these.
+        if re.search(r"\f|\r(?!\n)", text) and self._module.code != source:
+            raise Misplaced("it has form feeds, or carriage returns as line ends")
+
+    def apply(self, edit: Edit) -> bool:
+        """Make an edit at or below the fragment's scope; whether it changed anything."""
+        path: list[Step] = [("body", 0)]
+        if self._opening:
+            path += [("body", None), ("body", 0)]
+        for name in edit.scope.split(".")[len(self._scope) :]:
+            path += [("body", None), self._member(path, name)]
+        definition = descend(self._module, path)
+        assert isinstance(definition, cst.ClassDef | cst.FunctionDef)
+        new = edit.apply(definition)
+        if new is None:
+            return False
+        self._module = replace(self._module, path, new)
+        return True
+
+    def text(self) -> str:
+        return self._module.code.removeprefix(self._opening)
+
+    def _member(self, path: Path | list[Step], name: str) -> Step:
+        block = statements_of(descend(self._module, [*path, ("body", None)]))
+        found = [
+            index
+            for index, node in enumerate(block)
+            if isinstance(node, cst.ClassDef | cst.FunctionDef)
+            and node.name.value == name
+        ]
+        if len(found) != 1:
+            raise Misplaced(f"`{name}` is {times('defined', len(found))}")
+        return "body", found[0]
+
+
+def _group(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    """Edits by the outermost scope among them that holds theirs, in their order."""
+    edits = list(edits)
+    scopes = {edit.scope for edit in edits}
+    groups: dict[str, list[Edit]] = {}
+    for edit in edits:
+        parts = edit.scope.split(".")
+        holders = (".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+        groups.setdefault(
+            next(scope for scope in holders if scope in scopes), []
+        ).append(edit)
+    return groups
+
+
+def _decode(source: bytes, file: str) -> tuple[str, str]:
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding), encoding
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        raise SourceConflict(f"{file} is no text in its encoding: {error}") from error
+
+
+@contextmanager
+def _placing(edit: Edit) -> Iterator[None]:
+    """Says which place of which edit it is that is not as it should be."""
+    try:
+        yield
+    except Misplaced as misplaced:
+        raise SourceConflict(
+            f"{edit.file}: in `{edit.scope}`, looked for the place of "
+            f"{edit.describe()}, but {misplaced}"
+        ) from None
