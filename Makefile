@@ -18,7 +18,7 @@ help:
 	@echo "make demo         patch SGLang, show token IDs from a real server, verify it"
 	@echo "make test         run the whole test suite"
 	@echo "make test-lowest  run what needs no server with the oldest dependencies"
-	@echo "make lint         check style and types"
+	@echo "make lint         check style, types and spelling"
 	@echo "make clean        remove what these made"
 
 demo: $(READY)
@@ -35,7 +35,8 @@ test-lowest: $(READY) $(LOWEST_READY)
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy agentcore_patches verify
+	$(BIN)/mypy
+	$(BIN)/codespell
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

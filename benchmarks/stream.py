@@ -170,7 +170,7 @@ def main() -> None:
             (measured(vanilla), measured(patched))
             for _ in range(2 if options.quick else 7)
         ]
-    rows = []
+    rows: list[dict[str, str | float]] = []
     for i, workload in enumerate(WORKLOADS):
         before = statistics.median(times[i] for times, _ in rounds)
         after = statistics.median(times[i] for _, times in rounds)

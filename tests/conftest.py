@@ -42,6 +42,7 @@ class Summary:
         if report.when == "teardown":
             for name, value in report.user_properties:
                 if name == "counted":
+                    assert isinstance(value, tuple)
                     section, counts = value
                     self.counts[section].update(counts)
 

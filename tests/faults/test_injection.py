@@ -99,8 +99,8 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
     def kill(call: Call, follower: str) -> None:
         with a_copy(model) as package:
             tracing.kill_at(call, tracing.command(package, action))
-            for path, now in trees.texts(package).items():
-                assert now in (old[path], new[path]), call
+            for path, text in trees.texts(package).items():
+                assert text in (old[path], new[path]), call
             assert trees.stale_bytecode(package) == [], call
             if follower == "status":
                 snapshot, _ = transaction.settle(trees.install_of(package))

@@ -314,14 +314,14 @@ def test_no_interpreter_runs_bytecode_of_another_text(
     mode: str, tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
-    compiling = ["-m", "compileall", "-q", "-f", "--invalidation-mode", mode, package]
+    compiling = ["-m", "compileall", "-q", "-f", "--invalidation-mode", mode]
     for number in range(4):
-        subprocess.run([sys.executable, *compiling], check=True)
+        subprocess.run([sys.executable, *compiling, package], check=True)
         apply(package, action := ("apply", "upgrade")[number % 2])
         for path in SELECTIONS[action]:
             assert mark_that_runs(package, path) == action
         assert mark_that_runs(package, PROTOCOL, "-O") == action
-        subprocess.run([sys.executable, *compiling], check=True)
+        subprocess.run([sys.executable, *compiling, package], check=True)
         if number != 2:
             revert(package)
             for path in SELECTIONS[action]:
@@ -399,7 +399,8 @@ def test_environments_that_share_a_cache_stay_as_they_are(
     wheel = make_wheel(tmp_path)
 
     def environment(name: str) -> Path:
-        options = ["--target", tmp_path / name, "--cache-dir", tmp_path / "cache"]
+        options = ["--target", str(tmp_path / name)]
+        options += ["--cache-dir", str(tmp_path / "cache")]
         options += ["--link-mode", mode, "--python", sys.executable]
         subprocess.run(
             [uv, "pip", "install", "--offline", "--no-deps", *options, wheel],

@@ -57,9 +57,9 @@ def build(root: Path) -> Path:
         (SERVING, "", py_compile.PycInvalidationMode.TIMESTAMP),
         (MANAGER, "", unchecked),
     ):
-        source = str(package / path)
-        compiled = importlib.util.cache_from_source(source, optimization=optimization)
-        py_compile.compile(source, compiled, invalidation_mode=mode)
+        file = str(package / path)
+        compiled = importlib.util.cache_from_source(file, optimization=optimization)
+        py_compile.compile(file, compiled, invalidation_mode=mode)
     return package
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_selection_gives_what_was_selected(
         assert choice.get("prompt_token_ids") == ([5, 6] if tito else None)
         assert ("meta_info" in choice) is tito
 
-        body = {
+        body: dict[str, Any] = {
             "input_ids": [5, 6, 7],
             "sampling_params": {"max_new_tokens": 120, "ignore_eos": True},
         }

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,7 @@ def test_a_parser_finds_the_scripted_tool_calls(options: ServerOptions) -> None:
     hermes = replace(options, args=("--tool-call-parser", "hermes"))
     with Server(hermes) as server:
 
-        def calls(name: str, **body: object) -> tuple[tuple[str, object], ...]:
+        def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
             answer = client.ask(
                 server.base_url,
                 messages=line(name).messages,
@@ -254,13 +255,19 @@ def test_one_that_dies_later_is_noticed(options: ServerOptions, temp: Path) -> N
         server.ensure_alive()
         assert server.pid is not None
         os.kill(server.pid, signal.SIGKILL)
+
+        def alive() -> bool:
+            server.ensure_alive()
+            return True
+
         with pytest.raises(ServerError, match="SIGKILL"):
-            eventually(lambda: server.ensure_alive() is not None)
+            eventually(lambda: not alive())
 
 
 LAUNCHER = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from agentcore_verify.server import Server, ServerOptions
 server = Server(ServerOptions(
     python=Path(sys.argv[1]), model=sys.argv[2], log=Path(sys.argv[3]), cpu=True

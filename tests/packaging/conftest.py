@@ -45,8 +45,11 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel that `python -m build` makes of it."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--outdir", folder]
-    done = subprocess.run([*command, tree], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--outdir", folder, tree],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -96,9 +96,14 @@ def make_scratch(
             "TMPDIR": str(folder),
         },
     )
-    by = [UV, "venv", "--quiet", "--python"] if with_uv else []
-    command = [*by, base] if with_uv else [base, "-m", "venv"]
-    subprocess.run([*command, scratch.venv], check=True, capture_output=True)
+    venv = scratch.venv
+    subprocess.run(
+        [UV, "venv", "--quiet", "--python", base, venv]
+        if with_uv
+        else [base, "-m", "venv", venv],
+        check=True,
+        capture_output=True,
+    )
     return scratch
 
 

@@ -53,8 +53,11 @@ def installed(
 def test_a_wheel_from_the_sdist_equals_one_from_the_tree(
     wheel: Path, tree: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tree]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tree],
+        check=True,
+        capture_output=True,
+    )
     assert contents(tmp_path / wheel.name) == contents(wheel)
 
 
@@ -101,8 +104,11 @@ def test_the_sdist_is_the_tree(sdist: Path, tree: Path) -> None:
 
 
 def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path, tree: Path) -> None:
-    command = [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("PASSED") == 2
     text = contents(wheel)[f"{NAME}.dist-info/METADATA"].decode()

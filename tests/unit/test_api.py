@@ -80,7 +80,8 @@ def test_a_second_apply_finds_nothing_to_do(package: Path) -> None:
 
     assert not result.changed
     assert result.patches == ("alpha", "beta")
-    assert result.files == result.edits == ()
+    assert result.files == ()
+    assert result.edits == ()
     assert contents(package) == before
 
 
@@ -381,7 +382,8 @@ def test_patches_without_a_record_count_as_in_place(package: Path) -> None:
     told = status(sglang_dir=package)
     assert told.complete and not told.recorded and told.applied_by is None
     assert {file.state for file in told.files} == {FileState.PATCHED}
-    assert {file.pristine for file in (*result.files, *told.files)} == {None}
+    assert {file.pristine for file in result.files} == {None}
+    assert {file.pristine for file in told.files} == {None}
 
 
 def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> None:
@@ -426,7 +428,8 @@ def test_a_second_revert_finds_nothing_to_do(package: Path) -> None:
     result = revert(sglang_dir=package)
 
     assert not result.changed
-    assert result.patches == result.files == ()
+    assert result.patches == ()
+    assert result.files == ()
     assert contents(package) == SOURCES
 
 

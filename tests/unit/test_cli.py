@@ -537,7 +537,9 @@ def test_revert_refuses_an_edited_file_unless_forced(run: Run, package: Path) ->
 def test_a_bug_is_told_without_a_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "inspect", lambda install: {}["nothing"])
+    monkeypatch.setattr(
+        transaction, "inspect", lambda install: dict[str, str]()["nothing"]
+    )
 
     ran = run("apply")
 

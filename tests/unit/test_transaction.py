@@ -200,7 +200,11 @@ def test_modes_and_attributes_are_kept(install: Install) -> None:
     file = install.package / FIRST
     file.chmod(0o4750)
     os.setxattr(file, "user.note", b"kept")
-    for change in (lambda: commit(install, FIRST), lambda: revert(install)):
+    changes: tuple[Callable[[], tuple[str, ...]], ...] = (
+        lambda: commit(install, FIRST),
+        lambda: revert(install),
+    )
+    for change in changes:
         assert change() == (FIRST,)
         assert stat.S_IMODE(file.stat().st_mode) == 0o4750
         assert os.getxattr(file, "user.note") == b"kept"

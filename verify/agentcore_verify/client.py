@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -117,7 +117,7 @@ def chat(
 
 def chat_stream(
     base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
-) -> Iterator[Json]:
+) -> Generator[Json, None, None]:
     """The events of a streamed chat completion, each as soon as it arrives.
 
     Closing the iterator closes the connection. Raises HttpError, NoAnswer, or

@@ -42,7 +42,7 @@ def _go_away(subject: Subject) -> None:
     except ClientError as error:
         raise Failed(f"streaming 'long': {error}") from error
     finally:
-        events.close()  # type: ignore[attr-defined]
+        events.close()
 
 
 def _assert_well(subject: Subject) -> None:
