@@ -207,7 +207,7 @@ def apply(
     notify = notify or _ignore
 
     if dry_run:
-        snapshot, recovered = transaction.settle(install)
+        snapshot, recovered = transaction.inspect_and_recover(install)
         _tell(notify, recovered)
         if snapshot.holds(patches, tool_version):
             return _nothing_to_do(install, patches, recovered, dry_run=True)
@@ -250,7 +250,7 @@ def status(
     """
     wanted = _selected(only)
     install = _find(sglang_dir, python)
-    snapshot, recovered = transaction.settle(install)
+    snapshot, recovered = transaction.inspect_and_recover(install)
     _tell(notify or _ignore, recovered)
 
     record = None if snapshot.superseded else snapshot.record

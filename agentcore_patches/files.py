@@ -1,4 +1,4 @@
-"""One file at a time: what stands there, and how it is replaced without being written into."""
+"""One file at a time: what it is, and how it is replaced without being written into."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from .errors import AccessError
+from agentcore_patches.errors import AccessError
 
 FOLDER = ".agentcore-patch"
-_SECOND_NS = 1_000_000_000
 # Extended attributes that belong to the file and not to its text.
 _XATTRS = ("system.posix_acl_access", "user.")
 
 
 @dataclass(frozen=True)
-class Node:
-    """A file as it stands: all that is needed to make it again, but for its text.
+class FileInfo:
+    """A file's metadata and hash: all that is needed to make it again, but for its text.
 
     `link` is what a symbolic link points to; `sha256`, `size` and `mode` are then
     those of the file behind it. Values of `xattrs` are in hex.
@@ -37,20 +36,20 @@ class Node:
     xattrs: Mapping[str, str] = field(default_factory=dict)
 
 
-def same(one: Node | None, other: Node | None) -> bool:
-    """Whether both are the same text in the same kind of file, or both nothing."""
+def same_content(one: FileInfo | None, other: FileInfo | None) -> bool:
+    """Whether both have the same text and are the same kind of file, or neither exists."""
     if one is None or other is None:
         return one is other
     return (one.sha256, one.link) == (other.sha256, other.link)
 
 
 def digest(text: bytes) -> str:
-    """The name that a text goes by."""
+    """The SHA-256 of a text, in hex: its name in the store."""
     return sha256(text).hexdigest()
 
 
-def read(file: Path) -> tuple[Node, bytes] | None:
-    """A file, or what its symbolic link leads to; None if there is none."""
+def read(file: Path) -> tuple[FileInfo, bytes] | None:
+    """A file or what its symbolic link points to, and its content; None if missing."""
     try:
         status = file.lstat()
         link = str(file.readlink()) if stat.S_ISLNK(status.st_mode) else None
@@ -60,7 +59,7 @@ def read(file: Path) -> tuple[Node, bytes] | None:
         text = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    node = Node(
+    info = FileInfo(
         sha256=digest(text),
         size=len(text),
         mode=stat.S_IMODE(behind.st_mode),
@@ -70,64 +69,72 @@ def read(file: Path) -> tuple[Node, bytes] | None:
         link=link,
         xattrs=_xattrs(file),
     )
-    return node, text
+    return info, text
 
 
-def node_of(file: Path) -> Node | None:
+def file_info(file: Path) -> FileInfo | None:
     """`read` without the text."""
     found = read(file)
     return found[0] if found else None
 
 
-def beside(target: Path) -> Path:
-    """Where a new file waits for taking its target's place."""
+def temp_path(target: Path) -> Path:
+    """Where a new file is written before it replaces its target."""
     return target.with_name(f".{target.name}{FOLDER}")
 
 
-def write_beside(
-    target: Path, node: Node, text: bytes, *, must_own: bool = True
+def write_temp(
+    target: Path, info: FileInfo, text: bytes, *, must_own: bool = True
 ) -> None:
-    """Make a file in full, synced, under another name in its target's folder.
+    """Write a file in full, synced, at its target's `temp_path`.
 
-    Without `must_own`, a file that may not be given to its owner is left ours.
+    Without `must_own`, it is no error if this user may not set its owner.
     """
-    draft = beside(target)
+    draft = temp_path(target)
     draft.unlink(missing_ok=True)
-    if node.link is not None:
-        draft.symlink_to(node.link)
+    if info.link is not None:
+        draft.symlink_to(info.link)
         with suppress(PermissionError):
-            os.chown(draft, node.uid, node.gid, follow_symlinks=False)
-        times = (node.mtime_ns, node.mtime_ns)
+            os.chown(draft, info.uid, info.gid, follow_symlinks=False)
+        times = (info.mtime_ns, info.mtime_ns)
         os.utime(draft, ns=times, follow_symlinks=False)
         return
-    with naming(draft), os.fdopen(_create(draft), "wb") as stream:
+    with add_file_name(draft), os.fdopen(_create(draft), "wb") as stream:
         stream.write(text)
         stream.flush()
-        _dress(stream.fileno(), node, must_own)
+        _set_metadata(stream.fileno(), info, must_own)
         os.fsync(stream.fileno())
 
 
 def write_whole(file: Path, text: bytes, *, mode: int, owner: Path) -> None:
     """Make or replace a file of ours, whole or not at all, synced.
 
-    Made by root, it belongs to whom `owner` belongs to.
+    If root makes it, it gets the owner of `owner`.
     """
     draft = file.with_name(f"{file.name}.tmp")
     draft.unlink(missing_ok=True)
-    with naming(draft), os.fdopen(_create(draft), "wb") as stream:
+    with add_file_name(draft), os.fdopen(_create(draft), "wb") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
-    give(draft, mode=mode, owner=owner)
+    set_mode_and_owner(draft, mode=mode, owner=owner)
     draft.replace(file)
 
 
-def give(file: Path, *, mode: int, owner: Path) -> None:
-    """Set a file's mode, and, if root made it, its owner to that of another."""
+def set_mode_and_owner(file: Path, *, mode: int, owner: Path) -> None:
+    """Set a file's mode, and, as root, its owner to that of the file `owner`."""
     file.chmod(mode)
     if os.geteuid() == 0:
         status = owner.stat()
         os.chown(file, status.st_uid, status.st_gid)
+
+
+def make_folder(folder: Path, *, like: Path) -> None:
+    """Make a folder of ours, with the mode and owner of another, if it is missing."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+        mode = stat.S_IMODE(like.stat().st_mode)
+        set_mode_and_owner(folder, mode=mode, owner=like)
 
 
 def remove(file: Path) -> None:
@@ -141,10 +148,10 @@ def remove(file: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a folder last, where the file system knows how."""
+    """Write a folder's entries to disk, if its file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with naming(folder):
+        with add_file_name(folder):
             os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
@@ -154,66 +161,13 @@ def sync(folder: Path) -> None:
 
 
 def require_inside(package: Path, path: str) -> None:
-    """Refuse a path that a symbolic link leads out of the package.
-
-    Raises:
-        AccessError: it does.
-    """
+    """Raise AccessError if a folder on the way to a path is a symbolic link."""
     for folder in Path(path).parents:
         if folder != Path() and (package / folder).is_symlink():
             raise AccessError(
-                f"{package / folder} is a symbolic link: what is behind it belongs to "
-                f"another tree. Nothing was changed. Patch that one with --sglang-dir."
+                f"{package / folder} is a symbolic link: its files belong to another "
+                "tree. Nothing was changed. Patch that tree, with --sglang-dir."
             )
-
-
-def caches_of(source: Path) -> list[Path]:
-    """The bytecode files of a source, of every interpreter."""
-    try:
-        files = sorted(cache_folder(source).iterdir())
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    stem = f"{source.stem}."
-    return [
-        file for file in files if file.match("*.pyc") and file.name.startswith(stem)
-    ]
-
-
-def cache_folder(source: Path) -> Path:
-    """Where the bytecode files of a source lie."""
-    return source.parent / "__pycache__"
-
-
-def could_run(cache: Path, source: Node) -> bool:
-    """Whether an interpreter would take a bytecode file for this source's (PEP 552)."""
-    flags, mtime, size = _header(cache)
-    if flags & 0b01:
-        return not flags & 0b10
-    seconds = source.mtime_ns // _SECOND_NS
-    return (mtime, size) == (seconds & 0xFFFFFFFF, source.size & 0xFFFFFFFF)
-
-
-def unused_time(source: Path, now_ns: int) -> int:
-    """`now_ns` or a little later: a time no bytecode file of the source goes by."""
-    seconds = set()
-    with suppress(FileNotFoundError):
-        seconds.add(int(source.stat().st_mtime))
-    for cache in caches_of(source):
-        with suppress(OSError):
-            seconds.add(_header(cache)[1])
-    while now_ns // _SECOND_NS in seconds:
-        now_ns += _SECOND_NS
-    return now_ns
-
-
-def _header(cache: Path) -> tuple[int, int, int]:
-    """Flags, source time (s) and source size of a bytecode file."""
-    with cache.open("rb") as stream:
-        raw = stream.read(16)
-    flags, mtime, size = (
-        int.from_bytes(raw[at : at + 4], "little") for at in (4, 8, 12)
-    )
-    return flags, mtime, size
 
 
 def _create(file: Path) -> int:
@@ -221,19 +175,19 @@ def _create(file: Path) -> int:
     return os.open(file, flags, 0o600)
 
 
-def _dress(descriptor: int, node: Node, must_own: bool) -> None:
-    """Give a new file the owner, attributes, mode and time of a node."""
+def _set_metadata(descriptor: int, info: FileInfo, must_own: bool) -> None:
+    """Set owner, extended attributes, mode and time of a new file."""
     status = os.fstat(descriptor)
-    if (status.st_uid, status.st_gid) != (node.uid, node.gid):
+    if (status.st_uid, status.st_gid) != (info.uid, info.gid):
         try:
-            os.fchown(descriptor, node.uid, node.gid)
+            os.fchown(descriptor, info.uid, info.gid)
         except PermissionError:
             if must_own:
                 raise
-    for name, value in node.xattrs.items():
+    for name, value in info.xattrs.items():
         os.setxattr(descriptor, name, bytes.fromhex(value))
-    os.fchmod(descriptor, node.mode)
-    os.utime(descriptor, ns=(node.mtime_ns, node.mtime_ns))
+    os.fchmod(descriptor, info.mode)
+    os.utime(descriptor, ns=(info.mtime_ns, info.mtime_ns))
 
 
 def _xattrs(file: Path) -> dict[str, str]:
@@ -247,20 +201,20 @@ def _xattrs(file: Path) -> dict[str, str]:
 
 
 @contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """Give errors of calls on a descriptor the name of its file."""
+def add_file_name(file: Path) -> Iterator[None]:
+    """Add the name of a file to the OSErrors of calls on its descriptor."""
     try:
         yield
     except OSError as error:
-        # Some of them give the descriptor.
+        # Some calls set it to the descriptor.
         if error.filename is None or isinstance(error.filename, int):
             error.filename = str(file)
         raise
 
 
 @contextmanager
-def typed_errors(package: Path, outcome: str = "") -> Iterator[None]:
-    """Turn an OSError into an AccessError that says what to do, and how things stand."""
+def access_errors(package: Path, outcome: str = "") -> Iterator[None]:
+    """Turn an OSError into an AccessError that says what to do, and `outcome`."""
     try:
         yield
     except OSError as error:

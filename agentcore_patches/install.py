@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import AccessError, UnsupportedTarget, UsageError
+from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 
 if TYPE_CHECKING:
     from packaging.version import Version

@@ -8,32 +8,40 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from .errors import AccessError, SourceConflict
-from .files import Node, digest, read, same, typed_errors, unused_time
-from .install import Install
-from .journal import Change, FileRecord, Folder, Journal, Record, read_caches
+from agentcore_patches.bytecode import read_bytecode, unused_mtime
+from agentcore_patches.errors import AccessError, SourceConflict
+from agentcore_patches.files import FileInfo, access_errors, digest, read, same_content
+from agentcore_patches.install import Install
+from agentcore_patches.journal import StateFolder
+from agentcore_patches.records import Change, FileRecord, Journal, Record
 
 _UNCHANGED = "Nothing was changed."
 
 
 class FileState(str, Enum):
-    """What a file that was patched is now."""
+    """What has become of a file that patches change."""
 
     ORIGINAL = "original"
-    """As it was before `apply`, or as the wheel has it."""
+    """Without patches: as before `apply`, or as in the wheel."""
     PATCHED = "patched"
-    """Our text, byte for byte."""
+    """As `apply` wrote it, byte for byte."""
     EDITED = "edited"
-    """Our text with somebody's change."""
+    """Patched, and changed by somebody since."""
     REPLACED = "replaced"
-    """Neither, and with nothing of ours in it: a reinstall, another checkout."""
+    """Another text without patches: after a reinstall or another checkout."""
     MISSING = "missing"
-    """There is no such file."""
+    """The file does not exist."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The record, what each of its files is now, and what a killed command left."""
+    """The state of an install.
+
+    Attributes:
+        record: what the last command wrote down; None if no patch is applied.
+        files: the state of each file of the record.
+        pending: what a killed command left, as a noun phrase; None if nothing.
+    """
 
     record: Record | None
     files: Mapping[str, FileState]
@@ -41,7 +49,7 @@ class Snapshot:
 
     @property
     def applied(self) -> bool:
-        """Whether patches are in place, every file of them."""
+        """Whether patches are in place, in all of their files."""
         return (
             self.record is not None
             and self.pending is None
@@ -56,14 +64,14 @@ class Snapshot:
 
     @property
     def superseded(self) -> bool:
-        """Whether there is a record, but nothing of the patches is left in any file."""
+        """Whether there is a record, but no file holds any of the patches any more."""
         gone = (FileState.ORIGINAL, FileState.REPLACED)
         return self.record is not None and all(
             state in gone for state in self.files.values()
         )
 
     def holds(self, patches: Sequence[str], tool_version: str) -> bool:
-        """Whether exactly these patches, by this version of ours, are in place."""
+        """Whether exactly these patches are in place, applied by this version."""
         return (
             self.record is not None
             and self.applied
@@ -73,17 +81,17 @@ class Snapshot:
 
 
 def inspect(install: Install) -> Snapshot:
-    """What is in place. Reads only, takes no lock.
+    """The state of an install. Only reads; takes no lock.
 
     Raises:
         AccessError: a file of ours or of SGLang could not be read.
     """
-    folder = Folder(install.package)
-    with typed_errors(install.package, _UNCHANGED):
+    folder = StateFolder(install.package)
+    with access_errors(install.package, _UNCHANGED):
         for _ in range(20):
-            marks = folder.marks()
+            stamps = folder.stamps()
             snapshot = _look(install, folder)
-            if folder.marks() == marks:
+            if folder.stamps() == stamps:
                 break
     return snapshot
 
@@ -91,7 +99,7 @@ def inspect(install: Install) -> Snapshot:
 def sources(
     install: Install, snapshot: Snapshot, paths: Iterable[str]
 ) -> dict[str, bytes]:
-    """The texts that patches start from, by path below the package.
+    """The original texts, which patches are made in, by path below the package.
 
     Raises:
         SourceConflict: a file is missing, or was edited since it was patched.
@@ -100,10 +108,11 @@ def sources(
     return _Originals(install, snapshot).texts(paths)
 
 
-def settle(install: Install) -> tuple[Snapshot, str | None]:
-    """`inspect`, but what a killed command left is put right first, if it may be.
+def inspect_and_recover(install: Install) -> tuple[Snapshot, str | None]:
+    """`inspect`, after finishing or undoing what a killed command left, if possible.
 
-    The second value says in one line what was put right, or why it was not.
+    The second value says in one line what was finished or undone, or why it was not;
+    None if there was nothing to do.
 
     Raises:
         AccessError: a file of ours or of SGLang could not be read.
@@ -125,36 +134,40 @@ def locked(
     timeout: float = 60.0,
     on_wait: Callable[[str], None] = lambda line: None,
 ) -> Iterator[Transaction]:
-    """The install for this process alone, with what a killed command left put right.
+    """Lock an install, and finish or undo what a killed command left.
 
-    Waits up to `timeout` seconds for another command; `on_wait` is told once for whom.
+    Waits up to `timeout` seconds for another command; `on_wait` is then called once,
+    with a line that says which process has the lock.
 
     Raises:
         AccessError: no permission, a read-only or full disk, or the wait was too long.
     """
-    folder = Folder(install.package)
-    with typed_errors(install.package, _UNCHANGED):
+    folder = StateFolder(install.package)
+    with access_errors(install.package, _UNCHANGED):
         lock = folder.acquire(timeout, on_wait)
     try:
-        with typed_errors(install.package, "This command was not begun."):
+        with access_errors(install.package, "The command was not started."):
             recovered = folder.recover()
         yield Transaction(install, folder, recovered)
     except BaseException:
         with suppress(OSError):
             folder.release(lock)
         raise
-    with typed_errors(install.package, f"Only {folder.path} is left over."):
+    with access_errors(install.package, f"Only {folder.path} was left over."):
         folder.release(lock)
 
 
 class Transaction:
-    """An install under the lock, for one `commit` or `revert`.
+    """A locked install, for one `commit` or `revert`.
 
-    `recovered` tells in one line what was put right on the way in, `snapshot` what was
-    in place then.
+    Attributes:
+        recovered: what was finished or undone of a killed command, in one line.
+        snapshot: the state after that.
     """
 
-    def __init__(self, install: Install, folder: Folder, recovered: str | None) -> None:
+    def __init__(
+        self, install: Install, folder: StateFolder, recovered: str | None
+    ) -> None:
         self.recovered = recovered
         self.snapshot = replace(inspect(install), pending=None)
         self._install = install
@@ -162,7 +175,7 @@ class Transaction:
         self._originals = _Originals(install, self.snapshot)
 
     def sources(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The texts that patches start from, by path below the package.
+        """The original texts, which patches are made in, by path below the package.
 
         Raises:
             SourceConflict: a file is missing, or was edited since it was patched.
@@ -173,25 +186,25 @@ class Transaction:
     def commit(
         self, files: Mapping[str, bytes], *, patches: Sequence[str], tool_version: str
     ) -> tuple[str, ...]:
-        """Bring the tree to its original texts with `files` over them.
+        """Make `files` the only files that differ from the original texts.
 
-        Files are replaced in the order given; before them, last one first, those that
-        were patched and are not in `files` go back to what they were. Returns the paths
+        Files that were patched and are not in `files` are restored first, last one
+        first; then those in `files` are replaced, in the order given. Returns the paths
         that changed.
 
         Raises:
             SourceConflict: a file is missing, or somebody else changed it.
-            AccessError: something could not be read or written; all is as before.
+            AccessError: something could not be read or written; nothing was changed.
         """
         record = self.snapshot.record
         old = dict(record.files) if record else {}
         leaving = [path for path in reversed(old) if path not in files]
         changes, entries = [], {}
-        with typed_errors(self._install.package, _UNCHANGED):
+        with access_errors(self._install.package, _UNCHANGED):
             for path in [*leaving, *files]:
                 original, text = self._originals.file(path)
                 before = self._originals.present(path) or original
-                caches = self._put_caches(path)
+                caches = self._store_bytecode(path)
                 ours = self.snapshot.files.get(path) is FileState.PATCHED
                 first_caches = old[path].caches if ours else caches
                 new = files.get(path, text)
@@ -199,26 +212,26 @@ class Transaction:
                     after = self._restored(path, original) if ours else before
                     change = Change(path, before, after, caches, first_caches)
                 else:
-                    after = self._new_node(path, before, new)
+                    after = self._new_info(path, before, new)
                     change = Change(path, before, after, caches, {})
                     entries[path] = FileRecord(original, after.sha256, first_caches)
-                if not same(before, after):
+                if not same_content(before, after):
                     changes.append(change)
-                    self._put(path, text, new)
+                    self._store(path, text, new)
             state = Record(tool_version, self._install.version, tuple(patches), entries)
             return self._carry_out(
                 f"apply of {', '.join(patches)}", changes, state if entries else None
             )
 
     def revert(self, *, force: bool = False) -> tuple[str, ...]:
-        """Give every patched file back as it was. Returns the paths that changed.
+        """Restore every patched file. Returns the paths that changed.
 
-        A file that came with another version of SGLang since is left as it is. `force`
-        also gives back files that somebody else changed, and drops that change.
+        A file that came with another version of SGLang since is left as it is. With
+        `force`, files that somebody else changed are restored too; that change is lost.
 
         Raises:
             SourceConflict: somebody else changed a file, and no `force`.
-            AccessError: something could not be read or written; all is as before.
+            AccessError: something could not be read or written; nothing was changed.
         """
         record = self.snapshot.record
         if record is None:
@@ -231,19 +244,19 @@ class Transaction:
         ]
         if theirs and not force:
             raise SourceConflict(
-                f"Changed since agentcore-patch patched them: {', '.join(theirs)} in "
-                f"{self._install.package}. {_UNCHANGED} With --force the texts from "
-                "before the patches are put back and these changes lost."
+                f"Somebody changed patched files: {', '.join(theirs)} in "
+                f"{self._install.package}. {_UNCHANGED} `revert --force` restores the "
+                "original files; these changes are then lost."
             )
         changes = []
-        with typed_errors(self._install.package, _UNCHANGED):
+        with access_errors(self._install.package, _UNCHANGED):
             for path, entry in reversed(list(record.files.items())):
                 if path in theirs or self.snapshot.files[path] is FileState.PATCHED:
                     before = self._originals.present(path)
                     after = self._restored(path, entry.original)
-                    caches = self._put_caches(path)
+                    caches = self._store_bytecode(path)
                     changes.append(Change(path, before, after, caches, entry.caches))
-                    self._put(path)
+                    self._store(path)
             return self._carry_out("revert", changes, None)
 
     def _carry_out(
@@ -254,27 +267,27 @@ class Transaction:
             self._folder.carry_out(journal, state)
         return tuple(change.path for change in changes)
 
-    def _put(self, path: str, *texts: bytes) -> None:
-        """Store texts, and the one that stands at a path."""
+    def _store(self, path: str, *texts: bytes) -> None:
+        """Store texts, and the present one of a path."""
         for text in (*texts, self._originals.present_text(path)):
             if text is not None:
-                self._folder.put(text)
+                self._folder.store_text(text)
 
-    def _put_caches(self, path: str) -> dict[str, Node]:
-        caches = read_caches(self._install.package, path)
+    def _store_bytecode(self, path: str) -> dict[str, FileInfo]:
+        caches = read_bytecode(self._install.package, path)
         for _, text in caches.values():
-            self._folder.put(text)
-        return {cache: node for cache, (node, _) in caches.items()}
+            self._folder.store_text(text)
+        return {cache: info for cache, (info, _) in caches.items()}
 
-    def _new_node(self, path: str, before: Node, text: bytes) -> Node:
-        now = unused_time(self._install.package / path, time.time_ns())
+    def _new_info(self, path: str, before: FileInfo, text: bytes) -> FileInfo:
+        now = unused_mtime(self._install.package / path, time.time_ns())
         return replace(
             before, sha256=digest(text), size=len(text), mtime_ns=now, link=None
         )
 
-    def _restored(self, path: str, original: Node) -> Node:
-        """The original; as a regular file if its link leads to another text by now."""
-        self._folder.load(original.sha256)
+    def _restored(self, path: str, original: FileInfo) -> FileInfo:
+        """The original; as a regular file if its link points to another text by now."""
+        self._folder.load_text(original.sha256)
         if original.link is not None:
             place = (self._install.package / path).parent / original.link
             behind = read(place)
@@ -284,19 +297,19 @@ class Transaction:
 
 
 class _Originals:
-    """What patches start from, and what stood there when it was asked for first."""
+    """The original files, and the files as they were when first asked for."""
 
     def __init__(self, install: Install, snapshot: Snapshot) -> None:
         self._package = install.package
         self._snapshot = snapshot
-        self._folder = Folder(install.package)
-        self._seen: dict[str, tuple[Node, bytes] | None] = {}
+        self._folder = StateFolder(install.package)
+        self._seen: dict[str, tuple[FileInfo, bytes] | None] = {}
 
     def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
-        with typed_errors(self._package, _UNCHANGED):
+        with access_errors(self._package, _UNCHANGED):
             return {path: self.file(path)[1] for path in paths}
 
-    def present(self, path: str) -> Node | None:
+    def present(self, path: str) -> FileInfo | None:
         seen = self._look(path)
         return seen and seen[0]
 
@@ -304,34 +317,34 @@ class _Originals:
         seen = self._look(path)
         return seen and seen[1]
 
-    def file(self, path: str) -> tuple[Node, bytes]:
-        """The saved file if ours is in place, else the present one."""
+    def file(self, path: str) -> tuple[FileInfo, bytes]:
+        """The saved original if the file is patched, else the present file."""
         seen = self._look(path)
         state = self._snapshot.files.get(path)
         if seen is None:
             raise SourceConflict(
-                f"{self._package / path} is missing. {_UNCHANGED} Reinstall SGLang, or "
-                "put the file back."
+                f"{self._package / path} is missing. {_UNCHANGED} Restore the file, or "
+                "reinstall SGLang."
             )
         if state is FileState.EDITED:
             raise SourceConflict(
-                f"{self._package / path} was changed since agentcore-patch patched it, "
-                f"and cannot be patched again with that change. {_UNCHANGED} "
-                "`agentcore-patch revert --force` puts back the text from before the "
-                "patches and drops the change: make it again there, then apply."
+                f"{self._package / path} was changed after agentcore-patch patched it, "
+                f"and cannot be patched again with that change. {_UNCHANGED} Undo the "
+                "change, or restore the original with `agentcore-patch revert --force` "
+                "(which loses the change), make it there again, and apply."
             )
         if state is FileState.PATCHED and self._snapshot.record is not None:
-            node = self._snapshot.record.files[path].original
-            return node, self._folder.load(node.sha256)
+            info = self._snapshot.record.files[path].original
+            return info, self._folder.load_text(info.sha256)
         return seen
 
-    def _look(self, path: str) -> tuple[Node, bytes] | None:
+    def _look(self, path: str) -> tuple[FileInfo, bytes] | None:
         if path not in self._seen:
             self._seen[path] = read(self._package / path)
         return self._seen[path]
 
 
-def _look(install: Install, folder: Folder) -> Snapshot:
+def _look(install: Install, folder: StateFolder) -> Snapshot:
     journal = folder.journal()
     record = folder.record()
     pending = None
@@ -346,7 +359,9 @@ def _look(install: Install, folder: Folder) -> Snapshot:
     return Snapshot(record, states, pending)
 
 
-def _state(install: Install, folder: Folder, path: str, entry: FileRecord) -> FileState:
+def _state(
+    install: Install, folder: StateFolder, path: str, entry: FileRecord
+) -> FileState:
     try:
         text = (install.package / path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -357,8 +372,8 @@ def _state(install: Install, folder: Folder, path: str, entry: FileRecord) -> Fi
     if name in (entry.original.sha256, install.wheel_hashes([path]).get(path)):
         return FileState.ORIGINAL
     try:
-        patched = _lines(folder.load(entry.patched))
-        ours = patched - _lines(folder.load(entry.original.sha256))
+        patched = _lines(folder.load_text(entry.patched))
+        ours = patched - _lines(folder.load_text(entry.original.sha256))
     except (OSError, AccessError):
         return FileState.EDITED
     return FileState.EDITED if ours & _lines(text) else FileState.REPLACED

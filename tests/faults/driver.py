@@ -14,7 +14,7 @@ def main(package: Path, command: str) -> None:
     """Run `apply`, `upgrade`, `revert` or `status` on a tree of `trees.build`."""
     install = trees.install_of(package)
     if command == "status":
-        print(transaction.settle(install))
+        print(transaction.inspect_and_recover(install))
         return
     with transaction.locked(install) as work:
         if command == "revert":

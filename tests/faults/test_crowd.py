@@ -134,7 +134,9 @@ def test_a_waiting_command_says_for_whom_and_gives_up_in_time(tmp_path: Path) ->
     with transaction.locked(install):
         start = time.monotonic()
         with (
-            pytest.raises(AccessError, match=rf"process {os.getpid()}\) is at work"),
+            pytest.raises(
+                AccessError, match=rf"process {os.getpid()}\), which did not finish"
+            ),
             transaction.locked(install, timeout=0.2, on_wait=said.append),
         ):
             pass
@@ -159,7 +161,7 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
         transaction.locked(trees.install_of(package), timeout=0),
     ):
         pass
-    snapshot, line = transaction.settle(trees.install_of(package))
+    snapshot, line = transaction.inspect_and_recover(trees.install_of(package))
     assert snapshot.pending and line and f"process {holder.pid}" in line
 
     holder.kill()

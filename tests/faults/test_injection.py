@@ -20,8 +20,8 @@ from tests.faults.tracing import Call
 
 ACTIONS = ("apply", "upgrade", "revert")
 BEFORE = {"apply": "vanilla", "upgrade": "apply", "revert": "upgrade"}
-STAYED = re.compile(r"Nothing was changed\.|This command was not begun\.")
-DONE = re.compile(r"SGLang's files are as they were|Only \S+ is left over")
+STAYED = re.compile(r"Nothing was changed\.|The command was not started\.")
+DONE = re.compile(r"SGLang's files are as they were|Only \S+ was left over")
 # Reading fails in two ways, changing things in four.
 ERRORS = ("EIO", "EACCES", "ENOSPC", "EROFS")
 READING_ERRORS = ERRORS[:2]
@@ -103,7 +103,7 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
                 assert text in (old[path], new[path]), call
             assert trees.stale_bytecode(package) == [], call
             if follower == "status":
-                snapshot, _ = transaction.settle(trees.install_of(package))
+                snapshot, _ = transaction.inspect_and_recover(trees.install_of(package))
                 assert snapshot.pending is None
                 now = trees.texts(package)
                 assert now in (old, new), call
@@ -178,7 +178,7 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
                 with a_copy(model) as package:
                     tracing.kill_at(again, tracing.command(package, "status"))
                     assert trees.stale_bytecode(package) == [], again
-                    transaction.settle(trees.install_of(package))
+                    transaction.inspect_and_recover(trees.install_of(package))
                     assert trees.texts(package) in (old, new), again
                     run(package, "revert")
                     assert photograph(package) == photograph(models["vanilla"])
@@ -204,7 +204,7 @@ def test_a_disk_that_fails_for_good_is_mended_once_it_works_again(
             assert "Traceback" not in ended.stderr, (call, ended.stderr)
             assert ended.returncode in (0, 5), (call, ended.stderr)
             assert trees.stale_bytecode(package) == [], call
-            snapshot, _ = transaction.settle(trees.install_of(package))
+            snapshot, _ = transaction.inspect_and_recover(trees.install_of(package))
             assert snapshot.pending is None
             assert trees.texts(package) in (old, new), call
             run(package, "revert")

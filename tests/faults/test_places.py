@@ -157,13 +157,14 @@ def mount_read_only(root: Path) -> None:
     tracing.kill_at(half, tracing.command(package, "revert"))
     mount("-o", "remount,ro,bind", site)
     before = trees.photograph(root)
-    snapshot, line = transaction.settle(install_of(package))
+    snapshot, line = transaction.inspect_and_recover(install_of(package))
     assert snapshot.pending == "an interrupted revert"
     assert line is not None and os.strerror(errno.EROFS) in line
     assert trees.photograph(root) == before
     mount("-o", "remount,rw,bind", site)
     assert (
-        transaction.settle(install_of(package))[1] == "finished an interrupted revert"
+        transaction.inspect_and_recover(install_of(package))[1]
+        == "finished an interrupted revert"
     )
 
 

@@ -246,7 +246,7 @@ def test_status_says_what_it_cannot_put_right_now(package: Path) -> None:
     result = status(sglang_dir=package)
 
     assert result.pending == "an interrupted apply of alpha, beta"
-    assert result.recovered is not None and "at work" in result.recovered
+    assert result.recovered is not None and "locked by" in result.recovered
     assert not result.complete
     os.close(lock)
     assert status(sglang_dir=package).complete

@@ -118,7 +118,7 @@ def test_without_a_record_there_is_nothing_to_tell_or_revert(install: Install) -
     assert (snapshot.record, snapshot.files, snapshot.pending) == (None, {}, None)
     assert not snapshot.applied and not snapshot.superseded
     assert revert(install) == ()
-    assert transaction.settle(install) == (snapshot, None)
+    assert transaction.inspect_and_recover(install) == (snapshot, None)
     assert photograph(install) == before
 
 
@@ -338,7 +338,7 @@ def test_an_edited_text_is_not_patched_over(install: Install) -> None:
     assert transaction.inspect(install).files[FIRST] is FileState.EDITED
     before = photograph(install)
     for paths in ((FIRST, SECOND), (SECOND,)):
-        with pytest.raises(SourceConflict, match=f"{FIRST} was changed since"):
+        with pytest.raises(SourceConflict, match=f"{FIRST} was changed after"):
             commit(install, *paths, edition="two")
     with pytest.raises(SourceConflict):
         transaction.sources(install, transaction.inspect(install), [FIRST])
@@ -494,11 +494,11 @@ def test_a_killed_commit_is_finished_by_who_comes_next(install: Install) -> None
     assert snapshot.pending == "an interrupted apply of ours"
     assert photograph(install) == before
 
-    snapshot, line = transaction.settle(install)
+    snapshot, line = transaction.inspect_and_recover(install)
     assert line == "finished an interrupted apply of ours"
     assert snapshot.applied and snapshot.pending is None
     assert [read(install, path) for path in ALL] == [patched(path) for path in ALL]
-    assert transaction.settle(install) == (snapshot, None)
+    assert transaction.inspect_and_recover(install) == (snapshot, None)
 
 
 def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
@@ -515,10 +515,10 @@ def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -
     before = photograph(install)
     kill(install, 3, lambda: commit(install, *ALL))
     write(install, SECOND, b"by hand\n")
-    _, line = transaction.settle(install)
+    _, line = transaction.inspect_and_recover(install)
     assert line == (
-        "undid an interrupted apply of ours; left as somebody else changed them: "
-        f"{SECOND}"
+        "undid an interrupted apply of ours; not touched, because somebody else "
+        f"changed them: {SECOND}"
     )
     after = photograph(install)
     assert after.pop(SECOND)[-1] == b"by hand\n"
@@ -538,7 +538,7 @@ def test_what_a_command_left_before_it_did_anything_goes(
         (folder / leftover).touch()
     pending = transaction.inspect(install).pending
     assert pending == "leftovers of an interrupted command"
-    snapshot, _ = transaction.settle(install)
+    snapshot, _ = transaction.inspect_and_recover(install)
     assert snapshot.pending is None
 
 
@@ -573,11 +573,11 @@ def test_a_record_that_is_not_understood_stops_everything(
     before = photograph(install)
     for command in (
         lambda: transaction.inspect(install),
-        lambda: transaction.settle(install),
+        lambda: transaction.inspect_and_recover(install),
         lambda: revert(install),
         lambda: commit(install, FIRST, edition="two"),
     ):
-        with pytest.raises(AccessError, match=r"state\.json cannot be understood"):
+        with pytest.raises(AccessError, match=r"state\.json cannot be read"):
             command()
     assert photograph(install) == before
 
