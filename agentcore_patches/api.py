@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from agentcore_patches import install as installs
-from agentcore_patches import patches as registry
 from agentcore_patches import transaction
 from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
@@ -29,6 +28,8 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.files import FOLDER
 from agentcore_patches.install import Install
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.transaction import FileState, Snapshot
 
 if TYPE_CHECKING:
@@ -348,11 +349,9 @@ def apply_patch() -> bool:
 
 def available() -> tuple[PatchInfo, ...]:
     """The patches there are, as for the newest supported SGLang."""
-    from agentcore_patches.plan import source_files
-
-    version = registry.SUPPORTED_VERSIONS[-1]
+    version = SUPPORTED_VERSIONS[-1]
     return tuple(
-        PatchInfo(name, registry.summary(name), source_files([name], version))
+        PatchInfo(name, registry.summary(name), registry.files([name], version))
         for name in registry.names()
     )
 
@@ -367,10 +366,10 @@ class _Change:
         snapshot: Snapshot,
         sources: Callable[[Iterable[str]], dict[str, bytes]],
     ) -> None:
-        from agentcore_patches.plan import make_plan, source_files
+        from agentcore_patches.plan import make_plan
 
         ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
-        files = source_files(patches, install.release)
+        files = registry.files(patches, install.release)
         record = None if snapshot.superseded else snapshot.record
         before = record.patches if record else ()
         self.install = install
@@ -463,7 +462,7 @@ def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:
     return installs.find(
         Path(sglang_dir) if sglang_dir is not None else None,
         Path(python) if python is not None else None,
-        supported=registry.SUPPORTED_VERSIONS,
+        supported=SUPPORTED_VERSIONS,
     )
 
 

@@ -13,7 +13,6 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from agentcore_patches import api, console
-from agentcore_patches import patches as registry
 from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
     AccessError,
@@ -23,6 +22,7 @@ from agentcore_patches.errors import (
     UnsupportedTarget,
     UsageError,
 )
+from agentcore_patches.patches import registry
 
 _PROGRAM = "agentcore-patch"
 _DEBUG = "AGENTCORE_DEBUG"

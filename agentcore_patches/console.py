@@ -45,7 +45,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from agentcore_patches import patches as registry
 from agentcore_patches._version import __version__
 from agentcore_patches.api import (
     ApplyResult,
@@ -57,6 +56,8 @@ from agentcore_patches.api import (
     StatusResult,
 )
 from agentcore_patches.install import Install
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.transaction import FileState
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ class Json:
 
     def patches(self, patches: Sequence[PatchInfo]) -> str:
         listed = [asdict(patch) for patch in patches]
-        return self._dump(
-            {"sglang_versions": registry.SUPPORTED_VERSIONS, "patches": listed}
-        )
+        return self._dump({"sglang_versions": SUPPORTED_VERSIONS, "patches": listed})
 
     def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
         return self._nodes(results)
@@ -215,7 +214,7 @@ class Text:
 
     def patches(self, patches: Sequence[PatchInfo]) -> str:
         return _blocks(
-            f"Patches for SGLang {', '.join(registry.SUPPORTED_VERSIONS)}:",
+            f"Patches for SGLang {', '.join(SUPPORTED_VERSIONS)}:",
             *(
                 "\n".join(
                     [

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentcore_patches import patches as registry
 from agentcore_patches.edits import Edit, apply_edits
 from agentcore_patches.errors import SourceConflict
+from agentcore_patches.patches import registry
 
 _REMEDY = (
     "Nothing was written. If another tool changed these sources, put the originals back "
@@ -46,11 +46,6 @@ class Plan:
     outcomes: tuple[EditOutcome, ...]
 
 
-def source_files(patches: Sequence[str], version: str) -> tuple[str, ...]:
-    """Paths below `sglang` of the files that these patches change, in writing order."""
-    return registry.files(patches, version)
-
-
 def make_plan(
     sources: Mapping[str, bytes], patches: Sequence[str], version: str
 ) -> Plan:
@@ -63,7 +58,7 @@ def make_plan(
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
     try:
-        for file in source_files(patches, version):
+        for file in registry.files(patches, version):
             here = [edit for edit in edits if edit.file == file]
             new, made = apply_edits(sources[file], here)
             changed.update(zip(here, made, strict=True))

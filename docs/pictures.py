@@ -18,7 +18,7 @@ from rich.console import Console
 
 from agentcore_patches import revert
 from agentcore_patches.install import find
-from agentcore_patches.patches import SUPPORTED_VERSIONS
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_verify.report import svg
 
 HERE = Path(__file__).parent

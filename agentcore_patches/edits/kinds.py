@@ -48,13 +48,17 @@ class Edit(ABC):
     Attributes:
         file: path below `sglang`.
         scope: dotted path of the definition to change.
-        note: why the change is there; stands as a comment beside it where it lands.
+        note: why the change is there; becomes a comment above it where it lands.
+        since, until: the first and the last SGLang release that it holds for; no limit
+            if empty.
     """
 
     file: str
     scope: str
     _: dataclasses.KW_ONLY
     note: str = ""
+    since: str = ""
+    until: str = ""
 
     @abstractmethod
     def describe(self) -> str:

@@ -12,6 +12,8 @@ from agentcore_patches.grafts.customized_info import _add_customized_info
 from agentcore_patches.patches._files import MULTI_TOKENIZER, TOKENIZER_MANAGER
 from agentcore_patches.patches._shared import WHOLE_STREAM_OUTPUT
 
+RESPONSE_FIELDS = ()
+
 ACCUMULATION: tuple[Edit, ...] = (
     Graft(
         TOKENIZER_MANAGER,
@@ -62,4 +64,4 @@ TOKENIZER_WORKERS: tuple[Edit, ...] = (
     ),
 )
 
-EDITS = {"0.5.9": (*TOKENIZER_WORKERS, *WHOLE_STREAM_OUTPUT, *ACCUMULATION)}
+EDITS: tuple[Edit, ...] = (*TOKENIZER_WORKERS, *WHOLE_STREAM_OUTPUT, *ACCUMULATION)

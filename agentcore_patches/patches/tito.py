@@ -16,6 +16,8 @@ from agentcore_patches.grafts.token_in import (
 from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS
 
+RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
+
 _CHAT = "OpenAIServingChat"
 
 FIELDS: tuple[Edit, ...] = (
@@ -136,6 +138,4 @@ ANSWER: tuple[Edit, ...] = (
     ),
 )
 
-EDITS = {
-    "0.5.9": (*PROMPT_TOKEN_IDS, *FIELDS, *VALIDATION, *PROMPT, *ANSWER),
-}
+EDITS: tuple[Edit, ...] = (*PROMPT_TOKEN_IDS, *FIELDS, *VALIDATION, *PROMPT, *ANSWER)

@@ -21,6 +21,8 @@ from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
 from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS, WHOLE_STREAM_OUTPUT
 
+RESPONSE_FIELDS = ("prompt_token_ids", "token_ids")
+
 _CHAT = "OpenAIServingChat"
 _PARAMETER = "dump_chunk: Any = ChatCompletionStreamResponse.model_dump_json"
 
@@ -174,13 +176,11 @@ STREAMING: tuple[Edit, ...] = (
     ),
 )
 
-EDITS = {
-    "0.5.9": (
-        *PROMPT_TOKEN_IDS,
-        *WHOLE_STREAM_OUTPUT,
-        *FIELDS,
-        *REQUEST,
-        *NON_STREAMING,
-        *STREAMING,
-    )
-}
+EDITS: tuple[Edit, ...] = (
+    *PROMPT_TOKEN_IDS,
+    *WHOLE_STREAM_OUTPUT,
+    *FIELDS,
+    *REQUEST,
+    *NON_STREAMING,
+    *STREAMING,
+)

@@ -22,7 +22,8 @@ import pytest
 import agentcore_patches
 from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
-from agentcore_patches.patches import SUPPORTED_VERSIONS, WRITING_ORDER
+from agentcore_patches.patches.registry import WRITING_ORDER
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
 
 COMMAND = (sys.executable, "-m", "agentcore_patches")

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import agentcore_patches
-from agentcore_patches import install, plan, transaction
-from agentcore_patches.patches import SUPPORTED_VERSIONS, names
+from agentcore_patches import install, transaction
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.faults import tracing
 
 VERSION = "0.5.9"
@@ -30,7 +31,7 @@ def wheel() -> dict[str, bytes]:
     found = install.find(
         python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
     )
-    paths = plan.source_files(names(), VERSION)
+    paths = registry.files(registry.names(), VERSION)
     return transaction.sources(found, transaction.inspect(found), paths)
 
 

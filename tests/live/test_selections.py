@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches import apply, revert
-from agentcore_patches.patches import names
+from agentcore_patches.patches.registry import names
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
 from tests.helpers.asking import CASES, ask, assert_equal, assert_whole

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import __version__
-from agentcore_patches.patches import names
+from agentcore_patches.patches.registry import names
 from tests.packaging.scratch import Scratch, make_scratch
 
 NAME = f"agentcore_patches-{__version__}"

@@ -12,7 +12,8 @@ import pytest
 
 from agentcore_patches import edits, install, plan, transaction
 from agentcore_patches.errors import AgentcoreError
-from agentcore_patches.patches import SUPPORTED_VERSIONS, names
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 
 VERSION = "0.5.9"
 
@@ -21,7 +22,7 @@ VERSION = "0.5.9"
 def pristine() -> Mapping[str, bytes]:
     """Original texts by path below `sglang`; none of the patches is in them."""
     python = os.environ.get("AGENTCORE_TEST_PYTHON")
-    paths = plan.source_files(names(), VERSION)
+    paths = registry.files(registry.names(), VERSION)
     try:
         found = install.find(
             python=Path(python) if python else None, supported=SUPPORTED_VERSIONS

@@ -18,7 +18,7 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import edits, names
+from agentcore_patches.patches.registry import edits, names
 from agentcore_patches.plan import make_plan
 from tests.sglang_sources import surgery
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from agentcore_patches import __version__, install
-from agentcore_patches.patches import SUPPORTED_VERSIONS, names
-from agentcore_patches.plan import make_plan, source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.plan import make_plan
 
 VERSION = "0.5.9"
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
@@ -104,14 +105,14 @@ def document(ran: subprocess.CompletedProcess[str]) -> Any:
 
 def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) -> None:
     before = picture(package)
-    all_in_place = dict.fromkeys(names(), "in place")
+    all_in_place = dict.fromkeys(registry.names(), "in place")
     assert run("status", "--check").returncode == 1
 
     applied = document(run("apply", "--json"))
 
-    assert applied["changed"] and applied["patches"] == list(names())
+    assert applied["changed"] and applied["patches"] == list(registry.names())
     touched = [file["path"] for file in applied["files"]]
-    assert touched == list(source_files(names(), VERSION))
+    assert touched == list(registry.files(registry.names(), VERSION))
     assert {file["action"] for file in applied["files"]} == {"patched"}
     assert {file["pristine"] for file in applied["files"]} == {True}
     assert {edit["outcome"] for edit in applied["edits"]} == {"applied"}
@@ -134,7 +135,7 @@ def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) 
     )
 
     reverted = document(run("revert", "--json"))
-    assert reverted["changed"] and reverted["patches"] == list(names())
+    assert reverted["changed"] and reverted["patches"] == list(registry.names())
     assert {file["pristine"] for file in reverted["files"]} == {True}
     assert picture(package) == before
     assert not (package / OURS).exists()
@@ -172,7 +173,7 @@ def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
 
 def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
     diff = run("apply", "--dry-run", "--diff").stdout
-    files = source_files(names(), VERSION)
+    files = registry.files(registry.names(), VERSION)
     for path in files:
         (tmp_path / "sglang" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(package / path, tmp_path / "sglang" / path)
@@ -185,7 +186,7 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
         assert (tmp_path / "sglang" / path).read_bytes() == patched
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", registry.names())
 def test_only_has_exactly_one_patch_whatever_was_there(
     run: Run, package: Path, pristine: Mapping[str, bytes], name: str
 ) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from agentcore_patches.patches import edits, names
-from agentcore_patches.plan import make_plan, source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.plan import make_plan
 from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
@@ -23,8 +23,8 @@ def scopes(file: str) -> set[str]:
     """The definitions of a file that edits change."""
     return {
         edit.scope
-        for name in names()
-        for edit in edits(name, VERSION)
+        for name in registry.names()
+        for edit in registry.edits(name, VERSION)
         if edit.file == file
     }
 
@@ -192,14 +192,14 @@ def test_a_fork_is_patched_as_the_wheel_is_and_keeps_its_own(
     for file in pristine:
         assert meaning(forked[file]) == meaning(pristine[file])
 
-    plan = make_plan(forked, names(), VERSION)
-    expected = make_plan(pristine, names(), VERSION).files
-    assert list(plan.files) == list(source_files(names(), VERSION))
+    plan = make_plan(forked, registry.names(), VERSION)
+    expected = make_plan(pristine, registry.names(), VERSION).files
+    assert list(plan.files) == list(registry.files(registry.names(), VERSION))
     for file, text in plan.files.items():
         assert meaning(text) == meaning(expected[file])
         compile(text, file, "exec", dont_inherit=True)
         assert text.count(b"fork") == forked[file].count(b"fork")
         comments = iter(surgery.comments(text))
         assert all(comment in comments for comment in surgery.comments(forked[file]))
-    again = make_plan({**forked, **plan.files}, names(), VERSION)
+    again = make_plan({**forked, **plan.files}, registry.names(), VERSION)
     assert again.files == {}

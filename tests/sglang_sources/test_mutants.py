@@ -10,16 +10,16 @@ from random import Random
 import pytest
 
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import edits, names
-from agentcore_patches.plan import make_plan, source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.plan import make_plan
 from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
 SEED = 59
 N_MUTANTS = 350
 
-FILES = source_files(names(), VERSION)
-EDITS = [edit for name in names() for edit in edits(name, VERSION)]
+FILES = registry.files(registry.names(), VERSION)
+EDITS = [edit for name in registry.names() for edit in registry.edits(name, VERSION)]
 
 Places = list[surgery.Definition]
 
@@ -142,7 +142,7 @@ def test_a_mutant_is_patched_whole_or_refused(
     count["mutants"] += 1
 
     try:
-        plan = make_plan(sources, names(), VERSION)
+        plan = make_plan(sources, registry.names(), VERSION)
     except SourceConflict as refused:
         assert file in str(refused)
         assert "Nothing was written." in str(refused)
@@ -153,5 +153,5 @@ def test_a_mutant_is_patched_whole_or_refused(
     assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
     for path, text in plan.files.items():
         compile(text, path, "exec", dont_inherit=True)
-    assert make_plan({**sources, **plan.files}, names(), VERSION).files == {}
+    assert make_plan({**sources, **plan.files}, registry.names(), VERSION).files == {}
     count["patched whole"] += 1

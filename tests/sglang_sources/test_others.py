@@ -8,14 +8,14 @@ import pytest
 
 from agentcore_patches.edits import apply_edits
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import edits, names
-from agentcore_patches.plan import make_plan, source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.plan import make_plan
 
 VERSION = "0.5.9"
 
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
-FILES = source_files(names(), VERSION)
+FILES = registry.files(registry.names(), VERSION)
 
 _CHOICE = "    hidden_states: Optional[object] = None\n\n    @model_serializer"
 _STREAM_CHOICE = "    matched_stop: Union[None, int, str] = None\n\n\nclass ChatCompletionStreamResponse"
@@ -59,7 +59,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("selection", [("token-ids",), names()], ids="+".join)
+@pytest.mark.parametrize("selection", [("token-ids",), registry.names()], ids="+".join)
 @pytest.mark.parametrize("other", OTHERS)
 def test_somebody_elses_token_ids_are_refused_with_what_to_do(
     pristine: Mapping[str, bytes], other: str, selection: tuple[str, ...]
@@ -95,8 +95,8 @@ def refusal(sources: Mapping[str, bytes], selection: tuple[str, ...]) -> str:
 def test_one_patched_file_among_vanilla_ones_is_refused(
     pristine: Mapping[str, bytes], file: str
 ) -> None:
-    patched = make_plan(pristine, names(), VERSION).files
-    message = refusal({**pristine, file: patched[file]}, names())
+    patched = make_plan(pristine, registry.names(), VERSION).files
+    message = refusal({**pristine, file: patched[file]}, registry.names())
     assert f"{file}: `" in message
     assert "somebody else's version of this patch, or a part of ours" in message
 
@@ -105,8 +105,8 @@ def test_one_patched_file_among_vanilla_ones_is_refused(
 def test_one_vanilla_file_among_patched_ones_is_refused(
     pristine: Mapping[str, bytes], file: str
 ) -> None:
-    patched = make_plan(pristine, names(), VERSION).files
-    message = refusal({**patched, file: pristine[file]}, names())
+    patched = make_plan(pristine, registry.names(), VERSION).files
+    message = refusal({**patched, file: pristine[file]}, registry.names())
     assert f"but {file}: `" in message
     assert "somebody else's version of this patch, or a part of ours" in message
 
@@ -115,22 +115,24 @@ def test_one_vanilla_file_among_patched_ones_is_refused(
 def test_a_file_with_a_part_of_its_edits_is_refused(
     pristine: Mapping[str, bytes], file: str
 ) -> None:
-    all_edits = [edit for name in names() for edit in edits(name, VERSION)]
+    all_edits = [
+        edit for name in registry.names() for edit in registry.edits(name, VERSION)
+    ]
     here = list(dict.fromkeys(edit for edit in all_edits if edit.file == file))
     for n_made in {1, len(here) // 2, len(here) - 1}:
         part, _ = apply_edits(pristine[file], here[:n_made])
-        message = refusal({**pristine, file: part}, names())
+        message = refusal({**pristine, file: part}, registry.names())
         assert file in message
 
 
-@pytest.mark.parametrize("installed", names())
-@pytest.mark.parametrize("wanted", names())
+@pytest.mark.parametrize("installed", registry.names())
+@pytest.mark.parametrize("wanted", registry.names())
 def test_another_patch_of_ours_is_no_source_to_start_from(
     pristine: Mapping[str, bytes], installed: str, wanted: str
 ) -> None:
     """The writer gives originals to the planner; it may not count on being given them."""
     patched = {**pristine, **make_plan(pristine, (installed,), VERSION).files}
-    there, needed = (set(edits(name, VERSION)) for name in (installed, wanted))
+    there, needed = (set(registry.edits(name, VERSION)) for name in (installed, wanted))
     if needed <= there:
         assert make_plan(patched, (wanted,), VERSION).files == {}
     elif needed & there:

@@ -11,16 +11,16 @@ from itertools import chain, combinations
 
 import pytest
 
-from agentcore_patches.patches import names
-from agentcore_patches.plan import Plan, make_plan, source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.plan import Plan, make_plan
 from tests.sglang_sources import surgery
 
 VERSION = "0.5.9"
 
 SELECTIONS = [
     pytest.param(selection, id="+".join(selection))
-    for size in range(1, len(names()) + 1)
-    for selection in combinations(names(), size)
+    for size in range(1, len(registry.names()) + 1)
+    for selection in combinations(registry.names(), size)
 ]
 
 # All that does not stay of the vanilla lines. What takes a line's place is below it.
@@ -77,7 +77,7 @@ def test_every_selection_applies_whole(
 ) -> None:
     plan = planned(pristine, selection)
     assert plan.patches == selection
-    assert tuple(plan.files) == source_files(selection, VERSION)
+    assert tuple(plan.files) == registry.files(selection, VERSION)
     assert {outcome.patch for outcome in plan.outcomes} == set(selection)
     assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
     for path, text in plan.files.items():
@@ -109,7 +109,7 @@ def test_the_lines_that_are_changed_are_those_listed(
     pristine: Mapping[str, bytes],
 ) -> None:
     changed: dict[str, dict[str, str]] = {}
-    for path, text in planned(pristine, names()).files.items():
+    for path, text in planned(pristine, registry.names()).files.items():
         gone, added = changes(pristine[path], text)
         starts = {line.strip() for line in added}
         for line in gone:
@@ -134,7 +134,7 @@ def test_new_lines_are_laid_out_as_those_around_them(
 def test_a_formatter_finds_nothing_to_do_in_new_lines(
     pristine: Mapping[str, bytes],
 ) -> None:
-    for path, text in planned(pristine, names()).files.items():
+    for path, text in planned(pristine, registry.names()).files.items():
         before = changes(pristine[path], formatted(pristine[path]))
         assert changes(text, formatted(text)) == before
 
@@ -147,7 +147,7 @@ def formatted(source: bytes) -> bytes:
 def test_comments_and_definitions_of_the_wheel_stay(
     pristine: Mapping[str, bytes],
 ) -> None:
-    for path, text in planned(pristine, names()).files.items():
+    for path, text in planned(pristine, registry.names()).files.items():
         new = iter(surgery.comments(text))
         assert all(comment in new for comment in surgery.comments(pristine[path]))
         old = [node.name for node in surgery.definitions(ast.parse(pristine[path]))]
@@ -159,43 +159,43 @@ def test_carriage_returns_stay(pristine: Mapping[str, bytes]) -> None:
     crlf = {path: text.replace(b"\n", b"\r\n") for path, text in pristine.items()}
     expected = {
         path: text.replace(b"\n", b"\r\n")
-        for path, text in planned(pristine, names()).files.items()
+        for path, text in planned(pristine, registry.names()).files.items()
     }
-    plan = planned(crlf, names())
+    plan = planned(crlf, registry.names())
     assert plan.files == expected
-    assert planned({**crlf, **plan.files}, names()).files == {}
+    assert planned({**crlf, **plan.files}, registry.names()).files == {}
 
 
 def test_a_byte_order_mark_stays(pristine: Mapping[str, bytes]) -> None:
     marked = {path: b"\xef\xbb\xbf" + text for path, text in pristine.items()}
     expected = {
         path: b"\xef\xbb\xbf" + text
-        for path, text in planned(pristine, names()).files.items()
+        for path, text in planned(pristine, registry.names()).files.items()
     }
-    assert planned(marked, names()).files == expected
+    assert planned(marked, registry.names()).files == expected
 
 
 def test_a_missing_last_line_end_is_no_hindrance(pristine: Mapping[str, bytes]) -> None:
     cut = {path: text.rstrip() for path, text in pristine.items()}
-    plan = planned(cut, names())
-    for path, text in planned(pristine, names()).files.items():
+    plan = planned(cut, registry.names())
+    for path, text in planned(pristine, registry.names()).files.items():
         assert ast.dump(ast.parse(plan.files[path])) == ast.dump(ast.parse(text))
-    assert planned({**cut, **plan.files}, names()).files == {}
+    assert planned({**cut, **plan.files}, registry.names()).files == {}
 
 
 def test_a_selection_leaves_the_others_files_alone(
     pristine: Mapping[str, bytes],
 ) -> None:
-    for name in names():
+    for name in registry.names():
         touched = set(planned(pristine, (name,)).files)
         needed = {path: pristine[path] for path in touched}
         assert set(planned(needed, (name,)).files) == touched
-    assert set(chain(*(source_files((name,), VERSION) for name in names()))) == set(
-        pristine
-    )
+    assert set(
+        chain(*(registry.files((name,), VERSION) for name in registry.names()))
+    ) == set(pristine)
 
 
 def test_planning_leaves_its_sources_alone(pristine: Mapping[str, bytes]) -> None:
     sources = dict(pristine)
-    planned(sources, names())
+    planned(sources, registry.names())
     assert sources == pristine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import patches as registry
+from agentcore_patches.patches import registry
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
 
 

@@ -17,7 +17,6 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches import api, edits, transaction
-from agentcore_patches import patches as registry
 from agentcore_patches.api import PatchState, apply, apply_patch, revert, status
 from agentcore_patches.errors import (
     AccessError,
@@ -26,7 +25,8 @@ from agentcore_patches.errors import (
     UsageError,
 )
 from agentcore_patches.install import find
-from agentcore_patches.plan import source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.transaction import FileState
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, contents, kill_apply
 
@@ -36,8 +36,8 @@ Command = Callable[..., Any]
 
 
 def test_status_watches_every_file_that_a_patch_changes() -> None:
-    for supported in registry.SUPPORTED_VERSIONS:
-        files = source_files(registry.names(), supported)
+    for supported in SUPPORTED_VERSIONS:
+        files = registry.files(registry.names(), supported)
         assert set(files) <= set(registry.WRITING_ORDER)
 
 
@@ -192,7 +192,7 @@ def test_a_changed_patch_replaces_the_old_one(
 
 def test_apply_says_whom_it_waits_for_and_gives_up(package: Path) -> None:
     told: list[str] = []
-    install = find(package, supported=registry.SUPPORTED_VERSIONS)
+    install = find(package, supported=SUPPORTED_VERSIONS)
 
     with (
         transaction.locked(install),

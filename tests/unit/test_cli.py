@@ -24,9 +24,10 @@ import click
 import pytest
 
 from agentcore_patches import __version__, api, cli, console, transaction
-from agentcore_patches import patches as registry
 from agentcore_patches.errors import ServerError
 from agentcore_patches.install import find
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.unit.small_sglang import (
     MODELS,
     SERVING,
@@ -251,7 +252,7 @@ def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -
 
 
 def test_a_waiting_command_says_so_and_goes_on(run: Run, package: Path) -> None:
-    install = find(package, supported=registry.SUPPORTED_VERSIONS)
+    install = find(package, supported=SUPPORTED_VERSIONS)
     held = threading.Event()
 
     def hold() -> None:
@@ -517,7 +518,7 @@ def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_held_ends_with_5(run: Run, package: Path) -> None:
-    with transaction.locked(find(package, supported=registry.SUPPORTED_VERSIONS)):
+    with transaction.locked(find(package, supported=SUPPORTED_VERSIONS)):
         ran = run("apply", "--lock-timeout", "0")
 
     assert ran.code == 5

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 
 import pytest
 
-from agentcore_patches import patches as registry
 from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import SUPPORTED_VERSIONS
-from agentcore_patches.plan import EditOutcome, make_plan, source_files
+from agentcore_patches.patches import registry
+from agentcore_patches.plan import EditOutcome, make_plan
 
 VERSION = "0.5.9"
 MODELS = "srt/models.py"
@@ -67,7 +65,7 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
             b"    def dump(self, data):\n        return data\n",
         ),
     ]
-    assert source_files(("alpha", "beta"), VERSION) == (SERVING, MODELS)
+    assert registry.files(("alpha", "beta"), VERSION) == (SERVING, MODELS)
 
 
 def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
@@ -82,7 +80,7 @@ def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
 def test_a_selection_needs_and_changes_its_own_files_only() -> None:
     plan = make_plan({MODELS: SOURCES[MODELS]}, ("beta",), VERSION)
     assert list(plan.files) == [MODELS]
-    assert source_files(("beta",), VERSION) == (MODELS,)
+    assert registry.files(("beta",), VERSION) == (MODELS,)
     assert {outcome.patch for outcome in plan.outcomes} == {"beta"}
 
 
@@ -223,37 +221,3 @@ def test_a_replacement_may_read_what_the_old_statement_read(
         Replace(SERVING, "serve", "text = model()", "text = model(print)"),
     )
     assert make_plan(SOURCES, ("gamma",), VERSION).files
-
-
-def all_edits() -> list[Edit]:
-    """Those that this package comes with, for every version."""
-    return [
-        edit
-        for version in SUPPORTED_VERSIONS
-        for name in registry.names()
-        for edit in registry._module(name).EDITS[version]
-    ]
-
-
-def test_the_patches_that_come_are_named_as_promised() -> None:
-    assert registry.names() == ("customized-info", "tito", "token-ids")
-    for name in registry.names():
-        summary = registry.summary(name)
-        assert summary
-        assert summary == summary.strip()
-
-
-def test_every_edit_that_comes_is_of_a_file_with_a_place_in_the_writing_order() -> None:
-    assert {edit.file for edit in all_edits()} == set(registry.WRITING_ORDER)
-
-
-def test_all_code_that_lands_is_plain_text_and_parses() -> None:
-    for edit in all_edits():
-        if isinstance(edit, Graft):
-            assert edit.text.isascii()
-            ast.parse(f"if True:\n{edit.text}" if edit.inside else edit.text)
-        elif isinstance(edit, Insert):
-            assert edit.code.isascii()
-            ast.parse(edit.code)
-        assert edit.note.isascii()
-        assert edit.describe().splitlines()[0]

@@ -1,0 +1,75 @@
+"""Which patches there are, found by the file names of their modules."""
+
+from __future__ import annotations
+
+import hashlib
+import pkgutil
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentcore_patches.patches._files import WRITING_ORDER as WRITING_ORDER
+from agentcore_patches.patches.versions import is_between
+
+if TYPE_CHECKING:
+    from agentcore_patches.edits import Edit
+
+_PATCHES = Path(__file__).parent
+_OTHER_MODULES = ("registry", "versions")
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The names of all patches, as `--only` takes them."""
+    modules = (module.name for module in pkgutil.iter_modules([str(_PATCHES)]))
+    return tuple(
+        module.replace("_", "-")
+        for module in modules
+        if not module.startswith("_") and module not in _OTHER_MODULES
+    )
+
+
+def edits(name: str, version: str) -> tuple[Edit, ...]:
+    """The edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`."""
+    listed: tuple[Edit, ...] = _module(name).EDITS
+    return tuple(edit for edit in listed if is_between(version, edit.since, edit.until))
+
+
+def files(names: Iterable[str], version: str) -> tuple[str, ...]:
+    """Paths below `sglang` of the files these patches change, in writing order."""
+    touched = {edit.file for name in names for edit in edits(name, version)}
+    return tuple(sorted(touched, key=WRITING_ORDER.index))
+
+
+def summary(name: str) -> str:
+    """What a patch gives, in one line."""
+    return (_module(name).__doc__ or "").splitlines()[0]
+
+
+def response_fields() -> frozenset[str]:
+    """The names of all fields that patches add to answers."""
+    return frozenset(
+        field for name in names() for field in _module(name).RESPONSE_FIELDS
+    )
+
+
+@cache
+def fingerprint() -> str:
+    """A hash of all the code that decides what a patched file looks like."""
+    package = _PATCHES.parent
+    sources = [
+        package / "plan.py",
+        *sorted((package / "edits").glob("*.py")),
+        *sorted(_PATCHES.glob("*.py")),
+        *sorted((package / "grafts").glob("*.py")),
+    ]
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _module(name: str):  # type: ignore[no-untyped-def]
+    return import_module(f"{__package__}.{name.replace('-', '_')}")
