@@ -1,7 +1,7 @@
 """`apply`, `status`, `revert` for a program: typed results, typed errors, no printing.
 
-Nothing here imports libcst until sources have to be planned: to tell that all is in
-place takes hashes only.
+Where hashes show that everything is in place, nothing is planned and libcst is not
+imported.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TypeAlias
 
 from agentcore_patches import install as installs
 from agentcore_patches import transaction
 from agentcore_patches._version import __version__
+from agentcore_patches.diff import unified_diff
 from agentcore_patches.errors import (
     AccessError,
     AgentcoreError,
@@ -30,152 +29,23 @@ from agentcore_patches.files import FOLDER
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.plan import make_plan
+from agentcore_patches.results import (
+    ApplyResult,
+    FileChange,
+    FileStatus,
+    PatchInfo,
+    PatchState,
+    RevertResult,
+    StatusResult,
+)
 from agentcore_patches.transaction import FileState, Snapshot
-
-if TYPE_CHECKING:
-    from agentcore_patches.plan import EditOutcome, Plan
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Notify: TypeAlias = Callable[[str], None]
 
-# How every comment of ours begins.
-MARK = b"# agentcore-patch: "
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """What `apply` did to one file, or would do in a dry run.
-
-    Attributes:
-        path: below the `sglang` package.
-        applied: edits made in the original text.
-        present: edits that the original text had already.
-        action: `restored` is a file of an earlier selection of patches only.
-        pristine: whether the original is the wheel's file; None: nothing tells.
-        diff: from the text before to the text after; empty unless asked for.
-    """
-
-    path: str
-    applied: int
-    present: int
-    action: Literal["patched", "restored", "unchanged"]
-    pristine: bool | None
-    diff: str
-
-
-@dataclass(frozen=True)
-class ApplyResult:
-    """What `apply` found and did.
-
-    Attributes:
-        install: the SGLang it was about.
-        patches: those that are in place now; in a dry run, that would be.
-        removed: those of an earlier selection that are out now, or would be.
-        files: in writing order; empty if a look at hashes showed nothing to do.
-        edits: one for each edit of each patch; empty as `files` is.
-        changed: whether any file was changed; in a dry run, would be.
-        dry_run: whether nothing was to be written.
-        recorded: False if the patches were in the sources already and nothing tells
-            what was there before them, so that `revert` cannot take them out.
-        recovered: what was put right of an interrupted command, in one line.
-    """
-
-    install: Install
-    patches: tuple[str, ...]
-    removed: tuple[str, ...]
-    files: tuple[FileChange, ...]
-    edits: tuple[EditOutcome, ...]
-    changed: bool
-    dry_run: bool
-    recorded: bool
-    recovered: str | None
-
-
-class PatchState(str, Enum):
-    """What is left of a patch in an install."""
-
-    IN_PLACE = "in place"
-    OUTDATED = "outdated"
-    """In place as another version of this package wrote it."""
-    CHANGED = "changed"
-    """In place, but not whole: files were changed, or a command was interrupted."""
-    ABSENT = "not applied"
-
-
-@dataclass(frozen=True)
-class FileStatus:
-    """What one file is now.
-
-    Attributes:
-        path: below the `sglang` package.
-        state: ORIGINAL too if it was never patched.
-        pristine: whether it is the wheel's file, or was before it was patched; None:
-            nothing tells.
-    """
-
-    path: str
-    state: FileState
-    pristine: bool | None
-
-
-@dataclass(frozen=True)
-class StatusResult:
-    """What is in place.
-
-    Attributes:
-        install: the SGLang it is about.
-        patches: the state of every patch, by name.
-        wanted: the names of those asked about.
-        applied_by: the version of this package that applied them; None: none did, or
-            nothing tells.
-        recorded: False if patches are in the sources and nothing tells what was there
-            before them.
-        files: every file that a patch changes.
-        pending: what an interrupted command left and could not be put right now.
-        recovered: what was put right of it, or why it was not, in one line.
-    """
-
-    install: Install
-    patches: Mapping[str, PatchState]
-    wanted: tuple[str, ...]
-    applied_by: str | None
-    recorded: bool
-    files: tuple[FileStatus, ...]
-    pending: str | None
-    recovered: str | None
-
-    @property
-    def complete(self) -> bool:
-        """Whether every patch asked about is in place, whole and up to date."""
-        return all(self.patches[name] is PatchState.IN_PLACE for name in self.wanted)
-
-
-@dataclass(frozen=True)
-class RevertResult:
-    """What `revert` did.
-
-    Attributes:
-        install: the SGLang it was about.
-        patches: those that were taken out.
-        files: those that were given back, each with what it is now.
-        changed: whether any file was changed.
-        recovered: what was put right of an interrupted command, in one line.
-    """
-
-    install: Install
-    patches: tuple[str, ...]
-    files: tuple[FileStatus, ...]
-    changed: bool
-    recovered: str | None
-
-
-@dataclass(frozen=True)
-class PatchInfo:
-    """A patch that can be applied: its name, what it gives, the files it changes."""
-
-    name: str
-    summary: str
-    files: tuple[str, ...]
+COMMENT_START = b"# agentcore-patch: "
+"""How every comment that a patch adds begins."""
 
 
 def apply(
@@ -188,49 +58,51 @@ def apply(
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
 ) -> ApplyResult:
-    """Bring an SGLang to its original texts with exactly these patches in them.
+    """Patch SGLang: its original sources with exactly these patches, and no others.
 
     Args:
         sglang_dir: the `sglang` package folder, the one that holds `srt/`.
-        python: the interpreter whose SGLang it is. With neither, this one's.
+        python: the interpreter that imports it. With neither, this one.
         only: names of patches; all of them if empty.
-        dry_run: plan and tell, but leave SGLang's files as they are.
-        diff: tell what changes in each file.
+        dry_run: find out what would be done, but leave SGLang's files as they are.
+        diff: add a unified diff to each file of the result.
         lock_timeout: seconds to wait for another command.
-        notify: told, in one line each, of a wait and of what was put right.
+        notify: called with a line when the command has to wait, and with a line about
+            what it finished or undid of an interrupted command.
 
     Raises:
         UsageError, UnsupportedTarget, SourceConflict, AccessError: nothing was changed.
     """
-    patches = _selected(only)
+    patches = select(only)
     install = _find(sglang_dir, python)
-    tool_version = _tool_version()
     notify = notify or _ignore
 
     if dry_run:
         snapshot, recovered = transaction.inspect_and_recover(install)
-        _tell(notify, recovered)
-        if snapshot.holds(patches, tool_version):
+        _notify_if(notify, recovered)
+        if snapshot.holds(patches, tool_version()):
             return _nothing_to_do(install, patches, recovered, dry_run=True)
-        change = _Change(
+        planned = _PlannedApply(
             install,
             patches,
             snapshot,
             lambda paths: transaction.sources(install, snapshot, paths),
         )
-        return change.result(change.paths, diff=diff, dry_run=True, recovered=recovered)
+        return planned.result(
+            planned.paths, diff=diff, dry_run=True, recovered=recovered
+        )
 
-    if transaction.inspect(install).holds(patches, tool_version):
+    if transaction.inspect(install).holds(patches, tool_version()):
         return _nothing_to_do(install, patches)
     with transaction.locked(install, timeout=lock_timeout, on_wait=notify) as writer:
-        _tell(notify, writer.recovered)
-        if writer.snapshot.holds(patches, tool_version):
+        _notify_if(notify, writer.recovered)
+        if writer.snapshot.holds(patches, tool_version()):
             return _nothing_to_do(install, patches, writer.recovered)
-        change = _Change(install, patches, writer.snapshot, writer.sources)
+        planned = _PlannedApply(install, patches, writer.snapshot, writer.sources)
         changed = writer.commit(
-            change.plan.files, patches=patches, tool_version=tool_version
+            planned.plan.files, patches=patches, tool_version=tool_version()
         )
-    return change.result(changed, diff=diff, dry_run=False, recovered=writer.recovered)
+    return planned.result(changed, diff=diff, dry_run=False, recovered=writer.recovered)
 
 
 def status(
@@ -240,7 +112,7 @@ def status(
     only: Sequence[str] = (),
     notify: Notify | None = None,
 ) -> StatusResult:
-    """What is in place; what an interrupted command left is put right, if it may be.
+    """What is in place. Finishes or undoes what an interrupted command left, if possible.
 
     Args:
         sglang_dir, python, notify: as for `apply`.
@@ -249,23 +121,25 @@ def status(
     Raises:
         UsageError, UnsupportedTarget, AccessError
     """
-    wanted = _selected(only)
+    wanted = select(only)
     install = _find(sglang_dir, python)
     snapshot, recovered = transaction.inspect_and_recover(install)
-    _tell(notify or _ignore, recovered)
+    _notify_if(notify or _ignore, recovered)
 
     record = None if snapshot.superseded else snapshot.record
     now = _texts(install, _unpatched(snapshot))
-    marked = snapshot.pending is None and any(MARK in text for text in now.values())
+    marked = snapshot.pending is None and any(
+        COMMENT_START in text for text in now.values()
+    )
     recorded = record is not None or not marked
-    held = record.patches if record else () if recorded else _held(install, now)
+    held = record.patches if record else () if recorded else _patches_in(install, now)
     state = _state_of_patches(snapshot)
     names = dict.fromkeys([*registry.names(), *held])
     return StatusResult(
         install=install,
         patches={name: state if name in held else PatchState.ABSENT for name in names},
         wanted=wanted,
-        applied_by=_shown(record.tool_version) if record else None,
+        applied_by=_without_hash(record.tool_version) if record else None,
         recorded=recorded,
         files=_file_statuses(install, snapshot, now),
         pending=snapshot.pending,
@@ -281,16 +155,16 @@ def revert(
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
 ) -> RevertResult:
-    """Give back every byte that was there before the first `apply`.
+    """Restore every byte that was there before the first `apply`.
 
     Args:
         sglang_dir, python, lock_timeout, notify: as for `apply`.
-        force: give back also files that somebody changed since; that change is lost.
+        force: also restore files that somebody changed since; that change is lost.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError: nothing was changed.
-        SourceConflict: the same, because a file was changed since, or because nothing
-            tells what was there before the patches.
+        SourceConflict: a file was changed since, or the originals of the patched files
+            are unknown; nothing was changed.
     """
     install = _find(sglang_dir, python)
     notify = notify or _ignore
@@ -302,7 +176,7 @@ def revert(
             install, timeout=lock_timeout, on_wait=notify
         ) as writer:
             recovered = writer.recovered
-            _tell(notify, recovered)
+            _notify_if(notify, recovered)
             snapshot = writer.snapshot
             changed = writer.revert(force=force)
     if snapshot.record is None:
@@ -323,8 +197,9 @@ def revert(
 def apply_patch() -> bool:
     """Apply all patches to the SGLang of this interpreter; never raises.
 
-    Returns True if any file was changed. False if all was in place already, SGLang was
-    not found or patching failed; the log (`agentcore_patches`) has the reason.
+    Returns True if any file was changed. Returns False if all patches were in place
+    already, SGLang was not found or patching failed; the reason is logged to the logger
+    `agentcore_patches`.
     """
     import logging
 
@@ -335,20 +210,25 @@ def apply_patch() -> bool:
         log.error("SGLang was not patched: %s", error)
         return False
     except Exception:
-        log.exception("SGLang was not patched, by a bug of agentcore-patch")
+        log.exception("SGLang was not patched, because of a bug in agentcore-patch")
         return False
-    where = f"SGLang {result.install.version} in {result.install.package}"
-    names = ", ".join(result.patches)
-    log.info("%s in %s: %s", "now" if result.changed else "already", where, names)
+    log.info(
+        "SGLang %s in %s: %s %s",
+        result.install.version,
+        result.install.package,
+        "applied" if result.changed else "already in place:",
+        ", ".join(result.patches),
+    )
     if result.changed and "sglang.srt" in sys.modules:
         log.warning(
-            "SGLang was imported before it was patched: this process runs on unpatched"
+            "SGLang was imported before it was patched: this process keeps the unpatched "
+            "code. Call apply_patch() before SGLang is imported."
         )
     return result.changed
 
 
 def available() -> tuple[PatchInfo, ...]:
-    """The patches there are, as for the newest supported SGLang."""
+    """All patches, with the files they change in the newest supported SGLang."""
     version = SUPPORTED_VERSIONS[-1]
     return tuple(
         PatchInfo(name, registry.summary(name), registry.files([name], version))
@@ -356,8 +236,8 @@ def available() -> tuple[PatchInfo, ...]:
     )
 
 
-class _Change:
-    """The way from what an install holds to its originals with patches in them."""
+class _PlannedApply:
+    """What `apply` has to change in an install, and the result that tells of it."""
 
     def __init__(
         self,
@@ -366,8 +246,6 @@ class _Change:
         snapshot: Snapshot,
         sources: Callable[[Iterable[str]], dict[str, bytes]],
     ) -> None:
-        from agentcore_patches.plan import make_plan
-
         ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
         files = registry.files(patches, install.release)
         record = None if snapshot.superseded else snapshot.record
@@ -375,13 +253,13 @@ class _Change:
         self.install = install
         self.removed = tuple(name for name in before if name not in patches)
         self.originals = sources(dict.fromkeys([*files, *ours]))
-        self.plan: Plan = make_plan(self.originals, patches, install.release)
+        self.plan = make_plan(self.originals, patches, install.release)
         self.before = _texts(install, self.originals)
         self.after = {**self.originals, **self.plan.files}
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Files that are not yet what they are to be."""
+        """Files whose present text differs from the planned one."""
         return tuple(p for p, text in self.after.items() if self.before.get(p) != text)
 
     def result(
@@ -422,7 +300,9 @@ class _Change:
                 if path in self.plan.files
                 else "restored",
                 pristine=None if counts[path, "present"] else wheel[path],
-                diff=_diff(path, self.before[path], self.after[path]) if diff else "",
+                diff=unified_diff(path, self.before[path], self.after[path])
+                if diff
+                else "",
             )
             for path in self.originals
         )
@@ -448,12 +328,18 @@ def _nothing_to_do(
     )
 
 
-def _selected(only: Sequence[str]) -> tuple[str, ...]:
+def select(only: Sequence[str]) -> tuple[str, ...]:
+    """The patches with these names, in their usual order; all of them if empty.
+
+    Raises:
+        UsageError: there is no patch of such a name.
+    """
     names = registry.names()
     unknown = [name for name in only if name not in names]
     if unknown:
         raise UsageError(
-            f"There is no patch named {', '.join(unknown)}; there are {', '.join(names)}."
+            f"There is no patch named {', '.join(unknown)}. The patches are "
+            f"{', '.join(names)}."
         )
     return tuple(name for name in names if name in only) if only else names
 
@@ -466,17 +352,17 @@ def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:
     )
 
 
-def _tool_version() -> str:
-    """This version and what its patches are: a changed patch replaces the old one."""
+def tool_version() -> str:
+    """This version with a hash of its patches, so that `apply` sees a changed patch."""
     return f"{__version__}+{registry.fingerprint()[:12]}"
 
 
-def _shown(tool_version: str) -> str:
+def _without_hash(tool_version: str) -> str:
     return tool_version.rpartition("+")[0]
 
 
 def _texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
-    """What files hold now; those that are missing are left out."""
+    """The present texts of files, by path; files that are missing are left out."""
     texts = {}
     for path in paths:
         try:
@@ -484,13 +370,14 @@ def _texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
                 texts[path] = (install.package / path).read_bytes()
         except OSError as error:
             raise AccessError(
-                f"Cannot read {error.filename}: {error.strerror}. Nothing was changed."
+                f"Cannot read {error.filename}: {error.strerror}. Nothing was changed. "
+                "Run the command as a user who may read SGLang's files."
             ) from error
     return texts
 
 
 def _pristine(install: Install, texts: Mapping[str, bytes]) -> dict[str, bool | None]:
-    """Whether texts, by path, are those of the wheel."""
+    """Whether texts, by path, are those of the wheel; None if unknown."""
     return installs.pristine(
         install,
         {path: hashlib.sha256(text).hexdigest() for path, text in texts.items()},
@@ -498,7 +385,7 @@ def _pristine(install: Install, texts: Mapping[str, bytes]) -> dict[str, bool | 
 
 
 def _unpatched(snapshot: Snapshot) -> list[str]:
-    """Files whose own text tells whether they are as released."""
+    """Files that are not patched, so that their text can be compared with the wheel's."""
     ours = (FileState.PATCHED, FileState.EDITED)
     paths = dict.fromkeys([*registry.WRITING_ORDER, *snapshot.files])
     return [path for path in paths if snapshot.files.get(path) not in ours]
@@ -507,8 +394,8 @@ def _unpatched(snapshot: Snapshot) -> list[str]:
 def _file_statuses(
     install: Install, snapshot: Snapshot, now: Mapping[str, bytes]
 ) -> tuple[FileStatus, ...]:
-    """Every watched file and every recorded one; `now`: texts of `_unpatched` ones."""
-    marked = {path for path, text in now.items() if MARK in text}
+    """Every file that a patch may change; `now` has the texts of `_unpatched` ones."""
+    marked = {path for path, text in now.items() if COMMENT_START in text}
     recorded = snapshot.record.files if snapshot.record else {}
     hashes = {path: entry.original.sha256 for path, entry in recorded.items()}
     hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
@@ -524,20 +411,18 @@ def _file_statuses(
 
 
 def _state_of_patches(snapshot: Snapshot) -> PatchState:
-    """What the patches are that are there, recorded or not."""
+    """The state of those patches that are there, recorded or not."""
     record = snapshot.record
     if record is None:
         return PatchState.IN_PLACE
     if not snapshot.applied:
         return PatchState.CHANGED
-    current = record.tool_version == _tool_version()
+    current = record.tool_version == tool_version()
     return PatchState.IN_PLACE if current else PatchState.OUTDATED
 
 
-def _held(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
-    """The patches whose every edit is in these texts, by planning them again."""
-    from agentcore_patches.plan import make_plan
-
+def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
+    """The patches of which all edits are in these texts; found out by planning again."""
     held = []
     for name in registry.names():
         with suppress(SourceConflict, KeyError):
@@ -548,44 +433,24 @@ def _held(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
 
 def _refuse_unrecorded(install: Install) -> None:
     marked = [
-        p for p, text in _texts(install, registry.WRITING_ORDER).items() if MARK in text
+        p
+        for p, text in _texts(install, registry.WRITING_ORDER).items()
+        if COMMENT_START in text
     ]
     if marked:
         raise SourceConflict(
-            f"{', '.join(marked)} in {install.package} carry patches of ours, but "
-            f"nothing tells what was there before them: {FOLDER} is gone. "
-            "Nothing was changed. To get the originals back, reinstall SGLang (`pip "
-            f"install --force-reinstall --no-deps sglang=={install.release}`), or "
+            f"{', '.join(marked)} in {install.package} contain our patches, but the "
+            f"original files were not found: the folder {FOLDER}, where they are saved, "
+            "is gone. Nothing was changed. To get the originals back, reinstall SGLang "
+            f"(`pip install --force-reinstall --no-deps sglang=={install.release}`), or "
             "`git checkout` the files in a checkout."
         )
 
 
-def _diff(path: str, before: bytes, after: bytes) -> str:
-    """A unified diff that `patch -p1` takes beside the package folder."""
-    import difflib
-
-    if before == after:
-        return ""
-    lines = difflib.unified_diff(
-        _lines(before), _lines(after), f"a/sglang/{path}", f"b/sglang/{path}"
-    )
-    ended = (
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        for line in lines
-    )
-    return "".join(ended)
-
-
-def _lines(text: bytes) -> list[str]:
-    decoded = text.decode("utf-8", errors="backslashreplace")
-    *lines, last = decoded.split("\n")
-    return [f"{line}\n" for line in lines] + ([last] if last else [])
-
-
-def _tell(notify: Notify, line: str | None) -> None:
+def _notify_if(notify: Notify, line: str | None) -> None:
     if line is not None:
         notify(line)
 
 
 def _ignore(line: str) -> None:
-    """Tell nobody."""
+    """The `notify` of callers that gave none."""

@@ -25,9 +25,10 @@ from typing import Any, Literal, TypeAlias
 import click
 
 from agentcore_patches import api
-from agentcore_patches.api import ApplyResult, StatusResult, StrPath
+from agentcore_patches.api import StrPath
 from agentcore_patches.errors import AccessError, AgentcoreError, UsageError
 from agentcore_patches.install import refuse_both
+from agentcore_patches.results import ApplyResult, StatusResult
 
 TIMEOUT = 120.0
 """Seconds within which a node has to answer, not counting its wait for a lock."""
@@ -193,7 +194,7 @@ def _target(
     return {
         "sglang_dir": sglang_dir and os.fspath(sglang_dir),
         "python": python and os.fspath(python),
-        "only": api._selected(only) if only else (),
+        "only": api.select(only) if only else (),
     }
 
 
@@ -342,7 +343,7 @@ def _results(
     pending = {
         task.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False)
-        ).remote(api._tool_version(), action, options): node
+        ).remote(api.tool_version(), action, options): node
         for node in nodes
     }
     while pending:
@@ -382,7 +383,7 @@ def _task() -> Callable[[str, _Action, dict[str, Any]], _Answer]:
             from agentcore_patches import __version__, api
         except ImportError as error:
             return refusal(f"has no agentcore-patches ({error})")
-        if api._tool_version() != tool_version:
+        if api.tool_version() != tool_version:
             same = tool_version.startswith(f"{__version__}+")
             build = "another build of " * same
             return refusal(f"has {build}agentcore-patches {__version__}")

@@ -46,7 +46,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.api import (
+from agentcore_patches.install import Install
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.results import (
     ApplyResult,
     FileChange,
     FileStatus,
@@ -55,9 +58,6 @@ from agentcore_patches.api import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.install import Install
-from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.transaction import FileState
 
 if TYPE_CHECKING:

@@ -6,11 +6,13 @@ import builtins
 import symtable
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from agentcore_patches.edits import Edit, apply_edits
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
+
+if TYPE_CHECKING:
+    from agentcore_patches.edits import Edit
 
 _REMEDY = (
     "Nothing was written. If another tool changed these sources, put the originals back "
@@ -54,6 +56,9 @@ def make_plan(
     Raises:
         SourceConflict: a place is missing, found twice, or already changed by others.
     """
+    # libcst, which this imports, takes longer than all else that `status` does.
+    from agentcore_patches.edits import apply_edits
+
     edits = _edits(patches, version)
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}

@@ -17,7 +17,7 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches import api, edits, transaction
-from agentcore_patches.api import PatchState, apply, apply_patch, revert, status
+from agentcore_patches.api import apply, apply_patch, revert, status
 from agentcore_patches.errors import (
     AccessError,
     SourceConflict,
@@ -27,6 +27,7 @@ from agentcore_patches.errors import (
 from agentcore_patches.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.results import PatchInfo, PatchState
 from agentcore_patches.transaction import FileState
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, contents, kill_apply
 
@@ -41,8 +42,8 @@ def test_status_watches_every_file_that_a_patch_changes() -> None:
         assert set(files) <= set(registry.WRITING_ORDER)
 
 
-def test_the_mark_is_what_every_comment_begins_with() -> None:
-    assert f"# {edits.OWNER}: ".encode() == api.MARK
+def test_every_comment_of_a_patch_begins_alike() -> None:
+    assert f"# {edits.OWNER}: ".encode() == api.COMMENT_START
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
@@ -102,7 +103,9 @@ def test_only_brings_exactly_the_patches_named(package: Path) -> None:
 
 
 def test_an_unknown_patch_is_refused_by_name(package: Path) -> None:
-    with pytest.raises(UsageError, match=r"named gamma; there are alpha, beta\."):
+    with pytest.raises(
+        UsageError, match=r"named gamma\. The patches are alpha, beta\."
+    ):
         apply(sglang_dir=package, only=["alpha", "gamma"])
 
 
@@ -403,7 +406,7 @@ def test_patches_without_a_record_cannot_be_reverted(package: Path) -> None:
     apply(sglang_dir=package)
     shutil.rmtree(package / ".agentcore-patch")
 
-    with pytest.raises(SourceConflict, match="nothing tells what was there"):
+    with pytest.raises(SourceConflict, match="the original files were not found"):
         revert(sglang_dir=package)
 
 
@@ -498,8 +501,11 @@ def test_apply_patch_tells_whether_files_changed(
     assert apply_patch() is False
 
     assert b"ids: list" in (importable / MODELS).read_bytes()
-    where = f"SGLang 0.5.9 in {importable}: alpha, beta"
-    assert caplog.messages == [f"now in {where}", f"already in {where}"]
+    where = f"SGLang 0.5.9 in {importable}"
+    assert caplog.messages == [
+        f"{where}: applied alpha, beta",
+        f"{where}: already in place: alpha, beta",
+    ]
 
 
 def test_apply_patch_warns_if_sglang_runs_here_already(
@@ -540,6 +546,6 @@ def test_apply_patch_logs_a_bug_and_does_not_raise(
 
 def test_available_tells_what_each_patch_gives_and_changes(package: Path) -> None:
     assert api.available() == (
-        api.PatchInfo("alpha", "what alpha gives", (MODELS,)),
-        api.PatchInfo("beta", "what beta gives", (MODELS, SERVING)),
+        PatchInfo("alpha", "what alpha gives", (MODELS,)),
+        PatchInfo("beta", "what beta gives", (MODELS, SERVING)),
     )

@@ -15,8 +15,8 @@ from typing import Literal
 import requests
 
 from agentcore_patches import api
-from agentcore_patches.api import PatchState, StatusResult
 from agentcore_patches.errors import ServerError, UsageError
+from agentcore_patches.results import PatchState, StatusResult
 
 from . import checks, cpu, parsers
 from .parsers import Parsers

@@ -1,0 +1,25 @@
+"""The diff of two texts of a file."""
+
+from __future__ import annotations
+
+
+def unified_diff(path: str, before: bytes, after: bytes) -> str:
+    """A unified diff for `patch -p1` in the folder that holds `sglang`."""
+    if before == after:
+        return ""
+    import difflib
+
+    lines = difflib.unified_diff(
+        _lines(before), _lines(after), f"a/sglang/{path}", f"b/sglang/{path}"
+    )
+    ended = (
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        for line in lines
+    )
+    return "".join(ended)
+
+
+def _lines(text: bytes) -> list[str]:
+    decoded = text.decode("utf-8", errors="backslashreplace")
+    *lines, last = decoded.split("\n")
+    return [f"{line}\n" for line in lines] + ([last] if last else [])

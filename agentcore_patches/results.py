@@ -1,0 +1,185 @@
+"""What `apply`, `status` and `revert` return, for one install and for a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from agentcore_patches.install import Install
+from agentcore_patches.plan import EditOutcome
+from agentcore_patches.transaction import FileState
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """What `apply` did to one file, or would do in a dry run.
+
+    Attributes:
+        path: below the `sglang` package.
+        applied: how many edits were made in the original text.
+        present: how many edits the original text contained already.
+        action: `restored` is a file that only an earlier selection of patches changed.
+        pristine: whether the original is the wheel's file; None if unknown.
+        diff: unified, from the text before to the text after; empty unless asked for.
+    """
+
+    path: str
+    applied: int
+    present: int
+    action: Literal["patched", "restored", "unchanged"]
+    pristine: bool | None
+    diff: str
+
+
+@dataclass(frozen=True)
+class ApplyResult:
+    """What `apply` found and did.
+
+    Attributes:
+        install: the SGLang that was patched.
+        patches: those that are in place now; in a dry run, that would be.
+        removed: patches of an earlier selection that were removed, or would be.
+        files: in writing order; empty if hashes showed that nothing is to be done.
+        edits: one for each edit of each patch; empty when `files` is.
+        changed: whether any file was changed; in a dry run, would be.
+        dry_run: whether nothing was to be written.
+        recorded: False if the sources contained the patches already and the originals
+            are unknown, so that `revert` cannot restore them.
+        recovered: what was finished or undone of an interrupted command, in one line.
+    """
+
+    install: Install
+    patches: tuple[str, ...]
+    removed: tuple[str, ...]
+    files: tuple[FileChange, ...]
+    edits: tuple[EditOutcome, ...]
+    changed: bool
+    dry_run: bool
+    recorded: bool
+    recovered: str | None
+
+
+class PatchState(str, Enum):
+    """Whether a patch is in an install."""
+
+    IN_PLACE = "in place"
+    OUTDATED = "outdated"
+    """In place as another version of this package wrote it."""
+    CHANGED = "changed"
+    """Incomplete: files were changed since, or a command was interrupted."""
+    ABSENT = "not applied"
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """The state of one file.
+
+    Attributes:
+        path: below the `sglang` package.
+        state: ORIGINAL also if it was never patched.
+        pristine: whether it is the wheel's file, or was before it was patched; None if
+            unknown.
+    """
+
+    path: str
+    state: FileState
+    pristine: bool | None
+
+
+@dataclass(frozen=True)
+class StatusResult:
+    """What is in place.
+
+    Attributes:
+        install: the SGLang that was looked at.
+        patches: the state of every patch, by name.
+        wanted: the names of the patches that were asked about.
+        applied_by: the version of this package that applied them; None if none did, or
+            if unknown.
+        recorded: False if the sources contain patches and the originals are unknown.
+        files: every file that a patch changes.
+        pending: what an interrupted command left and could not be repaired now.
+        recovered: what was finished or undone of it, or why it was not, in one line.
+    """
+
+    install: Install
+    patches: Mapping[str, PatchState]
+    wanted: tuple[str, ...]
+    applied_by: str | None
+    recorded: bool
+    files: tuple[FileStatus, ...]
+    pending: str | None
+    recovered: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every patch asked about is in place, complete and up to date."""
+        return all(self.patches[name] is PatchState.IN_PLACE for name in self.wanted)
+
+
+@dataclass(frozen=True)
+class RevertResult:
+    """What `revert` did.
+
+    Attributes:
+        install: the SGLang that was reverted.
+        patches: those that were removed.
+        files: those that were restored, with their states now.
+        changed: whether any file was changed.
+        recovered: what was finished or undone of an interrupted command, in one line.
+    """
+
+    install: Install
+    patches: tuple[str, ...]
+    files: tuple[FileStatus, ...]
+    changed: bool
+    recovered: str | None
+
+
+@dataclass(frozen=True)
+class PatchInfo:
+    """A patch that can be applied: its name, what it gives, the files it changes."""
+
+    name: str
+    summary: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node of a Ray cluster, as Ray names it."""
+
+    node_id: str
+    address: str
+    hostname: str
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What was found and done on one node of a Ray cluster.
+
+    Attributes:
+        node: the node.
+        before: what was in place before `apply`; None for `status`.
+        applied: what `apply` did; None if it failed, and for `status`.
+        status: what is in place now; None if that could not be found out.
+        error: why the node failed, in one line; None if it did not.
+    """
+
+    node: RayNode
+    before: StatusResult | None = None
+    applied: ApplyResult | None = None
+    status: StatusResult | None = None
+    error: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every patch asked about is in place there, complete and up to date."""
+        return self.error is None and self.status is not None and self.status.complete
+
+    @property
+    def changed(self) -> bool:
+        """Whether any file was changed there; in a dry run, would be."""
+        return self.applied is not None and self.applied.changed
