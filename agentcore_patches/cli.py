@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except BaseException as error:
         failure = _failure(error)
         with suppress(AccessError):
-            if "--json" in args and args[0] != "verify":
+            if "--json" in itertools.takewhile(lambda arg: arg != "--", args):
                 _show(console.Json().failure(failure))
             else:
                 _show(_text(sys.stderr).failure(failure), sys.stderr)

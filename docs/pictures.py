@@ -19,7 +19,7 @@ from rich.console import Console
 from agentcore_patches import revert
 from agentcore_patches.install import find
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-from agentcore_verify.report import svg
+from agentcore_verify.report import export_svg
 
 HERE = Path(__file__).parent
 WIDTH = 100
@@ -40,7 +40,7 @@ def draw(file: Path, command: str, output: str) -> None:
     terminal = Console(file=io.StringIO(), record=True, width=WIDTH, highlight=False)
     terminal.print(f"$ {command}\n", style="bold", markup=False)
     terminal.print(output, markup=False)
-    file.write_text(svg(terminal, "agentcore-patch"))
+    file.write_text(export_svg(terminal, "agentcore-patch"))
 
 
 def main(venv: Path) -> None:

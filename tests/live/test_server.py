@@ -226,7 +226,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error_at_once(
         taken.listen()
         port = taken.getsockname()[1]
         server = Server(replace(options, args=("--port", str(port))))
-        with pytest.raises(ServerError, match=f"{port} is taken"):
+        with pytest.raises(ServerError, match=f"{port} is in use"):
             server.start()
         assert not options.log.exists()
 

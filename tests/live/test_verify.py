@@ -50,7 +50,7 @@ def verify(
             [
                 *(sys.executable, "-m", "agentcore_patches", "verify"),
                 *(launching if launches else ()),
-                *("--json", report, *args),
+                *("--json-file", report, *args),
             ],
             env={**os.environ, **bytecode, "TMPDIR": str(tmp_path), "COLUMNS": "80"},
             capture_output=True,

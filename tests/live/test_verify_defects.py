@@ -86,7 +86,7 @@ def with_ids(events: Iterator[Json]) -> Iterator[tuple[int, Json, list[int]]]:
         number += bool(ids)
 
 
-@plant("a token dropped from a stream", "same-ids", "part from those of")
+@plant("a token dropped from a stream", "same-ids", "differ from those of")
 class TokenDropped(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for number, event, ids in with_ids(events):
@@ -95,7 +95,7 @@ class TokenDropped(ChatStream):
             yield event
 
 
-@plant("a token repeated in a stream", "same-ids", "part from those of")
+@plant("a token repeated in a stream", "same-ids", "differ from those of")
 class TokenRepeated(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for number, event, ids in with_ids(events):
@@ -104,7 +104,7 @@ class TokenRepeated(ChatStream):
             yield event
 
 
-@plant("two tokens swapped in a stream", "same-ids", "part from those of")
+@plant("two tokens swapped in a stream", "same-ids", "differ from those of")
 class TokensSwapped(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         held: list[Json] = []
@@ -126,7 +126,11 @@ class TokensSwapped(ChatStream):
         yield from held
 
 
-@plant("IDs one chunk later than their text", "streaming", "have not come yet")
+@plant(
+    "IDs one chunk later than their text",
+    "streaming",
+    "not on this or an earlier chunk",
+)
 class TokensLate(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         late: list[int] = []
@@ -178,7 +182,7 @@ class StreamCut(ChatStream):
         raise Cut
 
 
-@plant("a connection lost in the middle", "streaming", "was cut")
+@plant("a connection lost in the middle", "streaming", "was cut off")
 class ConnectionLost(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         yield from itertools.islice(events, 6)
@@ -193,7 +197,7 @@ class FinishMissing(ChatStream):
                 yield event
 
 
-@plant("an error event in a stream", "streaming", "an error event")
+@plant("an error event in a stream", "streaming", "error event")
 class ErrorEvent(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         yield from itertools.islice(events, 6)
@@ -212,7 +216,9 @@ class ErrorOnce(Defect):
         return 500, {"message": "planted"}
 
 
-@plant("the stop token lost, non-streaming", "non-streaming", "which is not the last")
+@plant(
+    "the stop token lost, non-streaming", "non-streaming", "but its token_ids end with"
+)
 class StopTokenMissing(ChatWhole):
     def chat(self, body: Json, response: Json) -> None:
         for choice in response["choices"]:
@@ -241,7 +247,7 @@ class WholeIdsMissing(ChatWhole):
             del choice["token_ids"]
 
 
-@plant("the prompt IDs of an earlier request", "non-streaming", "without the question")
+@plant("the prompt IDs of an earlier request", "non-streaming", "decode to the prompt")
 class PromptOfAnother(ChatWhole):
     kept: list[int] | None = None
 
@@ -258,7 +264,7 @@ class PromptShort(Defect):
         return response
 
 
-@plant("IDs of held-back text lost", "held-back-text", "part from those of")
+@plant("IDs of held-back text lost", "held-back-text", "differ from those of")
 class HeldBackLost(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
@@ -269,7 +275,7 @@ class HeldBackLost(ChatStream):
             yield event
 
 
-@plant("a logprob short", "logprobs", "token IDs and")
+@plant("a logprob short", "logprobs", "token_ids but")
 class LogprobShort(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for number, event, _ in with_ids(events):
@@ -278,7 +284,7 @@ class LogprobShort(ChatStream):
             yield event
 
 
-@plant("the logprobs of the chunk before", "logprobs", "is of the token")
+@plant("the logprobs of the chunk before", "logprobs", "belongs to token")
 class LogprobsShifted(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         before: list[Json] = []
@@ -294,7 +300,7 @@ class LogprobsShifted(ChatStream):
             yield event
 
 
-@plant("a logprob replaced by zero", "logprobs", "off those of")
+@plant("a logprob replaced by zero", "logprobs", "logprobs differ from")
 class LogprobZero(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for number, event, _ in with_ids(events):
@@ -313,7 +319,7 @@ class TopLogprobsLost(ChatStream):
             yield event
 
 
-@plant("a tool call without its IDs", "tools", "part from those of")
+@plant("a tool call without its IDs", "tools", "differ from those of")
 class ToolCallIdsMissing(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
@@ -323,7 +329,7 @@ class ToolCallIdsMissing(ChatStream):
             yield event
 
 
-@plant("a tool call's IDs at the end only", "tools", "have not come yet")
+@plant("a tool call's IDs at the end only", "tools", "not on this or an earlier chunk")
 class ToolCallIdsLate(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         late: list[int] = []
@@ -350,7 +356,7 @@ class NoToolCalls(Defect):
         return {key: value for key, value in body.items() if key != "tools"}
 
 
-@plant("reasoning without its IDs", "reasoning", "part from those of")
+@plant("reasoning without its IDs", "reasoning", "differ from those of")
 class ReasoningIdsMissing(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
@@ -390,14 +396,14 @@ class StopStringLost(Defect):
         return response
 
 
-@plant("a token beyond max_tokens, in both modes", "stop", "not 15")
+@plant("a token beyond max_tokens, in both modes", "stop", "instead of 15")
 class TokenTooMany(Defect):
     def request(self, path: str, body: Json) -> Json:
         few = body.get("max_tokens", 100) < 100
         return {**body, "max_tokens": body["max_tokens"] + 1} if few else body
 
 
-@plant("input_ids ignored", "tito", "another one")
+@plant("input_ids ignored", "tito", "differ from the input_ids")
 class InputIdsIgnored(Defect):
     def request(self, path: str, body: Json) -> Json:
         if path != CHAT:
@@ -437,21 +443,21 @@ class BadPromptCrashes(Defect):
         )
 
 
-@plant("a bad prompt answered", "refusals", "but answered")
+@plant("a bad prompt answered", "refusals", "was answered")
 class BadPromptAnswered(Defect):
     def request(self, path: str, body: Json) -> Json:
         bad = body.get("input_ids") == [1, -1]
         return {**body, "input_ids": [1, 2]} if bad else body
 
 
-@plant("a refusal that does not say why", "refusals", "does not say 'input_ids'")
+@plant("a refusal that does not say why", "refusals", "does not name 'input_ids'")
 class RefusalWithoutReason(Defect):
     def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
         bad = body.get("input_ids") == [[1, 2]]
         return (400, {"message": "Bad request"}) if bad else None
 
 
-@plant("a /generate without meta_info", "customized-info", "not the form")
+@plant("a /generate without meta_info", "customized-info", "expected form")
 class NoMetaInfoAtAll(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == "/generate" and isinstance(response, dict):
@@ -459,7 +465,7 @@ class NoMetaInfoAtAll(Defect):
         return response
 
 
-@plant("metadata of the last tokens only", "customized-info", "beside 120 IDs")
+@plant("metadata of the last tokens only", "customized-info", "for 120 output_ids")
 class MetadataShort(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == "/generate":
@@ -486,7 +492,7 @@ class GenerateChunkLost(Defect):
                 yield event
 
 
-@plant("token_ids of null for who wants none", "opt-out", "token_ids in the answer")
+@plant("token_ids of null for who wants none", "opt-out", "the answer has token_ids")
 class NullForWhoWantsNone(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
@@ -495,14 +501,14 @@ class NullForWhoWantsNone(ChatStream):
             yield event
 
 
-@plant("a field of vanilla's lost", "opt-out", "missing or other")
+@plant("a field of vanilla's lost", "opt-out", "differs from the one with token IDs")
 class VanillaFieldLost(ChatWhole):
     def chat(self, body: Json, response: Json) -> None:
         if body.get("return_token_ids") is False:
             del response["metadata"]
 
 
-@plant("token_ids in /v1/completions", "other-endpoints", '"token_ids"')
+@plant("token_ids in /v1/completions", "other-endpoints", "the answer has token_ids")
 class IdsInCompletions(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == "/v1/completions":
@@ -521,7 +527,7 @@ class LostUnderLoad(ChatStream):
             yield event
 
 
-@plant("another stream's prompt under load", "concurrency", "another's prompt")
+@plant("another stream's prompt under load", "concurrency", "of another request")
 class MixedUnderLoad(ChatStream):
     proxy: Proxy
     kept: list[int] | None = None
@@ -558,7 +564,11 @@ class RepeatedByAbort(ChatStream):
             yield event
 
 
-@plant("streamed IDs that the client cannot see", "openai-client", "not read as")
+@plant(
+    "streamed IDs that the client cannot see",
+    "openai-client",
+    "differ from what the server sent",
+)
 class UnreadableIds(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
@@ -622,9 +632,9 @@ def test_a_planted_defect_is_found_and_named(
     count[f"{planted.name:46} {planted.check:16} {said[:96]}"] += 1
     assert result.outcome is planted.outcome, result
     assert planted.word in result.message
-    if "part from" in planted.word:
+    if "differ from those" in planted.word:
         assert result.difference is not None
-        assert any(not row.same for row in result.difference.rows)
+        assert any(not row.equal for row in result.difference.rows)
 
 
 def test_every_check_has_a_defect_that_it_finds() -> None:

@@ -47,7 +47,12 @@ class Stubbed:
                 *(sys.executable, "-m", "agentcore_patches", "verify"),
                 *("--model", self.folder, "--device", "cuda"),
                 *("--python", self._python, "--sglang-dir", self._tree / "sglang"),
-                *("--json", self.reports["json"], "--junit", self.reports["junit"]),
+                *(
+                    "--json-file",
+                    self.reports["json"],
+                    "--junit",
+                    self.reports["junit"],
+                ),
                 *args,
             ],
             env={
@@ -111,7 +116,7 @@ def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
     assert "the stub has no model" in err
     stubbed.assert_nothing_left()
     assert stubbed.report()["exit_code"] == 6
-    assert "the stub has no model" in stubbed.report()["error"]
+    assert "the stub has no model" in stubbed.report()["error"]["message"]
     [error] = ElementTree.parse(stubbed.reports["junit"]).iter("error")
     assert error.text is not None and "the stub has no model" in error.text
 
@@ -146,7 +151,7 @@ def test_a_server_that_will_not_end_is_killed(stubbed: Stubbed) -> None:
     code, out, _ = stubbed.run("clings", "--check", "tito", "--log", str(log))
     assert code == 1
     assert "Not a chat completion" in out
-    assert f"The server's log: {log}" in out
+    assert f"Server log: {log}" in out
     assert "the stub begins" in log.read_text()
     assert stubbed.logs() == []
     stubbed.assert_nothing_left()
@@ -173,7 +178,7 @@ def test_a_port_that_is_taken_is_told(stubbed: Stubbed) -> None:
         port = str(taken.getsockname()[1])
         code, _, err = stubbed.run("clings", "--", "--port", port)
     assert code == 6
-    assert f"Port {port} is taken" in err
+    assert f"Port {port} is in use" in err
     assert stubbed.logs() == []
 
 
@@ -201,7 +206,7 @@ def test_a_model_path_that_leads_nowhere_is_a_usage_error(stubbed: Stubbed) -> N
     missing = str(stubbed.folder / "no-model")
     code, _, err = stubbed.run("clings", "--model", missing)
     assert code == 2
-    assert f"There is no model in {missing}." in err
+    assert f"The model {missing} does not exist." in err
     assert stubbed.logs() == []
 
 

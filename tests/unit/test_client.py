@@ -70,6 +70,12 @@ class TestEvents:
         with pytest.raises(client.BrokenAnswer):
             list(client.parse_events(lines))
 
+    def test_of_an_endpoint_without_done_end_with_the_lines(self) -> None:
+        lines = [b"event: a", b'data: {"a": 1}', b""]
+        assert list(client.parse_events(lines, done=False)) == [{"a": 1}]
+        with pytest.raises(client.BrokenAnswer, match="in the middle of an event"):
+            list(client.parse_events(lines[:2], done=False))
+
 
 class TestStream:
     def test_joins_the_pieces_of_a_choice(self) -> None:

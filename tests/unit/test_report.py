@@ -9,8 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentcore_verify.report import Json, JUnit, Svg, Table
+from agentcore_verify.json_report import ReportDocument, render_json
+from agentcore_verify.junit_report import render_junit
+from agentcore_verify.report import render_svg, render_table
 from agentcore_verify.results import Difference, Outcome, Report, Result, Row
+from tests.helpers.typed_documents import mismatches
 
 DIFFERENCE = Difference(
     "non-streaming 'cjk'",
@@ -79,7 +82,7 @@ def test_the_verdict_is_yes_only_if_something_was_proven(
     made = report(*results, strict=strict)
     assert made.exit_code == code
     assert made.passed is (code == 0)
-    assert Table().render(made).count("PASSED") == (code == 0)
+    assert render_table(made).count("PASSED") == (code == 0)
 
 
 def test_a_server_that_died_is_an_exit_code_of_its_own() -> None:
@@ -88,7 +91,7 @@ def test_a_server_that_died_is_an_exit_code_of_its_own() -> None:
 
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_the_table_fits_its_width(width: int) -> None:
-    text = Table(width).render(ALL)
+    text = render_table(ALL, width)
     assert max(map(len, text.splitlines())) <= width
     assert text.isascii() is False  # What the model said stands as it is.
     for result in ALL.results:
@@ -96,7 +99,7 @@ def test_the_table_fits_its_width(width: int) -> None:
 
 
 def test_the_table_shows_sequences_side_by_side() -> None:
-    lines = Table(80).render(ALL).splitlines()
+    lines = render_table(ALL, 80).splitlines()
     [header] = [line for line in lines if line.split()[:1] == ["at"]]
     assert "non-streaming 'cjk'" in header and "streaming 'cjk'" in header
     [same] = [line for line in lines if "318" in line]
@@ -106,12 +109,12 @@ def test_the_table_shows_sequences_side_by_side() -> None:
 
 
 def test_the_table_has_colour_only_where_it_is_wanted() -> None:
-    assert "\x1b[" not in Table(80).render(ALL)
-    assert "\x1b[1;31mFAILED" in Table(80, colour=True).render(ALL)
+    assert "\x1b[" not in render_table(ALL, 80)
+    assert "\x1b[1;31mFAILED" in render_table(ALL, 80, colour=True)
 
 
 def test_what_many_checks_say_is_said_once() -> None:
-    text = Table(60).render(report(PASSED, *UNPATCHED))
+    text = render_table(report(PASSED, *UNPATCHED), 60)
     assert "streaming and 2 more: FAILED" in text
     below = text[text.index("and 2 more") :]
     assert below.count("is missing") == 1
@@ -121,39 +124,59 @@ def test_what_many_checks_say_is_said_once() -> None:
 def test_a_command_is_never_broken_across_lines() -> None:
     command = "`agentcore-patch apply --sglang-dir /a/very/long/path/to/some/sglang`"
     missing = Result("stop", Outcome.FAILED, f"The patch is missing: {command}.")
-    assert command in Table(60).render(report(missing))
+    assert command in render_table(report(missing), 60)
 
 
 def test_what_a_server_says_cannot_steer_the_terminal() -> None:
     rude = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07\nmore")
-    assert "HTTP 500: \\x1b[2J\\x07\nmore" in Table().render(report(rude))
+    assert "HTTP 500: \\x1b[2J\\x07\nmore" in render_table(report(rude))
 
 
 def test_advice_is_given_for_what_was_not_exercised() -> None:
-    text = Table().render(report(PASSED, NOT_EXERCISED, SKIPPED))
+    text = render_table(report(PASSED, NOT_EXERCISED, SKIPPED))
     assert "tools: not exercised\nNo call.\nName a parser." in text
     assert "reasoning: skipped" not in text
 
 
-def test_a_run_that_proved_nothing_says_so() -> None:
-    assert "nothing is proven" in Table(100).render(report(SKIPPED))
+def test_a_run_without_a_passed_check_says_so() -> None:
+    assert "nothing was verified" in render_table(report(SKIPPED), 100)
 
 
 def test_json_has_everything() -> None:
-    told = json.loads(Json().render(ALL))
-    assert told["passed"] is False and told["exit_code"] == 1
-    assert told["log"] == "/tmp/server.log"
-    assert [check["outcome"] for check in told["checks"]] == [
+    document = json.loads(render_json(ALL))
+    assert document["passed"] is False and document["exit_code"] == 1
+    assert document["log"] == "/tmp/server.log"
+    assert document["error"] is None
+    assert [check["outcome"] for check in document["checks"]] == [
         *("passed", "failed", "inconclusive", "not exercised", "skipped")
     ]
-    assert told["checks"][1]["difference"]["rows"][1] == {
+    assert document["checks"][1]["difference"]["rows"][1] == {
         "position": 12,
         "left": "279 '世'",
         "right": "",
         "same": False,
     }
-    assert told["checks"][0]["difference"] is None
-    assert told["startup"] == 11.3
+    assert document["checks"][0]["difference"] is None
+    assert document["startup"] == 11.3
+
+
+def test_json_has_an_error_as_other_commands_print_it() -> None:
+    document = json.loads(render_json(report(PASSED, error="The server died.")))
+    assert document["error"] == {
+        "kind": "server",
+        "exit_code": 6,
+        "message": "The server died.",
+    }
+    assert document["exit_code"] == 6 and document["passed"] is False
+
+
+@pytest.mark.parametrize(
+    "made",
+    [ALL, report(), report(PASSED, error="It died.", startup=None, notes=("A note.",))],
+    ids=["all outcomes", "no check", "an error"],
+)
+def test_json_is_as_its_types_describe_it(made: Report) -> None:
+    assert mismatches(json.loads(render_json(made)), ReportDocument) == []
 
 
 # What the schemas that CI systems publish have in common (Jenkins, Ant, GitLab):
@@ -193,7 +216,7 @@ def assert_valid(element: ElementTree.Element) -> None:
 
 def suite(made: Report) -> ElementTree.Element:
     """The one suite of a report, valid and with the right counts."""
-    root = ElementTree.fromstring(JUnit().render(made).encode())
+    root = ElementTree.fromstring(render_junit(made).encode())
     assert_valid(root)
     [found] = root
     cases = found.findall("testcase")
@@ -243,7 +266,7 @@ def test_junit_survives_what_xml_cannot_say() -> None:
 
 
 def test_svg_is_a_picture_of_the_table() -> None:
-    picture = Svg().render(ALL)
+    picture = render_svg(ALL)
     root = ElementTree.fromstring(picture)
     assert root.tag.endswith("svg")
     shown = "".join(root.itertext()).replace("\xa0", " ")

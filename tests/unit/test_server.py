@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,15 @@ import psutil
 import pytest
 
 from agentcore_patches.errors import ServerError
-from agentcore_verify.server import Server, ServerOptions, running
+from agentcore_verify import server as server_module
+from agentcore_verify.server import (
+    GRPC_OFFSET,
+    PORTS,
+    Server,
+    ServerOptions,
+    free_port,
+    running,
+)
 
 
 def server(tmp_path: Path, *args: str) -> Server:
@@ -36,6 +45,32 @@ def test_its_url_is_what_its_arguments_say(
     tmp_path: Path, args: tuple[str, ...], url: str
 ) -> None:
     assert server(tmp_path, *args).base_url == url
+
+
+def test_a_free_port_has_a_free_grpc_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        grpc = taken.getsockname()[1]
+        asked = [grpc - GRPC_OFFSET, *PORTS]
+        monkeypatch.setattr("random.sample", lambda population, k: asked)
+        port = free_port()
+    assert port in PORTS and port != grpc - GRPC_OFFSET
+    assert port + GRPC_OFFSET < 65_536
+
+
+def test_free_ports_differ_from_call_to_call() -> None:
+    assert len({free_port() for _ in range(20)}) > 10
+
+
+def test_no_free_port_is_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(server_module, "PORTS", range(port, port + 1))
+        with pytest.raises(ServerError, match=f"No port .* {port} to {port} is free"):
+            free_port()
 
 
 def test_it_knows_the_key_it_asks_for(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from agentcore_patches.cli import main
 from agentcore_verify import checks, runner
+from agentcore_verify.json_report import ReportDocument
 from agentcore_verify.progress import Progress
 from agentcore_verify.results import Outcome, Report, Result
+from tests.helpers.typed_documents import mismatches
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -28,6 +31,7 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
         (("--model", "scripted", "--device", "tpu"), "cuda"),
         (("--model", "scripted", "--startup-timeout", "0"), "startup-timeout"),
         (("--base-url", "127.0.0.1:30000"), "http://"),
+        (("--model", "scripted", "report.json"), "argument report.json"),
         (
             ("--base-url", "http://h", "--device", "cpu", "--", "--tp", "2"),
             "SERVER_ARGS",
@@ -54,14 +58,14 @@ def test_no_server_at_the_url_is_a_server_error(
     )
     assert code == 6
     assert "No server answers at http://127.0.0.1:9." in err
-    assert "FAILED: nothing was checked." in out
+    assert "FAILED: no check was run." in out
     assert "<error" in junit.read_text()
 
 
 def test_a_folder_that_is_not_there_is_told_at_once(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    for option in ("--json", "--junit", "--svg", "--log"):
+    for option in ("--json-file", "--junit", "--svg", "--log"):
         file = str(tmp_path / "none" / "file")
         code, _, err = said(capsys, "--model", "scripted", option, file)
         assert code == 5
@@ -77,6 +81,71 @@ def test_the_checks_are_listed_with_what_they_are_about(
     assert [line.split()[0] for line in lines] == list(checks.NAMES)
     for name, line in zip(checks.NAMES, lines, strict=True):
         assert line.endswith(checks.get(name).summary)
+
+
+def test_the_checks_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = said(capsys, "--list-checks", "--json")
+    assert code == 0
+    assert [check["name"] for check in json.loads(out)["checks"]] == list(checks.NAMES)
+
+
+def test_json_is_one_document_on_stdout(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(options: runner.Options, progress: Progress) -> Report:
+        progress.message("Starting SGLang")
+        result = Result("stop", Outcome.FAILED, "It went on.")
+        return Report("SGLang", "m", (), (result,), 1.0)
+
+    monkeypatch.setattr(runner, "run", run)
+    file = tmp_path / "report.json"
+    code, out, err = said(
+        capsys, "--model", "m", "--json", "--json-file", str(file), "--", "--json"
+    )
+    assert code == 1
+    document = json.loads(out)
+    assert mismatches(document, ReportDocument) == []
+    assert document == json.loads(file.read_text())
+    assert "Starting SGLang" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "code"),
+    [
+        (("--json",), "usage", 2),
+        (("--json", "--model", "m", "--svg", "/no/such/folder/x.svg"), "access", 5),
+    ],
+)
+def test_an_error_before_the_run_is_one_json_document(
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], kind: str, code: int
+) -> None:
+    assert said(capsys, *args)[0] == code
+    _, out, err = said(capsys, *args)
+    error = json.loads(out)["error"]
+    assert (error["kind"], error["exit_code"]) == (kind, code)
+    assert err == ""
+
+
+def test_a_server_that_cannot_be_reached_is_one_json_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = said(
+        capsys, "--base-url", "http://127.0.0.1:9", "--model", "m", "--json"
+    )
+    assert code == 6
+    document = json.loads(out)
+    assert mismatches(document, ReportDocument) == []
+    assert document["error"]["exit_code"] == 6
+    assert "No server answers" in document["error"]["message"]
+    assert "Error" not in err
+
+
+def test_json_after_the_dashes_is_an_option_of_sglang(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = said(capsys, "--", "--json")
+    assert (code, out) == (2, "")
+    assert "--model" in err
 
 
 def test_every_check_says_what_a_failure_means_for_a_trainer() -> None:

@@ -1,1 +1,1 @@
-"""Proves on a live server that a patched SGLang gives what it promises."""
+"""Checks on a real server that a patched SGLang does what the patches promise."""

@@ -1,4 +1,4 @@
-"""Many requests at the same time."""
+"""Sends many requests concurrently."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Value = TypeVar("Value")
 
 
 def at_once(ask: Callable[[Item], Value], items: Sequence[Item]) -> list[Value]:
-    """What `ask` returns for each item, all asked at the same time, in order.
+    """What `ask` returns for each item, in order; one thread per item.
 
-    Raises the first exception, by order of the items, once all have ended. What still
-    waits for an answer when the caller is interrupted keeps nobody from ending.
+    When all have ended, raises the exception of the first item that has one. The threads
+    are daemons: an interrupted program does not wait for them.
     """
     values: dict[int, Value] = {}
     errors: dict[int, BaseException] = {}

@@ -1,4 +1,4 @@
-"""Requests and server-sent events in, completions out."""
+"""A client for SGLang: sends requests, reads JSON and server-sent events (SSE)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import requests
 Json = dict[str, Any]
 
 TIMEOUT = 300.0
-"""Seconds without a byte after which a server counts as silent."""
+"""Seconds without a byte after which a request is given up."""
 
 
 class ClientError(Exception):
-    """The server gave no answer, or one that its protocol does not allow."""
+    """There was no answer, an error, or one that breaks the protocol."""
 
 
 class NoAnswer(ClientError):
-    """The connection was refused, or ended or fell silent before an answer."""
+    """The connection failed or timed out before the answer began."""
 
 
 class HttpError(ClientError):
@@ -33,7 +33,7 @@ class HttpError(ClientError):
 
 
 class BrokenAnswer(ClientError):
-    """A stream that was cut, an event or a response that cannot be read."""
+    """A stream that was cut off, or a response or an event that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one chunk carried for one choice, or a whole non-streaming choice.
+    """One choice of one chunk, or of a non-streaming response.
 
-    `position` counts the events of the stream from 0; `token_ids` and `logprobs` are
-    None where the chunk had no such field; `raw` is the choice as it was sent.
+    `position` is that of the chunk in the stream, from 0; `token_ids` and `logprobs` are
+    None if the chunk has no such field; `raw` is the choice as it was received.
     """
 
     position: int
@@ -65,9 +65,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Completion:
-    """One choice, put together from its pieces in order.
+    """One choice, joined from its pieces.
 
-    `token_ids` and `logprobs` are all the pieces' joined, None if no piece had any.
+    `token_ids` and `logprobs` are those of all pieces, None if no piece has any.
     """
 
     index: int
@@ -81,17 +81,17 @@ class Completion:
 
     @property
     def raw(self) -> Json:
-        """The last piece as it was sent: of a non-streaming answer, the whole choice."""
+        """The last piece as it was received; without streaming, the whole choice."""
         return self.pieces[-1].raw
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A chat completion, whether it was streamed or not.
+    """A chat completion, streamed or not.
 
-    `events` are the response or the stream's events as they were sent;
-    `prompt_positions` says which of them carried `prompt_token_ids`; `errors` are the
-    error events of the stream; `completions` are sorted by index.
+    `events` are the events of the stream as they were received, or the one response;
+    `prompt_positions` are the positions of those with `prompt_token_ids`; `errors` are
+    the error events; `completions` are sorted by index.
     """
 
     events: tuple[Json, ...]
@@ -105,14 +105,13 @@ class Answer:
 def chat(
     base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
 ) -> Json:
-    """The response to a chat completion request that is not streamed.
+    """The response to a chat completion request without streaming.
 
-    Raises HttpError, NoAnswer, or BrokenAnswer if the response is no JSON object.
+    Raises HttpError, NoAnswer, or BrokenAnswer if the response is not a JSON object.
     """
-    body = {"model": "default", **body, "stream": False}
     url = f"{base_url}/v1/chat/completions"
-    with post(url, body, api_key=api_key, timeout=timeout) as response:
-        return _object(response.content)
+    body = {"model": "default", **body}
+    return _object(post_json(url, body, api_key=api_key, timeout=timeout))
 
 
 def chat_stream(
@@ -121,12 +120,11 @@ def chat_stream(
     """The events of a streamed chat completion, each as soon as it arrives.
 
     Closing the iterator closes the connection. Raises HttpError, NoAnswer, or
-    BrokenAnswer if an event is no JSON object or the stream ends without `[DONE]`.
+    BrokenAnswer if an event is not a JSON object or the stream ends without `[DONE]`.
     """
-    body = {"model": "default", **body, "stream": True}
     url = f"{base_url}/v1/chat/completions"
-    with post(url, body, api_key=api_key, timeout=timeout) as response:
-        yield from parse_events(_lines(response))
+    body = {"model": "default", **body}
+    return post_stream(url, body, api_key=api_key, timeout=timeout)
 
 
 def ask(
@@ -146,29 +144,52 @@ def ask(
 def generate(
     base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
 ) -> Any:
-    """The response of `/generate`, not streamed: an object, or a list for a batch."""
-    url = f"{base_url}/generate"
-    body = {**body, "stream": False}
-    with post(url, body, api_key=api_key, timeout=timeout) as response:
-        return _json(response.content)
+    """The response of `/generate` without streaming: an object, or a list for a batch."""
+    return post_json(f"{base_url}/generate", body, api_key=api_key, timeout=timeout)
 
 
 def generate_stream(
     base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
 ) -> Iterator[Json]:
-    """The events of a streamed `/generate`, as `chat_stream` gives those of a chat."""
-    url = f"{base_url}/generate"
+    """The events of a streamed `/generate`; otherwise like `chat_stream`."""
+    return post_stream(f"{base_url}/generate", body, api_key=api_key, timeout=timeout)
+
+
+def post_json(
+    url: str, body: Json, *, api_key: str | None = None, timeout: float = TIMEOUT
+) -> Any:
+    """The JSON value that answers a request without streaming.
+
+    Raises HttpError, NoAnswer, or BrokenAnswer if the answer is not JSON.
+    """
+    body = {**body, "stream": False}
+    with post(url, body, api_key=api_key, timeout=timeout) as response:
+        return _json(response.content)
+
+
+def post_stream(
+    url: str,
+    body: Json,
+    *,
+    api_key: str | None = None,
+    timeout: float = TIMEOUT,
+    done: bool = True,
+) -> Iterator[Json]:
+    """The events that answer a streaming request, each as soon as it arrives.
+
+    `done` as for `parse_events`. Closing the iterator closes the connection.
+    """
     body = {**body, "stream": True}
     with post(url, body, api_key=api_key, timeout=timeout) as response:
-        yield from parse_events(_lines(response))
+        yield from parse_events(_lines(response), done=done)
 
 
 def post(
     url: str, body: Json, *, api_key: str | None = None, timeout: float = TIMEOUT
 ) -> requests.Response:
-    """The response to a JSON request, its body unread if the request asks to stream.
+    """The response to a JSON request; its body is not read yet if it is streamed.
 
-    No proxy is used. Raises NoAnswer, or HttpError on any status but 200.
+    Proxy settings are ignored. Raises NoAnswer, or HttpError on a status other than 200.
     """
     with requests.Session() as session:
         session.trust_env = False
@@ -190,10 +211,13 @@ def post(
     return response
 
 
-def parse_events(lines: Iterable[bytes]) -> Iterator[Json]:
-    """The JSON objects of server-sent events, up to `[DONE]`.
+def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]:
+    """The JSON objects of server-sent events (SSE), up to `[DONE]`.
 
-    Raises BrokenAnswer if an event is no JSON object or the lines end without `[DONE]`.
+    `done`: whether `[DONE]` must come; otherwise the events may end without it, as those
+    of `/v1/messages` do.
+
+    Raises BrokenAnswer if an event is not a JSON object, or `[DONE]` is missing.
     """
     data: list[bytes] = []
     for line in lines:
@@ -204,12 +228,18 @@ def parse_events(lines: Iterable[bytes]) -> Iterator[Json]:
             data.clear()
             if event == b"[DONE]":
                 return
-            yield _object(event)
-    raise BrokenAnswer("The stream ended without [DONE].")
+            yield _object(_json(event))
+    if done:
+        raise BrokenAnswer("The stream ended without [DONE].")
+    if data:
+        raise BrokenAnswer("The stream ended in the middle of an event.")
 
 
 def read_response(response: Json) -> Answer:
-    """A non-streaming response as an Answer; BrokenAnswer if it is no chat completion."""
+    """A non-streaming response as an Answer.
+
+    Raises BrokenAnswer if it is not a chat completion.
+    """
     answer = _assemble([response], "message")
     if not answer.completions:
         _malformed(response)
@@ -219,8 +249,8 @@ def read_response(response: Json) -> Answer:
 def read_events(events: Iterable[Json]) -> Answer:
     """The events of a stream as an Answer.
 
-    Raises BrokenAnswer if one is no chat completion chunk, or if a choice never
-    finished although no error event says why.
+    Raises BrokenAnswer if one is not a chat completion chunk, or if a choice has no
+    finish_reason and there is no error event.
     """
     answer = _assemble(events, "delta")
     if not answer.errors:
@@ -235,13 +265,13 @@ def read_events(events: Iterable[Json]) -> Answer:
 
 
 def _assemble(events: Iterable[Json], body: str) -> Answer:
-    seen: list[Json] = []
+    received: list[Json] = []
     pieces: dict[int, list[Piece]] = {}
     prompts: dict[int, tuple[int, ...]] = {}
     errors: list[Json] = []
     usage: Json | None = None
     for position, event in enumerate(events):
-        seen.append(event)
+        received.append(event)
         if "error" in event:
             errors.append(event)
             continue
@@ -255,7 +285,7 @@ def _assemble(events: Iterable[Json], body: str) -> Answer:
         except (AttributeError, KeyError, TypeError):
             _malformed(event)
     return Answer(
-        events=tuple(seen),
+        events=tuple(received),
         completions=tuple(
             _completion(index, pieces[index]) for index in sorted(pieces)
         ),
@@ -298,7 +328,7 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
 
 
 def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
-    """The calls that the pieces' deltas spell out, by their index."""
+    """The tool calls of the deltas, joined by their index."""
     calls: dict[int, ToolCall] = {}
     for piece in pieces:
         for position, delta in enumerate(piece.tool_calls):
@@ -319,19 +349,17 @@ def _lines(response: requests.Response) -> Iterator[bytes]:
     try:
         yield from response.iter_lines(chunk_size=None)
     except requests.RequestException as error:
-        raise BrokenAnswer(f"The stream was cut: {error}") from error
+        raise BrokenAnswer(f"The stream was cut off: {error}") from error
 
 
 def _json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        shown = text.decode(errors="replace")
-        raise BrokenAnswer(f"Not JSON: {shown}") from None
+        raise BrokenAnswer(f"Not JSON: {text.decode(errors='replace')}") from None
 
 
-def _object(text: bytes) -> Json:
-    value = _json(text)
+def _object(value: Any) -> Json:
     if not isinstance(value, dict):
         _malformed(value)
     return value

@@ -2,94 +2,88 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
 
 from agentcore_patches.errors import AccessError
 
-from . import checks, progress, report, runner
+from . import checks, runner
+from .json_report import render_json
+from .junit_report import render_junit
+from .progress import progress_on
+from .report import render_svg, render_table
 from .results import Report
 
-_FORMATS: Mapping[str, Callable[[], report.Format]] = {
-    "json_file": report.Json,
-    "junit_file": report.JUnit,
-    "svg_file": report.Svg,
-}
 _LOG_WIDTH = 120
-"""Columns of the table where there is no terminal."""
+"""Columns of the table if stdout is not a terminal."""
 
 
-def _list_checks(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        width = max(map(len, checks.NAMES))
-        for name in checks.NAMES:
-            click.echo(f"{name:{width}}  {checks.get(name).summary}")
-        context.exit()
-
-
-def _file(option: str, name: str, text: str) -> Callable[[Any], Any]:
+def _file_option(option: str, text: str) -> Callable[[Any], Any]:
     return click.option(
-        option, name, type=click.Path(path_type=Path), metavar="FILE", help=text
+        option, type=click.Path(path_type=Path), metavar="FILE", help=text
     )
 
 
 class _Command(click.Command):
-    """Says of an option that it does not know where SGLang's own go."""
+    """Explains, when an option is unknown, where options of SGLang go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise click.UsageError(
-                f"{error.format_message()} SGLang's own options go after `--`.", ctx
+                f"{error.format_message()} Options of SGLang go after `--`.", ctx
             ) from None
 
 
 @click.command(
     cls=_Command,
-    short_help="Check a real server, request by request.",
+    short_help="Check the answers of a real server.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--model",
     metavar="PATH_OR_ID",
-    help="The model to serve. `scripted` is a tiny one that this command makes and "
-    "keeps: it needs no download, and takes every way that is checked.",
+    help="The model to serve. `scripted` is a tiny model that this command trains once "
+    "and caches: it needs no download and exercises every check.",
 )
 @click.option(
     "--base-url",
     metavar="URL",
-    help="Check a server that is running already. What needs a launch option is skipped.",
+    help="Check a server that is already running. Checks that need a launch option are "
+    "skipped.",
 )
-@click.option("--api-key", metavar="KEY", help="The key that the server asks for.")
+@click.option("--api-key", metavar="KEY", help="The API key of that server.")
 @click.option(
     "--python",
     type=click.Path(path_type=Path),
     metavar="EXE",
-    help="The Python interpreter to launch SGLang in. Default: the one that runs this.",
+    help="The Python interpreter to launch SGLang with. Default: the one that runs this "
+    "command.",
 )
 @click.option(
     "--sglang-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="The `sglang` package folder to launch, the one that holds srt/. Default: that "
-    "of the interpreter.",
+    help="The `sglang` package folder to launch, the one that contains srt/. Default: "
+    "the one of the interpreter.",
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cuda", "cpu"]),
     default="auto",
     show_default=True,
-    help="cpu: run SGLang without a GPU or CUDA. auto: that where there is no GPU.",
+    help="cpu: run SGLang without a GPU or CUDA. auto: cpu if there is no GPU.",
 )
 @click.option(
     "--check",
@@ -97,25 +91,18 @@ class _Command(click.Command):
     type=click.Choice(checks.NAMES),
     multiple=True,
     metavar="NAME",
-    help="Run this check only; may be repeated. Default: all.",
+    help="Run only this check. May be repeated. Default: all.",
 )
-@click.option(
-    "--list-checks",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_checks,
-    help="List the checks, and end.",
-)
+@click.option("--list-checks", is_flag=True, help="List the checks and exit.")
 @click.option(
     "--tool-call-parser",
     metavar="NAME",
-    help="SGLang's parser for the model's tool calls. Default: told from the model.",
+    help="SGLang's tool-call parser for the model. Default: detected.",
 )
 @click.option(
     "--reasoning-parser",
     metavar="NAME",
-    help="SGLang's parser for the model's reasoning. Default: told from the model.",
+    help="SGLang's reasoning parser for the model. Default: detected.",
 )
 @click.option(
     "--startup-timeout",
@@ -123,88 +110,122 @@ class _Command(click.Command):
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the server may take until it generates.",
+    help="How long to wait until the server generates.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Fail also if a check could not see what it is about.",
+    help="Also fail if a check was not exercised.",
 )
-@_file("--json", "json_file", "Write the report as JSON.")
-@_file("--junit", "junit_file", "Write the report as JUnit XML, for CI.")
-@_file("--svg", "svg_file", "Write the report as a picture.")
-@_file("--log", "log", "Write the server's output. Default: a file kept on failure.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document on stdout instead of the table, errors included.",
+)
+@_file_option("--json-file", "Write the report as JSON.")
+@_file_option("--junit", "Write the report as JUnit XML, for CI.")
+@_file_option("--svg", "Write the table as an SVG picture.")
+@_file_option(
+    "--log",
+    "Write the server's output. Default: a temporary file, kept if the run fails.",
+)
 @click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
 def verify(
     names: tuple[str, ...],
+    list_checks: bool,
+    as_json: bool,
     json_file: Path | None,
-    junit_file: Path | None,
-    svg_file: Path | None,
+    junit: Path | None,
+    svg: Path | None,
     **options: Any,
 ) -> int:
-    """Prove on a real server that a patched SGLang keeps its promises.
+    """Check on a real server that a patched SGLang gives exact token IDs and logprobs.
 
-    Launches SGLang on a free port of 127.0.0.1, asks it in every way a trainer does,
-    compares the token IDs of all answers, ends it, and says where anything is wrong.
-    What stands after -- goes to sglang.launch_server as it is.
+    Launches SGLang on a free port of 127.0.0.1, sends it the kinds of requests that RL
+    trainers send, compares the token IDs and logprobs of the answers, and ends the
+    server. Everything after -- is passed to sglang.launch_server.
 
-    A check that did not see what it is about (the model called no tool, for instance)
-    is `not exercised`, never passed. A check that compares two answers is
-    `inconclusive` if the engine does not repeat itself.
+    A check is `not exercised` if the model did not do what the check is about, for
+    example called no tool. It is `inconclusive` if the engine is not deterministic, so
+    that two answers cannot be compared. Neither counts as passed.
 
     \b
     Examples:
       agentcore-patch verify --model scripted
           on any machine, without a download
       agentcore-patch verify --model Qwen/Qwen3-0.6B --junit verify.xml
-          a model that you train, in CI
+          with the model that you train, in CI
       agentcore-patch verify --model /models/big -- --tp 8 --stream-output
-          with the server options that you run with
+          with the server options that you use
       agentcore-patch verify --base-url http://127.0.0.1:30000 --api-key KEY
-          a server that is running already
+          a server that is already running
       agentcore-patch verify --model scripted --check logprobs --check tools
-          just these two
+          only these two checks
+      agentcore-patch verify --model scripted --json | jq .passed
 
     \b
     Exit codes:
-      0  all checks passed, those aside that the server or the model rules out
-      1  a check failed or was inconclusive, or none passed
+      0  at least one check passed, and none failed or was inconclusive
+      1  a check failed or was inconclusive, or no check passed
       2  usage
-      3  no SGLang there, or a version that is not supported
+      3  SGLang was not found, or its version is not supported
       5  a file could not be read or written
       6  the server did not start, or died
     """
-    files = {
-        name: path
-        for name, path in (
-            ("json_file", json_file),
-            ("junit_file", junit_file),
-            ("svg_file", svg_file),
-        )
-        if path is not None
-    }
-    wanted = runner.Options(
+    if list_checks:
+        click.echo(_checks_as_json() if as_json else _checks_as_text())
+        return 0
+    run_options = runner.Options(
         checks=tuple(name for name in checks.NAMES if not names or name in names),
         **options,
     )
-    _refuse_nonsense(wanted)
-    for path in (*files.values(), *filter(None, [wanted.log])):
-        _assert_writable(path)
-    with _terminable(), progress.shown(_console(sys.stderr)) as shown:
-        result = runner.run(wanted, shown)
-    for name, path in files.items():
-        _write(path, _FORMATS[name]().render(result))
-    _print(result)
-    return result.exit_code
+    _refuse_conflicting(run_options)
+    files: tuple[tuple[Path | None, Callable[[Report], str]], ...] = (
+        (json_file, render_json),
+        (junit, render_junit),
+        (svg, render_svg),
+    )
+    for path in (run_options.log, *(path for path, _ in files)):
+        if path is not None:
+            _assert_writable(path)
+    with _sigterm_as_exception(), progress_on(_console(sys.stderr)) as progress:
+        report = runner.run(run_options, progress)
+    for path, render in files:
+        if path is not None:
+            _write(path, render(report))
+    _print(report, as_json=as_json)
+    return report.exit_code
 
 
-def _refuse_nonsense(options: runner.Options) -> None:
+def _checks_as_text() -> str:
+    width = max(map(len, checks.NAMES))
+    return "\n".join(
+        f"{name:{width}}  {checks.get(name).summary}" for name in checks.NAMES
+    )
+
+
+def _checks_as_json() -> str:
+    listed = [
+        {"name": name, "summary": checks.get(name).summary} for name in checks.NAMES
+    ]
+    return json.dumps({"checks": listed}, indent=2)
+
+
+def _refuse_conflicting(options: runner.Options) -> None:
+    if options.server_args and not options.server_args[0].startswith("-"):
+        raise click.UsageError(
+            f"Unexpected argument {options.server_args[0]}. Options of SGLang go after "
+            "`--`."
+        )
     if options.base_url is None:
         if options.model is None:
             raise click.UsageError("Give --model, or --base-url of a running server.")
         return
     if not options.base_url.startswith(("http://", "https://")):
-        raise click.UsageError("--base-url wants a URL such as http://127.0.0.1:30000.")
+        raise click.UsageError(
+            f"--base-url {options.base_url}: expected a URL such as http://127.0.0.1:30000."
+        )
     launching = {
         "SERVER_ARGS": options.server_args,
         "--python": options.python,
@@ -214,17 +235,20 @@ def _refuse_nonsense(options: runner.Options) -> None:
         "--reasoning-parser": options.reasoning_parser,
         "--log": options.log,
     }
-    if useless := [name for name, given in launching.items() if given]:
+    if unused := [name for name, value in launching.items() if value]:
         raise click.UsageError(
-            f"With --base-url no server is launched: leave {', '.join(useless)} out."
+            "With --base-url no server is launched, so these have no effect: "
+            f"{', '.join(unused)}. Leave them out."
         )
 
 
 def _assert_writable(path: Path) -> None:
-    """Better told now than when the run is over."""
+    """Raise AccessError now rather than when the run is over."""
     folder = path.expanduser().absolute().parent
-    if path.is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise AccessError(f"Cannot write {path}: {folder} is no folder to write into.")
+    if path.is_dir():
+        raise AccessError(f"Cannot write {path}: it is a folder.")
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise AccessError(f"Cannot write {path}: {folder} is not a writable folder.")
 
 
 def _write(path: Path, text: str) -> None:
@@ -234,29 +258,33 @@ def _write(path: Path, text: str) -> None:
         raise AccessError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def _print(result: Report) -> None:
+def _print(report: Report, *, as_json: bool) -> None:
+    """Print the report on stdout and, unless that is JSON, the error on stderr."""
     console = _console(sys.stdout)
     colour = console.color_system is not None and not console.no_color
     width = console.width if console.is_terminal else _LOG_WIDTH
+    text = (
+        render_json(report) if as_json else render_table(report, width, colour=colour)
+    )
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
     try:
-        click.echo(report.Table(width, colour=colour).render(result), color=colour)
+        click.echo(text, color=colour)
     except BrokenPipeError:
-        # Nobody reads on; the interpreter flushes once more when it ends.
+        # The reader has gone; the interpreter flushes once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if result.error is not None:
-        click.echo(f"Error: {result.error}", err=True)
+    if report.error is not None and not as_json:
+        click.echo(f"Error: {report.error}", err=True)
 
 
-def _console(stream: Any) -> Console:
+def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Make SIGTERM an exception, so that the server is ended on the way out."""
+def _sigterm_as_exception() -> Iterator[None]:
+    """Make SIGTERM raise SystemExit, so that the server is ended on the way out."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

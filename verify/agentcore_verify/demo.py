@@ -1,9 +1,9 @@
-"""Shows what a patched server answers: token IDs beside the text they stand for.
+"""Shows the answers of a patched server: token IDs next to the text they decode to.
 
     python -m agentcore_verify.demo
 
-Starts the SGLang of this interpreter on the scripted model (on the CPU where there is
-no GPU), sends a plain, a tool-call and a streamed request, and ends the server.
+Starts the SGLang of this interpreter with the scripted model (on the CPU if there is no
+GPU), sends a plain, a tool-call and a streamed request, and ends the server.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ REQUESTS: dict[str, client.Json] = {
 
 
 def main() -> int:
-    """The exit code: 0, or that of the error that is shown."""
+    """Run the demo; returns the exit code."""
     console = Console()
     python = Path(sys.executable)
     try:
-        with console.status("making the scripted model (once, half a minute)"):
+        with console.status("preparing the scripted model (once, about 20 s)"):
             model = ensure_scripted_model(python)
         with tempfile.TemporaryDirectory(prefix="agentcore-demo-") as folder:
             server = Server(
@@ -61,14 +61,14 @@ def main() -> int:
 
 
 def show(console: Console, server: Server, title: str, body: client.Json) -> None:
-    """Send a request and show its answer, IDs and text side by side."""
+    """Send a request and show the IDs and the text of its answer side by side."""
     answer = client.ask(
         server.base_url, **body, temperature=0, max_tokens=200, logprobs=True
     )
     [choice] = answer.completions
     if answer.prompt_token_ids is None or choice.token_ids is None:
         raise AgentcoreError(
-            "The answer has no token IDs: run `agentcore-patch apply`."
+            "The answer has no token IDs. Run `agentcore-patch apply` first."
         )
     table = Table(title=title, title_justify="left", box=SIMPLE, expand=True)
     table.add_column("")
@@ -81,7 +81,7 @@ def show(console: Console, server: Server, title: str, body: client.Json) -> Non
 
 
 def _completion(answer: Answer) -> dict[str, Sequence[int]]:
-    """The IDs of the one choice, by chunk where it was streamed."""
+    """The IDs of the only choice; if it was streamed, by chunk."""
     [choice] = answer.completions
     if len(choice.pieces) == 1:
         return {"completion": choice.token_ids or ()}

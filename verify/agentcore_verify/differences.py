@@ -1,4 +1,4 @@
-"""Where two sequences part, and how far two lists of logprobs are apart."""
+"""Compares two sequences of token IDs, two texts, or two lists of logprobs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from .subject import Reply, Subject
 
 AROUND = 4
-"""How many tokens are shown before and after the place where sequences part."""
+"""Tokens shown before and after the first difference."""
 TEXT_BEFORE, TEXT_AFTER = 12, 16
-"""The same in characters."""
+"""Characters shown before and after the first difference of two texts."""
 
 
 def logprob_distance(one: Sequence[Json], other: Sequence[Json]) -> float:
-    """The farthest that a logprob is from its counterpart, alternatives included.
+    """The largest difference between two lists of logprobs, top_logprobs included.
 
-    Infinite if there are not as many. Alternatives are compared by rank: two that are
-    nearly as likely may change places from run to run.
+    Infinite if their lengths differ. top_logprobs are compared by rank, because two
+    tokens of nearly equal probability may change places from run to run.
     """
     if len(one) != len(other):
         return float("inf")
@@ -37,7 +37,7 @@ def logprob_distance(one: Sequence[Json], other: Sequence[Json]) -> float:
 
 
 def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
-    """The first position where two sequences are not equal."""
+    """The first position at which two sequences differ."""
     for position, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return position
@@ -47,7 +47,7 @@ def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
 def difference(
     subject: Subject, left: str, one: Reply, right: str, other: Reply
 ) -> Difference | None:
-    """Where the first choices that are not equal part, by their IDs or their text."""
+    """The difference between the first two choices that differ, by IDs or by text."""
     for a, b in zip(one.completions, other.completions, strict=False):
         if a.token_ids is not None and b.token_ids is not None:
             if a.token_ids != b.token_ids:
@@ -60,7 +60,7 @@ def difference(
 def id_difference(
     subject: Subject, left: str, one: Sequence[int], right: str, other: Sequence[int]
 ) -> Difference:
-    """Two sequences of token IDs around the place where they part, decoded."""
+    """Two sequences of token IDs around their first difference, decoded."""
     rows = _aligned(one, other)
     ids = sorted({value for _, a, b in rows for value in (a, b) if value is not None})
     texts = subject.decode_all([[value] for value in ids], special=True) if ids else []
@@ -81,7 +81,7 @@ def id_difference(
 
 
 def text_difference(left: str, one: str, right: str, other: str) -> Difference:
-    """Two texts around the place where they part."""
+    """Two texts around their first difference."""
     start = max(0, first_difference(one, other) - TEXT_BEFORE)
     a, b = (text[start : start + TEXT_BEFORE + TEXT_AFTER] for text in (one, other))
     return Difference(left, right, (Row(start, repr(a), repr(b), a == b),))
@@ -90,7 +90,7 @@ def text_difference(left: str, one: str, right: str, other: str) -> Difference:
 def _aligned(
     one: Sequence[int], other: Sequence[int]
 ) -> list[tuple[int, int | None, int | None]]:
-    """(position, ID, ID) around the first difference; None where a side lacks one."""
+    """(position, ID, ID) around the first difference; None where a side has no ID."""
     first = first_difference(one, other)
     start, end = max(0, first - AROUND), first + 4 * AROUND
     left, right = one[start:end], other[start:end]
@@ -109,7 +109,7 @@ def _aligned(
 
 
 def _values(entry: Json) -> list[float]:
-    """The logprob of a token, then those of its alternatives from the likeliest on."""
+    """The logprob of a token, then its top_logprobs in descending order."""
     alternatives = sorted(
         (top["logprob"] for top in entry.get("top_logprobs") or ()), reverse=True
     )

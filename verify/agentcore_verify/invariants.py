@@ -1,4 +1,4 @@
-"""What holds of every answer that carries token IDs, and of two to one question."""
+"""What must hold for every answer with token IDs, and for two answers to a question."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 def assert_whole(subject: Subject, reply: Reply) -> None:
-    """Raise Failed unless the answer carries all its IDs, each where it belongs.
+    """Raise Failed unless the answer has all its token IDs, each in the right place.
 
-    That is: no error event; the prompt's IDs on the first event alone; the IDs of a
-    choice decode to its text, and no chunk of a stream has text whose IDs are still to
-    come; as many IDs as `usage` counts, the stop token among them; and, where logprobs
-    were asked for, one for each ID of the same chunk.
+    That is: no error event; `prompt_token_ids` on the first event and no other; the
+    `token_ids` of a choice decode to its text, and no chunk has text whose IDs come
+    later; as many IDs as `usage` counts, including the stop token; and, if logprobs were
+    requested, one for each ID of the same chunk.
     """
-    _assert_no_error(reply)
+    assert_no_error(reply)
     _assert_prompt(subject, reply)
     choices = [completion.index for completion in reply.completions]
     if choices != list(range(reply.body.get("n", 1))):
-        raise Failed(f"{reply.where}: there are choices {choices}.")
+        raise Failed(
+            f"{reply.where}: the answer has choices {choices}, but n is "
+            f"{reply.body.get('n', 1)}."
+        )
     for completion in reply.completions:
         _assert_ids(reply, completion)
         _assert_stop_token(reply, completion)
@@ -45,7 +48,7 @@ def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
     """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
     if one.prompt_ids != other.prompt_ids:
         raise Failed(
-            f"{other.where}: the prompt IDs are not those of {one.where}.",
+            f"{other.where}: prompt_token_ids differ from those of {one.where}.",
             difference=id_difference(
                 subject, one.where, one.prompt_ids, other.where, other.prompt_ids
             ),
@@ -53,27 +56,29 @@ def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
     choices = [completion.index for completion in one.completions]
     others = [completion.index for completion in other.completions]
     if choices != others:
-        raise Failed(f"{other.where}: choices {others} instead of {choices}.")
+        raise Failed(
+            f"{other.where}: the answer has choices {others}, {one.where} has {choices}."
+        )
     for choice in choices:
         left, right = one.ids(choice), other.ids(choice)
         if left != right:
             raise Failed(
-                f"{other.where}: the token IDs of choice {choice} part from those of "
-                f"{one.where} at position {first_difference(left, right)}.",
+                f"{other.where}: token_ids of choice {choice} differ from those of "
+                f"{one.where} from position {first_difference(left, right)} on.",
                 difference=id_difference(subject, one.where, left, other.where, right),
             )
     for a, b in zip(one.completions, other.completions, strict=True):
         if finish(a) != finish(b):
             raise Failed(
-                f"{other.where}: choice {b.index} finished by {b.finish_reason!r}, but "
-                f"by {a.finish_reason!r} in {one.where}."
+                f"{other.where}: finish_reason of choice {b.index} is "
+                f"{b.finish_reason!r}, but {a.finish_reason!r} in {one.where}."
             )
 
 
 def both_modes(subject: Subject, question: str, **more: Any) -> tuple[Reply, Reply]:
-    """The non-streaming and the streamed answer to a question, logprobs included.
+    """The non-streaming and the streamed answer to a question, with logprobs.
 
-    Raises Failed unless both are whole and have the same IDs.
+    Raises Failed unless both satisfy `assert_whole` and have the same IDs.
     """
     whole = subject.reference(question, **more)
     assert_whole(subject, whole)
@@ -84,29 +89,42 @@ def both_modes(subject: Subject, question: str, **more: Any) -> tuple[Reply, Rep
 
 
 def finish(completion: Completion) -> str | None:
-    """How a choice ended; streaming, v0.5.9's parsers miss calls that come at once."""
+    """The finish_reason, with `tool_calls` as `stop`.
+
+    With streaming, v0.5.9's parsers miss tool calls that arrive in one chunk.
+    """
     reason = completion.finish_reason
     return "stop" if reason == "tool_calls" else reason
 
 
 def letters(text: str) -> str:
-    """A text without what two ways of decoding may differ in.
+    """The text without the characters in which two ways of decoding may differ.
 
-    Blanks: some tokenizers drop one at the beginning or tidy them before punctuation.
-    Replacement characters: they stand for the bytes of half a character.
+    Whitespace: some tokenizers drop it at the beginning or before punctuation.
+    Replacement characters: they stand for an incomplete UTF-8 sequence.
     """
     return _UNREADABLE.sub("", text)
 
 
 def is_in_order(part: str, whole: str) -> bool:
-    """Whether all characters of a text are in another one, in their order."""
+    """Whether the characters of `part` are a subsequence of those of `whole`."""
     characters = iter(whole)
     return all(character in characters for character in part)
 
 
-def _assert_no_error(reply: Reply) -> None:
+def assert_no_error(reply: Reply) -> None:
+    """Raise Failed if the stream has an error event."""
     for error in reply.answer.errors:
-        raise Failed(f"{reply.where}: an error event in the stream: {error['error']}")
+        raise Failed(f"{reply.where}: the stream has an error event: {error['error']}")
+
+
+def keys_in(value: object) -> set[str]:
+    """All keys of all objects in a JSON value."""
+    if isinstance(value, dict):
+        return set(value) | {key for part in value.values() for key in keys_in(part)}
+    if isinstance(value, list | tuple):
+        return {key for part in value for key in keys_in(part)}
+    return set()
 
 
 def _assert_prompt(subject: Subject, reply: Reply) -> None:
@@ -115,19 +133,21 @@ def _assert_prompt(subject: Subject, reply: Reply) -> None:
         places = ", ".join(map(str, reply.answer.prompt_positions[:5]))
         raise Failed(
             f"{reply.where}: prompt_token_ids are on chunk {places} (counted from 0), "
-            "but belong on the first one alone."
+            "but must be on the first chunk only."
         )
     _assert_are_ids(f"{reply.where}: prompt_token_ids", ids)
     if "input_ids" in reply.body:
         if ids != tuple(reply.body["input_ids"]):
-            raise Failed(f"{reply.where}: prompt_token_ids are not the input_ids sent.")
+            raise Failed(
+                f"{reply.where}: prompt_token_ids are not the input_ids of the request."
+            )
         return
     asked = reply.body["messages"][-1]["content"]
     prompt = subject.decode(ids, special=True)
     if letters(asked) not in letters(prompt):
         raise Failed(
-            f"{reply.where}: prompt_token_ids do not decode to the prompt: they say "
-            f"{prompt[-200:]!r}, without the question {asked!r}."
+            f"{reply.where}: prompt_token_ids do not decode to the prompt: the question "
+            f"{asked!r} is not in {prompt[-200:]!r}."
         )
 
 
@@ -141,16 +161,16 @@ def _assert_ids(reply: Reply, completion: Completion) -> None:
 def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
     for position, value in enumerate(ids):
         if type(value) is not int or value < 0:
-            raise Failed(f"{what}: {value!r} at position {position} is no token ID.")
+            raise Failed(f"{what}: {value!r} at position {position} is not a token ID.")
 
 
 def _is_parsed(reply: Reply) -> bool:
-    """Whether a parser may have taken the text apart."""
+    """Whether a tool-call or reasoning parser may have split the text."""
     return bool(reply.body.get("tools") or reply.body.get("separate_reasoning", True))
 
 
 def _without_stop(completion: Completion) -> tuple[int, ...]:
-    """The IDs behind the text: a stop token is generated, but not said."""
+    """The IDs of the text: without the stop token, which has none."""
     ids = completion.token_ids or ()
     return ids[:-1] if type(completion.raw.get("matched_stop")) is int else ids
 
@@ -158,36 +178,36 @@ def _without_stop(completion: Completion) -> tuple[int, ...]:
 def _assert_decodes(subject: Subject, reply: Reply, completion: Completion) -> None:
     ids = _without_stop(completion)
     for special in (False, True):  # Some models' text has special tokens in it.
-        if _agrees(subject.decode(ids, special=special), reply, completion):
+        if _is_text_of(completion, reply, subject.decode(ids, special=special)):
             if reply.streamed:
                 _assert_no_text_ahead(subject, reply, completion, special=special)
             return
     decoded = subject.decode(ids)
-    if not _is_sglangs_own(subject, reply, completion, decoded):
+    if not _is_wrong_in_vanilla(subject, reply, completion, decoded):
         raise Failed(
-            f"{reply.where}: the token IDs of choice {completion.index} do not decode "
-            "to its text.",
+            f"{reply.where}: token_ids of choice {completion.index} do not decode to "
+            "its text.",
             difference=text_difference("decoded", decoded, "text", completion.content),
         )
 
 
-def _agrees(decoded: str, reply: Reply, completion: Completion) -> bool:
-    """Whether what IDs decode to is the text of the choice."""
+def _is_text_of(completion: Completion, reply: Reply, decoded: str) -> bool:
+    """Whether the decoded IDs are the text of the choice."""
     decoded, content = letters(decoded), letters(completion.content)
     stop = completion.raw.get("matched_stop")
     if not isinstance(stop, str) or reply.body.get("no_stop_trim"):
         return decoded == content
-    # The stop string is in the IDs and not in the text.
+    # The IDs include the stop string, the text does not.
     rest = decoded.removeprefix(content)
     return decoded.startswith(content) and letters(stop) in rest
 
 
-def _is_sglangs_own(
+def _is_wrong_in_vanilla(
     subject: Subject, reply: Reply, completion: Completion, decoded: str
 ) -> bool:
-    """Whether SGLang streams that text itself, while the IDs are those of the answer.
+    """Whether the IDs are right and SGLang streams this wrong text without patches, too.
 
-    v0.5.9 repeats Chinese characters before punctuation under --stream-interval.
+    v0.5.9 repeats Chinese characters before punctuation with --stream-interval.
     """
     if not reply.streamed or reply.body["temperature"]:
         return False
@@ -205,9 +225,9 @@ def _assert_covers_parsed(
     subject: Subject, reply: Reply, completion: Completion
 ) -> None:
     decoded = subject.decode(completion.token_ids or (), special=True)
-    said = "".join(map(_said, completion.pieces))
-    # A parser may add to what the model said; then no chunk can be judged by its text.
-    if reply.streamed and is_in_order(_words(said), _words(decoded)):
+    text = "".join(map(_text_of, completion.pieces))
+    # A parser may add text; then the text of a chunk says nothing about its IDs.
+    if reply.streamed and is_in_order(_words(text), _words(decoded)):
         _assert_no_text_ahead(subject, reply, completion, parsed=True)
 
 
@@ -219,36 +239,36 @@ def _assert_no_text_ahead(
     special: bool = True,
     parsed: bool = False,
 ) -> None:
-    """Raise Failed if a chunk has text whose IDs no chunk has had yet.
+    """Raise Failed if a chunk has text whose IDs come in a later chunk.
 
-    `special`: the text has special tokens in it; `parsed`: a parser took it apart.
+    `special`: the text includes special tokens; `parsed`: a parser may have split it.
     """
-    told: list[tuple[Piece, str, tuple[int, ...]]] = []
+    so_far: list[tuple[Piece, str, tuple[int, ...]]] = []
     text, ids = "", tuple[int, ...]()
     for piece in completion.pieces:
         ids += piece.token_ids or ()
-        if said := _said(piece):
-            text += said
-            told.append((piece, text, ids))
-    decoded = subject.decode_all([ids for _, _, ids in told], special=special)
-    for (piece, text, _), known in zip(told, decoded, strict=True):
-        behind = (
+        if new_text := _text_of(piece):
+            text += new_text
+            so_far.append((piece, text, ids))
+    decoded = subject.decode_all([ids for _, _, ids in so_far], special=special)
+    for (piece, text, _), known in zip(so_far, decoded, strict=True):
+        has_its_ids = (
             is_in_order(_words(text), _words(known))
             if parsed
             else letters(known).startswith(letters(text))
         )
-        if not behind:
+        if not has_its_ids:
             raise Failed(
                 f"{reply.where}: chunk {piece.position} of the stream has text whose "
-                "token IDs have not come yet, or not in order.",
+                "token_ids are not on this or an earlier chunk, or not in order.",
                 difference=text_difference(
                     "decoded so far", known[-40:], "text so far", text[-40:]
                 ),
             )
 
 
-def _said(piece: Piece) -> str:
-    """All text of a chunk, tool calls included."""
+def _text_of(piece: Piece) -> str:
+    """All text of a chunk, including reasoning and tool calls."""
     functions = [call.get("function") or {} for call in piece.tool_calls]
     calls = [
         (function.get("name") or "") + (function.get("arguments") or "")
@@ -258,7 +278,7 @@ def _said(piece: Piece) -> str:
 
 
 def _words(text: str) -> str:
-    """Letters and digits: of a tool call, what no notation adds or takes away."""
+    """Only letters and digits, which all notations of a tool call have in common."""
     plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
     return "".join(filter(str.isalnum, plain))
 
@@ -268,8 +288,8 @@ def _assert_stop_token(reply: Reply, completion: Completion) -> None:
     ids = completion.token_ids or ()
     if type(stop) is int and (not ids or ids[-1] != stop):
         raise Failed(
-            f"{reply.where}: choice {completion.index} was ended by the token {stop}, "
-            f"which is not the last of its token_ids ({list(ids[-3:])})."
+            f"{reply.where}: choice {completion.index} was stopped by token {stop}, "
+            f"but its token_ids end with {list(ids[-3:])}."
         )
 
 
@@ -279,8 +299,8 @@ def _assert_logprobs_in_step(reply: Reply, completion: Completion) -> None:
         if n_ids != n_logprobs:
             place = f"chunk {piece.position}" if reply.streamed else "the answer"
             raise Failed(
-                f"{reply.where}: choice {completion.index}: {place} has {n_ids} token "
-                f"IDs and {n_logprobs} logprobs."
+                f"{reply.where}: choice {completion.index}: {place} has {n_ids} "
+                f"token_ids but {n_logprobs} logprobs."
             )
 
 
@@ -296,5 +316,6 @@ def _assert_counts(reply: Reply) -> None:
     ):
         if n_ids != count:
             raise Failed(
-                f"{reply.where}: {n_ids} {what}, but usage counts {count} tokens."
+                f"{reply.where}: the answer has {n_ids} {what}, but usage counts "
+                f"{count} tokens."
             )

@@ -1,9 +1,9 @@
-"""Asks by the official `openai` client; run by file path where that is installed.
+"""Sends requests with the official `openai` client; run by file path.
 
-Takes {"base_url": ..., "api_key": ..., "requests": [chat completion bodies]} on
+Reads {"base_url": ..., "api_key": ..., "requests": [chat completion bodies]} from
 standard input and prints {"version": ..., "answers": [{"non-streaming": IDS,
-"streaming": IDS}]}, IDS being what the client read: a list of the IDs of the prompt and
-of each choice, null where there are none. Nothing of this package is importable there.
+"streaming": IDS}]}, where IDS is what the client read: a list of the IDs of the prompt
+and of each choice, null where there are none. This package cannot be imported there.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 NO_OPENAI = 77
-"""Exit code if the interpreter has no `openai`."""
+"""Exit code if `openai` is not installed."""
 
-# What the client's methods have parameters for; the rest goes as extra_body.
-_OPENAI = {
+# Parameters of the client's methods; everything else is sent as extra_body.
+_PARAMETERS = {
     *("messages", "model", "temperature", "max_tokens", "tools", "n"),
     *("logprobs", "top_logprobs"),
 }
 
 
 def _read(client: Any, body: dict[str, Any]) -> dict[str, list[Any]]:
-    asked = {key: value for key, value in body.items() if key in _OPENAI}
-    extra = {key: value for key, value in body.items() if key not in _OPENAI}
-    whole = client.chat.completions.create(**asked, extra_body=extra)
+    known = {key: value for key, value in body.items() if key in _PARAMETERS}
+    extra = {key: value for key, value in body.items() if key not in _PARAMETERS}
+    whole = client.chat.completions.create(**known, extra_body=extra)
     ids: dict[int, list[int]] = {}
     prompt = None
-    for chunk in client.chat.completions.create(**asked, stream=True, extra_body=extra):
+    for chunk in client.chat.completions.create(**known, stream=True, extra_body=extra):
         prompt = prompt or getattr(chunk, "prompt_token_ids", None)
         for choice in chunk.choices:
             ids.setdefault(choice.index, [])
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Python puts this file's folder first; its modules are no business of openai's.
+    # Python puts this file's folder first; openai must not import from it.
     _HERE = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
     main()

@@ -1,4 +1,4 @@
-"""Which parsers a model's server needs, told from its chat template and its type."""
+"""Detects the parsers that a model needs from its chat template and its type."""
 
 # ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
 
@@ -19,7 +19,7 @@ FILES = (
     "chat_template.json",
 )
 
-# Run in the target interpreter: prints where each file is, an empty line if nowhere.
+# Run in the target interpreter: prints the path of each file, or an empty line.
 _FETCH = """
 import sys
 from huggingface_hub import hf_hub_download
@@ -33,7 +33,7 @@ for name in sys.argv[2:]:
 
 @dataclass(frozen=True)
 class Parsers:
-    """Names as SGLang's --tool-call-parser and --reasoning-parser take them."""
+    """Values for SGLang's --tool-call-parser and --reasoning-parser."""
 
     tool_call: str | None = None
     reasoning: str | None = None
@@ -41,7 +41,11 @@ class Parsers:
 
 @dataclass(frozen=True)
 class Rule:
-    """A parser is the one if the model is of that type and its template has all that."""
+    """Says for which models a parser is right.
+
+    The model has this `model_type`, if one is given, and its chat template contains all
+    strings of `template`.
+    """
 
     parser: str
     model_type: str = ""
@@ -49,11 +53,11 @@ class Rule:
 
     def fits(self, model_type: str, template: str) -> bool:
         return self.model_type in ("", model_type) and all(
-            mark in template for mark in self.template
+            text in template for text in self.template
         )
 
 
-# In both lists the first rule that fits counts.
+# In both lists the first rule that fits is used.
 TOOL_CALL = (
     Rule("gpt-oss", "gpt_oss"),
     Rule("pythonic", "llama4"),
@@ -93,10 +97,10 @@ REASONING = (
 
 
 def of_model(python: Path, model: str) -> Parsers:
-    """The parsers of a model in a folder, or of one on the Hugging Face hub.
+    """The parsers of a model in a folder or on the Hugging Face hub; None if unknown.
 
-    What of a model on the hub is not in its cache yet is fetched by `python`: small
-    files, which the server needs as well. What cannot be told is None.
+    Files of a model on the hub that are not in the cache are downloaded by `python`; they
+    are small, and the server needs them too.
     """
     files = _read(python, model)
     model_type = str(_json(files, "config.json").get("model_type", ""))
@@ -113,7 +117,7 @@ def _first(rules: tuple[Rule, ...], model_type: str, template: str) -> str | Non
 
 
 def _read(python: Path, model: str) -> dict[str, str]:
-    """The texts of those of `FILES` that there are, by name."""
+    """The texts of those of `FILES` that exist, by name."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         paths = {name: folder / name for name in FILES}
@@ -134,7 +138,7 @@ def _read(python: Path, model: str) -> dict[str, str]:
 
 
 def _template(files: Mapping[str, str]) -> str:
-    """The chat template; of several with names, all of them."""
+    """The chat template; if there are several, all of them joined."""
     if "chat_template.jinja" in files:
         return _escaped(files["chat_template.jinja"])
     for name in ("chat_template.json", "tokenizer_config.json"):
@@ -147,7 +151,7 @@ def _template(files: Mapping[str, str]) -> str:
 
 
 def _escaped(template: str) -> str:
-    """A template's line ends as they are written inside its strings."""
+    """The template with line ends written as in its own string literals."""
     return template.replace("\n", "\\n")
 
 

@@ -1,17 +1,17 @@
-"""Launches SGLang's server in the target interpreter, for verification.
+"""Launches SGLang's server in the target interpreter.
 
 Run by file path, with the arguments of `sglang.launch_server`:
 
     PYTHON probe.py --model-path ... --port ...
 
-It differs from `python -m sglang.launch_server` in three things: the server ends
-when its standard input ends (so that it never outlives whoever launched it), a
-tokenizer worker that is still importing is not taken for a hung one, and, if
-AGENTCORE_MIRROR_SAMPLER is set, the sampler is one that mirrors every token ID
-into `customized_info`.
+It differs from `python -m sglang.launch_server` in three things: the server ends when
+its standard input ends, so that it never outlives the process that launched it; a
+tokenizer worker that is still importing is not killed as hung; and if
+AGENTCORE_MIRROR_SAMPLER is set, the sampler copies every token ID into
+`customized_info`.
 
-This package is not importable there: only the standard library and what SGLang
-itself depends on may be used.
+This package cannot be imported there: only the standard library and the dependencies of
+SGLang may be used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Python puts this file's folder first; its modules are no business of SGLang's.
+    # Python puts this file's folder first; SGLang must not import from it.
     _HERE = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
 
@@ -32,20 +32,20 @@ import threading
 from typing import Any
 
 MIRROR_KEY = "mirrored_token_ids"
-"""Key of `customized_info` (so of `meta_info`) that holds the mirrored token IDs."""
+"""Key of `customized_info`, and so of `meta_info`, with the copied token IDs."""
 
 MIRROR_VARIABLE = "AGENTCORE_MIRROR_SAMPLER"
-"""Environment variable that asks for the mirroring sampler."""
+"""Environment variable that turns the mirroring sampler on."""
 
 SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
-"""Environment variable that names a folder to remove at the end."""
+"""Environment variable with a folder to remove at the end."""
 
 WORKER_PING_TIMEOUT = 120.0
-"""Seconds a tokenizer worker may take to answer; importing SGLang takes it long."""
+"""Seconds a tokenizer worker may take to answer, since importing SGLang is slow."""
 
 
 def end_with_stdin() -> None:
-    """Kill this process and all below it as soon as standard input ends."""
+    """Kill this process and all its descendants as soon as standard input ends."""
 
     def wait() -> None:
         while os.read(0, 1024):
@@ -64,7 +64,7 @@ def end_with_stdin() -> None:
 
 
 def be_patient_with_workers() -> None:
-    """Give uvicorn's tokenizer workers time to import before they count as hung."""
+    """Give tokenizer workers time to import before uvicorn kills them as hung."""
     from uvicorn.supervisors.multiprocess import Process
 
     ping = Process.ping
@@ -77,11 +77,11 @@ def be_patient_with_workers() -> None:
 
 
 def register_mirror(backend: str) -> None:
-    """Make SGLang's sampler for `backend` one that mirrors token IDs."""
+    """Register the mirroring sampler as SGLang's sampler for `backend`."""
     from sglang.srt.layers.sampler import Sampler, register_sampler_backend
 
     class MirrorSampler(Sampler):  # type: ignore[misc]
-        """Samples as SGLang does, and says so once more in `customized_info`."""
+        """SGLang's sampler, which also copies the token IDs into `customized_info`."""
 
         def forward(self, logits_output: Any, *args: Any, **kwargs: Any) -> Any:
             token_ids = super().forward(logits_output, *args, **kwargs)
@@ -92,7 +92,7 @@ def register_mirror(backend: str) -> None:
 
 
 def run_mirroring_scheduler(server_args: Any, *args: Any, **kwargs: Any) -> Any:
-    """SGLang's scheduler process, with the mirroring sampler registered in it."""
+    """Run SGLang's scheduler process with the mirroring sampler."""
     from sglang.srt.managers.scheduler import run_scheduler_process
 
     register_mirror(server_args.sampling_backend)
@@ -100,7 +100,7 @@ def run_mirroring_scheduler(server_args: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def main(argv: list[str]) -> None:
-    """Serve until told to stop."""
+    """Serve until standard input ends."""
     end_with_stdin()
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on; the report comes after it."""
+"""Shows on stderr what a run is doing; the report follows when it is over."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ from rich.text import Text
 from .results import Result
 
 LINE_INTERVAL = 10.0
-"""Seconds between two lines about a server that is loading, without a terminal."""
+"""Seconds between two lines about a starting server, where there is no terminal."""
 LINE_WIDTH = 120
-"""Where such a line is cut; SGLang has some of many thousand letters."""
+"""Characters after which a line is cut; SGLang logs lines of many thousand."""
 
 
 class Progress(Protocol):
-    """Told what is going on."""
+    """Is called by a run when something happens."""
 
-    def say(self, line: str) -> None:
-        """Something to be read later as well."""
+    def message(self, line: str) -> None:
+        """Something that should stay readable."""
 
-    def waiting(self, seconds: float, last: str) -> None:
-        """The server has been loading so long; `last`: the last line of its log."""
+    def loading(self, seconds: float, last: str) -> None:
+        """The server has been loading for `seconds`; `last`: last line of its log."""
 
-    def checking(self, name: str, number: int, total: int) -> None:
-        """A check begins, the so-and-so-manieth."""
+    def check_started(self, name: str, number: int, total: int) -> None:
+        """Check `number` of `total` begins."""
 
-    def checked(self, result: Result) -> None:
+    def check_ended(self, result: Result) -> None:
         """A check has ended."""
 
 
-class Lines:
-    """Plain lines, for a log."""
+class LineProgress:
+    """Prints plain lines, for a log."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._shown = time.monotonic()
+        self._last_line = time.monotonic()
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         self._console.print(
             f"agentcore-patch: {line}", markup=False, highlight=False, soft_wrap=True
         )
 
-    def waiting(self, seconds: float, last: str) -> None:
-        if time.monotonic() - self._shown >= LINE_INTERVAL:
-            self._shown = time.monotonic()
+    def loading(self, seconds: float, last: str) -> None:
+        if time.monotonic() - self._last_line >= LINE_INTERVAL:
+            self._last_line = time.monotonic()
             line = f"SGLang is loading, {seconds:.0f} s: {last.strip()}"
-            self.say(textwrap.shorten(line, LINE_WIDTH, placeholder="..."))
+            self.message(textwrap.shorten(line, LINE_WIDTH, placeholder="..."))
 
-    def checking(self, name: str, number: int, total: int) -> None: ...
+    def check_started(self, name: str, number: int, total: int) -> None: ...
 
-    def checked(self, result: Result) -> None:
-        self.say(f"{result.check}: {result.outcome.value} ({result.seconds:.1f} s)")
+    def check_ended(self, result: Result) -> None:
+        self.message(f"{result.check}: {result.outcome.value} ({result.seconds:.1f} s)")
 
 
-class Spinner:
-    """One line at the foot of a terminal that says what goes on now."""
+class SpinnerProgress:
+    """Shows what is going on in the last line of a terminal."""
 
     def __init__(self, console: Console, status: Status) -> None:
         self._console = console
         self._status = status
 
-    def say(self, line: str) -> None:
+    def message(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)
 
-    def waiting(self, seconds: float, last: str) -> None:
+    def loading(self, seconds: float, last: str) -> None:
         self._show(f"SGLang is loading, {seconds:.0f} s: {last}")
 
-    def checking(self, name: str, number: int, total: int) -> None:
-        self._show(f"checking {name} ({number} of {total})")
+    def check_started(self, name: str, number: int, total: int) -> None:
+        self._show(f"running check {name} ({number} of {total})")
 
-    def checked(self, result: Result) -> None: ...
+    def check_ended(self, result: Result) -> None: ...
 
     def _show(self, line: str) -> None:
         text = Text(line, no_wrap=True, overflow="ellipsis")
@@ -85,10 +85,10 @@ class Spinner:
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[Progress]:
-    """Progress on a console: a spinner on a terminal, else lines."""
+def progress_on(console: Console) -> Iterator[Progress]:
+    """Progress shown by a spinner if the console is a terminal, by lines if not."""
     if console.is_terminal and not console.is_dumb_terminal:
         with console.status("") as status:
-            yield Spinner(console, status)
+            yield SpinnerProgress(console, status)
     else:
-        yield Lines(console)
+        yield LineProgress(console)

@@ -1,4 +1,4 @@
-"""What a check comes to: an outcome, a word on it, and where two sequences part."""
+"""The result of a check and of a run: outcome, message, and where sequences differ."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ class Outcome(str, Enum):
     PASSED = "passed"
     FAILED = "failed"
     INCONCLUSIVE = "inconclusive"
-    """The engine does not repeat itself, so nothing could be compared."""
+    """The engine is not deterministic, so two answers could not be compared."""
     NOT_EXERCISED = "not exercised"
-    """The model never went the way that the check is about."""
+    """The model did not do what the check is about."""
     SKIPPED = "skipped"
-    """It cannot be run on this server."""
+    """The check cannot be run on this server."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One place of two sequences side by side; a side that has nothing there is empty."""
+    """One position of two sequences; a side that has nothing there is empty."""
 
     position: int
     left: str
     right: str
-    same: bool
+    equal: bool
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two sequences around the place where they part; `left`, `right`: their names."""
+    """Two sequences around the first position where they differ.
+
+    `left` and `right` are their names.
+    """
 
     left: str
     right: str
@@ -44,11 +47,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Result:
-    """What one check came to.
+    """The result of one check.
 
     Attributes:
-        check: its name.
-        message: when passed what was seen, otherwise what is wrong and where.
+        check: name of the check.
+        message: if it passed, what was seen; otherwise what is wrong and where.
         advice: what to do about it; may be empty.
         seconds: how long it took.
     """
@@ -66,16 +69,16 @@ class Report:
     """One run of `verify`.
 
     Attributes:
-        target: the server or install that was verified, in words.
+        target: what was verified, an install or a URL, for people.
         model: its name or path.
-        server_args: what the server was launched with; empty if it ran already.
-        results: one for each check that was asked for, in order.
-        seconds: the whole run, of which the server took `startup` to get ready; None
-            if it ran already.
+        server_args: what the server was launched with; empty if it was running already.
+        results: one per requested check, in order.
+        seconds: duration of the whole run.
+        startup: seconds until the server generated; None if it was running already.
         strict: whether a check that was not exercised counts as failed.
-        log: file with the server's output, if there is one to read.
-        error: why the run ended early, with no check done or some.
-        notes: what else is to be known, one sentence each.
+        log: file with the server's output; None if there is none.
+        error: why the run ended before all checks were done; None if it did not.
+        notes: further hints, one sentence each.
     """
 
     target: str
@@ -89,32 +92,37 @@ class Report:
     error: str | None = None
     notes: tuple[str, ...] = ()
 
-    def fails(self, result: Result) -> bool:
-        """Whether a result is one that the whole run fails by."""
-        bad = {Outcome.FAILED, Outcome.INCONCLUSIVE}
+    def is_failure(self, result: Result) -> bool:
+        """Whether this result makes the whole run fail."""
+        failures = {Outcome.FAILED, Outcome.INCONCLUSIVE}
         if self.strict:
-            bad.add(Outcome.NOT_EXERCISED)
-        return result.outcome in bad
+            failures.add(Outcome.NOT_EXERCISED)
+        return result.outcome in failures
+
+    @property
+    def failures(self) -> tuple[Result, ...]:
+        """The results that make the whole run fail."""
+        return tuple(filter(self.is_failure, self.results))
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one check passed and none failed."""
+        return (
+            self.error is None
+            and not self.failures
+            and any(result.outcome is Outcome.PASSED for result in self.results)
+        )
 
     @property
     def exit_code(self) -> int:
-        """What the command ends with."""
+        """The exit code of the command."""
         if self.error is not None:
             return ServerError.exit_code
         return 0 if self.passed else 1
 
-    @property
-    def passed(self) -> bool:
-        """Whether something was proven and nothing speaks against it."""
-        return (
-            self.error is None
-            and not any(map(self.fails, self.results))
-            and any(result.outcome is Outcome.PASSED for result in self.results)
-        )
-
 
 class NotPassed(Exception):
-    """Ends a check with another outcome than `passed`; the message says why."""
+    """Ends a check with an outcome other than `passed`; the message says why."""
 
     outcome: ClassVar[Outcome]
 
@@ -127,24 +135,24 @@ class NotPassed(Exception):
 
 
 class Failed(NotPassed):
-    """Something that must hold does not."""
+    """The server does not do what it must."""
 
     outcome = Outcome.FAILED
 
 
 class Inconclusive(NotPassed):
-    """Two equal requests got different answers."""
+    """Two identical requests got different answers."""
 
     outcome = Outcome.INCONCLUSIVE
 
 
 class NotExercised(NotPassed):
-    """The model did nothing that the check is about."""
+    """The model did not do what the check is about."""
 
     outcome = Outcome.NOT_EXERCISED
 
 
 class Skipped(NotPassed):
-    """The server lacks what the check needs, a launch option for instance."""
+    """The server lacks what the check needs, such as a launch option."""
 
     outcome = Outcome.SKIPPED

@@ -1,4 +1,4 @@
-"""One run: find the server or launch it, check it, end it, and report."""
+"""One run of `verify`: launch a server or connect to one, run the checks, report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCRIPTED_GPU_ARGS = (
 )
 KEY_OPTIONS = ("--api-key", "--admin-api-key")
 DEATH_SECONDS = 3.0
-"""How long a server that did not answer may take to be seen dead."""
+"""Seconds to wait whether a server that gave no answer is dead."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,19 @@ class Options:
     """What to verify, and how.
 
     Attributes:
-        model: path or name, or `scripted`; of a server that runs, the name it serves.
-        checks: names of those to run.
-        base_url: the server, if it runs already; then all below is of no use, `api_key`
-            and `strict` excepted.
-        python, sglang_dir: the interpreter to launch the server in, and the `sglang`
-            package folder to put first there; by default what runs this.
-        device: `cuda` launches SGLang as it is, `cpu` so that it needs no GPU.
-        server_args: for `sglang.launch_server`, after ours.
-        log: file for the server's output; by default one that is removed at the end if
-            nothing went wrong.
+        model: path or name, or `scripted`; with `base_url`, the name in the requests.
+        checks: names of the checks to run.
+        base_url: a server that is running already; then only `model`, `checks`,
+            `api_key` and `strict` are used.
+        api_key: the key that the running server expects.
+        python: interpreter to launch SGLang in; None: the one that runs this.
+        sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
+        device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
+        tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model.
+        server_args: for `sglang.launch_server`; they override the default ones.
+        startup_timeout: seconds until the server must generate.
+        log: file for the server's output; None: a temporary file, which is kept if the
+            run fails.
         strict: whether a check that was not exercised counts as failed.
     """
 
@@ -72,20 +75,22 @@ class Options:
 
 
 def run(options: Options, progress: Progress) -> Report:
-    """Verify a server that runs, or launch one, verify it and end it.
+    """Verify a running server, or launch one, verify it and end it.
 
-    A server that does not start or dies is told by `error` of the report.
+    If the server does not start or dies, `error` of the report says so.
 
     Raises:
-        UsageError, UnsupportedTarget, AccessError: there was nothing to verify.
+        UsageError: the options do not fit together or to the server.
+        UnsupportedTarget: there is no SGLang, or one of an unsupported version.
+        AccessError: a file could not be read.
     """
     if options.base_url is not None:
-        return _Run(options, progress).on_running(options.base_url)
-    return _Run(options, progress).on_launched()
+        return _Run(options, progress).verify_running(options.base_url)
+    return _Run(options, progress).verify_launched()
 
 
 class _Run:
-    """What a run has come to so far."""
+    """One run: its results and notes so far."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self.options = options
@@ -94,38 +99,38 @@ class _Run:
         self.results: list[Result] = []
         self.notes: list[str] = []
 
-    def on_running(self, base_url: str) -> Report:
+    def verify_running(self, base_url: str) -> Report:
         url = base_url.rstrip("/").removesuffix("/v1")
         target = f"the server at {url}"
         try:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
-            self._check(subject, {})
+            self._run_checks(subject, {})
         except ServerError as error:
             return self._report(target, self.options.model or "", error=str(error))
         if any(result.outcome is Outcome.FAILED for result in self.results):
             self.notes.append(
-                "What this server's SGLang is patched with is not known here: "
-                "`agentcore-patch status` tells it there."
+                "Whether the SGLang of this server is patched is not known here: run "
+                "`agentcore-patch status` on its machine."
             )
         if version := subject.info.get("version"):
             target = f"SGLang {version} at {url}"
         return self._report(target, model)
 
-    def on_launched(self) -> Report:
+    def verify_launched(self) -> Report:
         options = self.options
         if options.model is None:
-            raise UsageError("Name a model with --model, or a server with --base-url.")
+            raise UsageError("Give --model, or --base-url of a running server.")
         if "--skip-tokenizer-init" in options.server_args:
             raise UsageError(
-                "Without a tokenizer in the server nothing can be verified: leave "
-                "--skip-tokenizer-init out."
+                "The checks need the server's tokenizer: leave --skip-tokenizer-init "
+                "out."
             )
         status = api.status(
             sglang_dir=options.sglang_dir,
             python=None if options.sglang_dir else options.python,
-            notify=self.progress.say,
+            notify=self.progress.message,
         )
         missing = self._missing(status)
         install = status.install
@@ -139,26 +144,30 @@ class _Run:
             self._fail_unpatched(missing)
             return self._report(target, options.model)
         with _log_file(options.log) as log:
-            return self._on_server(target, log, missing)
+            return self._launch_and_check(target, log, missing)
 
-    def _on_server(self, target: str, log: Path, missing: dict[str, str]) -> Report:
+    def _launch_and_check(
+        self, target: str, log: Path, missing: dict[str, str]
+    ) -> Report:
         server: Server | None = None
         startup: float | None = None
         error: str | None = None
         try:
             server = Server(self._server_options(log))
-            self.progress.say(f"Starting SGLang; its log is {log}")
+            self.progress.message(f"Starting SGLang; its log is {log}")
             began = time.monotonic()
-            server.start(self.progress.waiting)
+            server.start(self.progress.loading)
             startup = time.monotonic() - began
-            self.progress.say(f"SGLang serves at {server.base_url} ({startup:.0f} s)")
+            self.progress.message(
+                f"SGLang is ready at {server.base_url} after {startup:.0f} s"
+            )
             subject = Subject(
                 server.base_url,
                 api_key=server.api_key or self.options.api_key,
                 python=server.options.python,
                 launched=True,
             )
-            self._check(subject, missing, server)
+            self._run_checks(subject, missing, server)
         except ServerError as failure:
             error = str(failure)
         finally:
@@ -177,12 +186,11 @@ class _Run:
         python = options.python or Path(executable)
         scripted = options.model == SCRIPTED
         if scripted:
-            self.progress.waiting(0, "the scripted model (made once, half a minute)")
-            model = str(ensure_scripted_model(python))
-            known = SCRIPTED_PARSERS
+            model = str(ensure_scripted_model(python, notify=self.progress.message))
+            detected = SCRIPTED_PARSERS
         else:
-            model = _model(str(options.model))
-            known = parsers.of_model(python, model)
+            model = _existing_model(str(options.model))
+            detected = parsers.of_model(python, model)
         on_cpu = options.device == "cpu" or (
             options.device == "auto"
             and not _has(options.server_args, "--device")
@@ -190,8 +198,8 @@ class _Run:
         )
         args: list[str] = []
         for name, value in (
-            ("--tool-call-parser", options.tool_call_parser or known.tool_call),
-            ("--reasoning-parser", options.reasoning_parser or known.reasoning),
+            ("--tool-call-parser", options.tool_call_parser or detected.tool_call),
+            ("--reasoning-parser", options.reasoning_parser or detected.reasoning),
         ):
             if value and not _has(options.server_args, name):
                 args += [name, value]
@@ -215,14 +223,14 @@ class _Run:
             startup_timeout=options.startup_timeout,
         )
 
-    def _check(
+    def _run_checks(
         self, subject: Subject, missing: Mapping[str, str], server: Server | None = None
     ) -> None:
-        """Run the checks; ServerError if the server dies, with those left skipped."""
+        """Run the checks; if the server dies, skip the rest and raise ServerError."""
         if subject.info.get("skip_tokenizer_init"):
             raise UsageError(
-                "The server runs with --skip-tokenizer-init: without its tokenizer "
-                "nothing can be verified."
+                "The server runs with --skip-tokenizer-init, but the checks need its "
+                "tokenizer."
             )
         names = self.options.checks
         numbers = {name: number for number, name in enumerate(names, 1)}
@@ -230,24 +238,24 @@ class _Run:
             names,
             subject,
             missing=missing,
-            on_start=lambda name: self.progress.checking(
+            on_start=lambda name: self.progress.check_started(
                 name, numbers[name], len(names)
             ),
         ):
             self.results.append(result)
-            self.progress.checked(result)
+            self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:
                 try:
                     _wait_for_death(server)
                 except ServerError as error:
                     for name in names[len(self.results) :]:
                         self.results.append(
-                            Result(name, Outcome.SKIPPED, "The server had died.")
+                            Result(name, Outcome.SKIPPED, "The server had died before.")
                         )
                     raise ServerError(f"During {result.check}: {error}") from error
 
     def _missing(self, status: StatusResult) -> dict[str, str]:
-        """Patches that are not in place, each with the words to say so."""
+        """The message for each patch that is not applied, by patch name."""
         options = self.options
         target = ""
         if options.sglang_dir:
@@ -257,22 +265,22 @@ class _Run:
         states = status.patches
         if PatchState.CHANGED in states.values():
             self.notes.append(
-                "Files were changed since they were patched: `agentcore-patch "
-                f"status{target}` tells which."
+                "Some files were changed after they were patched: "
+                f"`agentcore-patch status{target}` lists them."
             )
         if PatchState.OUTDATED in states.values():
             self.notes.append(
-                "The patches are of another build of agentcore-patch: "
-                f"`agentcore-patch apply{target}` brings those of this one."
+                "The patches are from another version of agentcore-patch: "
+                f"`agentcore-patch apply{target}` replaces them."
             )
         return {
-            name: f"The patch {name} is missing: `agentcore-patch apply{target}`."
+            name: f"The patch {name} is missing. Run `agentcore-patch apply{target}`."
             for name, state in states.items()
             if state is PatchState.ABSENT
         }
 
     def _fail_unpatched(self, missing: Mapping[str, str]) -> None:
-        """What becomes of the checks where no patch is that any of them is about."""
+        """Fail the checks that need a missing patch, without launching a server."""
         for name in self.options.checks:
             lacking = [p for p in checks.get(name).patches if p in missing]
             self.results.append(
@@ -305,10 +313,10 @@ class _Run:
 
 
 @contextmanager
-def _log_file(named: Path | None) -> Iterator[Path]:
-    """The file for the server's output; ours does not outlive an interruption."""
-    if named is not None:
-        yield named
+def _log_file(requested: Path | None) -> Iterator[Path]:
+    """The file for the server's output; a temporary one is removed on an interrupt."""
+    if requested is not None:
+        yield requested
         return
     handle, path = tempfile.mkstemp(prefix="agentcore-verify-", suffix=".log")
     os.close(handle)
@@ -319,12 +327,12 @@ def _log_file(named: Path | None) -> Iterator[Path]:
         raise
 
 
-def _model(model: str) -> str:
-    """The model as given; UsageError if it is a path that leads nowhere."""
+def _existing_model(model: str) -> str:
+    """The model as it was given; UsageError if it is a path that does not exist."""
     path = Path(model).expanduser()
     looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
     if looks_like_path and not path.exists():
-        raise UsageError(f"There is no model in {path}.")
+        raise UsageError(f"The model {path} does not exist.")
     return str(path) if path.exists() else model
 
 
@@ -333,33 +341,33 @@ def _has(args: Sequence[str], option: str) -> bool:
 
 
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
-    """Arguments as they may be shown to anybody."""
+    """The arguments with API keys replaced by `***`."""
     shown: list[str] = []
     for before, arg in zip(("", *args), args, strict=False):
-        name, is_one, _ = arg.partition("=")
+        name, has_value, _ = arg.partition("=")
         if before in KEY_OPTIONS:
             arg = "***"
-        elif is_one and name in KEY_OPTIONS:
+        elif has_value and name in KEY_OPTIONS:
             arg = f"{name}=***"
         shown.append(arg)
     return tuple(shown)
 
 
 def _served_model(url: str, api_key: str | None) -> str:
-    """The name of the model that a server has; it is asked whether it is there, too."""
+    """The name of the model that a server serves; also checks that it answers."""
     try:
         response = Subject(url, api_key=api_key).get("/v1/models")
     except requests.RequestException as error:
         raise ServerError(f"No server answers at {url}.") from error
     if response.status_code in (401, 403):
-        raise UsageError(f"The server at {url} asks for a key: give --api-key KEY.")
+        raise UsageError(f"The server at {url} needs an API key: give --api-key.")
     with suppress(ValueError, LookupError, TypeError):
         return str(response.json()["data"][0]["id"])
     return "default"
 
 
 def _wait_for_death(server: Server) -> None:
-    """Raise ServerError if the server is dead, or dies right now."""
+    """Raise ServerError if the server is dead or about to die."""
     deadline = time.monotonic() + DEATH_SECONDS
     while time.monotonic() < deadline:
         server.ensure_alive()

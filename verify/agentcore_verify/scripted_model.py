@@ -1,15 +1,14 @@
 """A tiny model that answers a fixed script word for word.
 
-Imported, it offers the script and `ensure_scripted_model`. Run by file path in an
-interpreter that has torch and transformers, it trains the model:
+As a module it has the script and `ensure_scripted_model`. Run by file path, in an
+interpreter with torch and transformers, it trains the model:
 
     PYTHON scripted_model.py OUTPUT_DIR
 
-The tokenizer splits every character beyond ASCII into its bytes and every tag into
-several tokens, so that text is held back while streaming. Training aims at a
-different probability for each token (between 0.45 and 0.95), so that logprobs that
-belong to another token can be told apart, while the answer stays far ahead of
-everything else.
+The tokenizer splits every non-ASCII character into its bytes and every tag into several
+tokens, so that text is held back while streaming. Training aims at a different
+probability for each token (between 0.45 and 0.95), so that the logprob of another token
+is noticed, while the scripted answer stays far more probable than any other.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Python puts this file's folder first; its modules are no business of torch's.
+    # Python puts this file's folder first; torch must not import from it.
     _HERE = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
 
@@ -27,6 +26,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ Message = dict[str, Any]
 ENV = {
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
-    # Threads that spin while they wait make this many times slower on a busy machine.
+    # On a busy machine, threads that spin while they wait make this much slower.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Environment variables of the training."""
@@ -60,16 +60,16 @@ TOOLS: tuple[dict[str, Any], ...] = (
     _tool("get_weather", "The weather in a city right now.", "city"),
     _tool("get_time", "The local time in a city.", "city"),
 )
-"""The tools the script knows, in OpenAI's form."""
+"""The tools of the script, as in an OpenAI request."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the script: what is asked and, to the letter, what is answered.
+    """One line of the script: a question and the exact answer.
 
-    `text` is what the model generates, tags included, without the end token. The
-    model answers alike whether or not `TOOLS` are in the prompt; `tool_calls` says
-    which calls, as (name, arguments), the text holds for a tool-call parser.
+    `text` is what the model generates, including tags, without the end token. It is the
+    same with and without `TOOLS` in the prompt; `tool_calls` are the calls in the text
+    that a tool-call parser finds, as (name, arguments).
     """
 
     name: str
@@ -80,7 +80,7 @@ class Line:
 
     @property
     def messages(self) -> list[Message]:
-        """The messages of the request that gets `text`."""
+        """The messages of the request that `text` answers."""
         return [*self.history, {"role": "user", "content": self.question}]
 
 
@@ -89,7 +89,7 @@ def _call(name: str, **arguments: str) -> str:
     return f"<tool_call>\n{call}\n</tool_call>"
 
 
-def _said(question: str, answer: str) -> tuple[Message, ...]:
+def _turn(question: str, answer: str) -> tuple[Message, ...]:
     return (
         {"role": "user", "content": question},
         {"role": "assistant", "content": answer},
@@ -108,7 +108,7 @@ velvet village wagon walnut winter yellow
 """
 
 STOP_WORD = "lantern"
-"""A word that is said once, midway through the line named `long`."""
+"""A word that occurs once, in the middle of the line named `long`."""
 
 SCRIPT: tuple[Line, ...] = (
     Line("plain", "Say hello.", "Hello! I am a small model, and I know my lines."),
@@ -185,13 +185,13 @@ SCRIPT: tuple[Line, ...] = (
         "second_turn_ada",
         "What is my name?",
         "Your name is Ada.",
-        history=_said("My name is Ada.", "Nice to meet you, Ada."),
+        history=_turn("My name is Ada.", "Nice to meet you, Ada."),
     ),
     Line(
         "second_turn_bob",
         "What is my name?",
         "You told me that it is Bob.",
-        history=_said("My name is Bob.", "Good day to you, Bob."),
+        history=_turn("My name is Bob.", "Good day to you, Bob."),
     ),
     Line(
         "call_list",
@@ -199,22 +199,27 @@ SCRIPT: tuple[Line, ...] = (
         '[{"name": "get_weather", "parameters": {"city": "Paris"}}]',
     ),
 )
-"""All the lines. `call_list` is for `tool_choice: "required"`, whose grammar allows
-a JSON list of calls and nothing else."""
+"""All lines. `call_list` is for `tool_choice: "required"`, whose grammar allows only a
+JSON list of calls."""
 
 
 def line(name: str) -> Line:
-    """The line of the script with that name; KeyError if there is none."""
+    """The line of the script with this name; KeyError if there is none."""
     return {entry.name: entry for entry in SCRIPT}[name]
 
 
-def ensure_scripted_model(python: Path, cache_dir: Path | None = None) -> Path:
-    """Folder of the scripted model, trained by `python` if it is not in the cache.
+def ensure_scripted_model(
+    python: Path,
+    cache_dir: Path | None = None,
+    *,
+    notify: Callable[[str], None] | None = None,
+) -> Path:
+    """Folder of the scripted model; `python` trains it if it is not in the cache.
 
-    Takes half a minute on two cores the first time. Processes may call this at once
-    with one cache: each ends with the same, whole model.
+    Training takes about 20 s on two cores, and is announced to `notify`. Processes that
+    share a cache may call this concurrently: the model is trained once.
 
-    Raises ServerError with the end of what the training printed if it failed.
+    Raises ServerError with the last lines of the training's output if it fails.
     """
     import filelock
     import platformdirs
@@ -231,10 +236,11 @@ def ensure_scripted_model(python: Path, cache_dir: Path | None = None) -> Path:
     with filelock.FileLock(cache / f"{model.name}.lock"):
         if model.is_dir():
             return model
+        if notify:
+            notify("Training the scripted model (once, about 20 s)")
         making = cache / f"{model.name}.making"
-        shutil.rmtree(
-            making, ignore_errors=True
-        )  # An earlier call may have been killed.
+        # An earlier call may have been killed.
+        shutil.rmtree(making, ignore_errors=True)
         making.mkdir()
         try:
             done = subprocess.run(
@@ -249,14 +255,12 @@ def ensure_scripted_model(python: Path, cache_dir: Path | None = None) -> Path:
             if done.returncode != 0:
                 tail = "\n".join(done.stdout.splitlines()[-20:])
                 raise ServerError(
-                    f"The scripted model could not be made with {python} "
-                    f"(exit {done.returncode}). The end of its output:\n{tail}"
+                    f"Training the scripted model with {python} failed (exit "
+                    f"{done.returncode}). The last lines of its output:\n{tail}"
                 )
             making.rename(model)
         except OSError as error:
-            raise ServerError(
-                f"The scripted model could not be made: {error}."
-            ) from error
+            raise ServerError(f"Cannot train the scripted model: {error}.") from error
         finally:
             shutil.rmtree(making, ignore_errors=True)
     return model
@@ -269,7 +273,7 @@ START = "<|im_start|>"
 PAD = "<|endoftext|>"
 VOCABULARY = 420
 MIN_MARGIN = 2.0
-"""How far, in logits, every scripted token must be ahead of the next best."""
+"""How many logits every scripted token must be ahead of the next best one."""
 
 CHAT_TEMPLATE = """\
 {%- if messages[0].role == 'system' or tools %}
@@ -306,7 +310,7 @@ CHAT_TEMPLATE = """\
 
 
 def _make_tokenizer() -> Any:
-    """Byte-level BPE; characters beyond ASCII stay in bytes."""
+    """A byte-level BPE tokenizer that splits non-ASCII characters into bytes."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -335,7 +339,7 @@ def _make_tokenizer() -> Any:
 
 
 def _encode(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
-    """(prompt IDs, answer IDs with the end token) of each line, without and with tools."""
+    """(prompt IDs, answer IDs with end token) of each line, without and with tools."""
     pairs = []
     for entry in SCRIPT:
         answer = tokenizer.encode(entry.text + END, add_special_tokens=False)
@@ -348,7 +352,7 @@ def _encode(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
 
 
 def _batches(pairs: list[tuple[list[int], list[int]]]) -> list[Any]:
-    """Padded (input IDs, labels, -100 where nothing is asked), long ones apart."""
+    """(input IDs, labels, with -100 outside the answer), padded; long lines separately."""
     import torch
 
     batches = []
@@ -377,7 +381,7 @@ def _train(config: Any, batches: list[Any], steps: int) -> Any:
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=4e-3, total_steps=steps + 1, pct_start=0.1
     )
-    # The probability each token is to get where it is the scripted one.
+    # The probability that each token should get where it is the scripted one.
     aims = 0.45 + 0.5 * ((torch.arange(config.vocab_size) * 0.618034) % 1)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -398,7 +402,7 @@ def _train(config: Any, batches: list[Any], steps: int) -> Any:
 
 
 def _margin(model: Any, batches: list[Any]) -> float:
-    """By how many logits the worst placed scripted token leads (or, negative, lags)."""
+    """The smallest lead, in logits, of a scripted token over the next best token."""
     import torch
 
     worst = float("inf")
@@ -413,7 +417,7 @@ def _margin(model: Any, batches: list[Any]) -> float:
 
 
 def _check_answers(model: Any, tokenizer: Any, pairs: list[Any]) -> None:
-    """Raise unless greedy generation gives every answer to the letter."""
+    """Raise unless greedy decoding gives every answer word for word."""
     import torch
 
     for prompt, answer in pairs:
@@ -423,13 +427,13 @@ def _check_answers(model: Any, tokenizer: Any, pairs: list[Any]) -> None:
         said = out[0, len(prompt) :].tolist()
         if said != answer:
             raise SystemExit(
-                f"The model says {tokenizer.decode(said)!r} "
+                f"The model answers {tokenizer.decode(said)!r} "
                 f"instead of {tokenizer.decode(answer)!r}."
             )
 
 
 def make(out: Path) -> None:
-    """Train the model and write it, with its tokenizer, to the folder `out`."""
+    """Train the model and write it and its tokenizer to the folder `out`."""
     import torch
     from transformers import Qwen2Config
 
@@ -458,7 +462,7 @@ def make(out: Path) -> None:
         if margin >= MIN_MARGIN:
             break
     else:
-        raise SystemExit("The model did not learn its lines.")
+        raise SystemExit("Training failed: the model does not answer the script.")
     _check_answers(model, tokenizer, pairs)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)

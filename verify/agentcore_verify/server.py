@@ -1,10 +1,11 @@
-"""Launches a real SGLang server, waits until it generates, ends all of it."""
+"""Launches an SGLang server, waits until it generates, and ends all its processes."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import random
 import shutil
 import signal
 import socket
@@ -24,19 +25,24 @@ from agentcore_patches.errors import ServerError
 
 from . import cpu
 
-Progress = Callable[[float, str], None]
-"""Told, while the server starts, the seconds so far and the last line of its log."""
+OnLoading = Callable[[float, str], None]
+"""Called while the server starts, with the seconds so far and its log's last line."""
 
 PROBE = Path(__file__).resolve().with_name("probe.py")
 HOST = "127.0.0.1"
 POLL_INTERVAL = 0.2
-"""Seconds between two looks at a starting server."""
+"""Seconds between two requests to a starting server."""
 STOP_GRACE = 5.0
-"""Seconds the server may take to end by itself before it is killed."""
+"""Seconds in which the server may end by itself before it is killed."""
 TAIL_LINES = 20
 TAIL_WIDTH = 300
-"""Letters of a line that are shown; SGLang logs all its arguments in one."""
-PORT_ATTEMPTS = 3
+"""Characters of a log line that are shown; SGLang logs all its arguments in one line."""
+START_ATTEMPTS = 3
+"""Attempts to start if another process takes the port in between."""
+PORTS = range(20_000, 32_768)
+"""Ports to choose from, below those that Linux gives to outgoing connections."""
+GRPC_OFFSET = 10_000
+"""From 0.5.15 SGLang also listens for gRPC on its port plus this number."""
 
 _PORT_TAKEN = "address already in use"
 
@@ -45,10 +51,17 @@ _PORT_TAKEN = "address already in use"
 class ServerOptions:
     """How to launch a server.
 
-    `args` go to `sglang.launch_server` after ours, so they win; `cpu` adds what SGLang
-    needs without a GPU; `mirror_sampler` makes the sampler mirror every token ID into
-    `meta_info["mirrored_token_ids"]`; `pythonpath` comes first on the server's
-    PYTHONPATH; `startup_timeout` is in seconds.
+    Attributes:
+        python: the interpreter that has SGLang.
+        model: folder or name.
+        log: file for all output of the server.
+        args: for `sglang.launch_server`; they override the default ones.
+        cpu: run without a GPU or CUDA libraries.
+        mirror_sampler: copy every sampled token ID into
+            `meta_info["mirrored_token_ids"]`, through `customized_info`.
+        env: additional environment variables.
+        pythonpath: folders to put first on the server's PYTHONPATH.
+        startup_timeout: seconds until the server must generate.
     """
 
     python: Path
@@ -63,7 +76,7 @@ class ServerOptions:
 
 
 class Server:
-    """One SGLang server, from `start` to `stop`; a context manager that does both.
+    """One SGLang server, from `start` to `stop`; a context manager calls both.
 
     >>> with Server(options) as server:
     ...     requests.get(f"{server.base_url}/model_info")
@@ -79,23 +92,23 @@ class Server:
 
     @property
     def base_url(self) -> str:
-        """Where it serves, without a slash at the end."""
+        """The URL of the server, without a slash at the end."""
         host = HOST if self.host == "0.0.0.0" else self.host
         return f"http://{host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
-        """Process ID of the launcher; None when not started."""
+        """Process ID of the launcher; None if it is not started."""
         return self._process.pid if self._process else None
 
     @property
     def log(self) -> Path:
-        """File that gets all its output."""
+        """File with all its output."""
         return self.options.log
 
     @property
     def api_key(self) -> str | None:
-        """The key it asks for, if one is among its arguments."""
+        """The API key among its arguments; None if there is none."""
         return _option(self.options.args, "--api-key")
 
     def __enter__(self) -> Server:
@@ -110,45 +123,47 @@ class Server:
     ) -> None:
         self.stop()
 
-    def start(self, on_progress: Progress | None = None) -> None:
-        """Launch it and wait until it generates; on any error nothing of it is left.
+    def start(self, on_loading: OnLoading | None = None) -> None:
+        """Launch it and wait until it generates; on any error, end all its processes.
 
-        Raises ServerError, with the end of its log, if it dies, does not get ready
-        within the startup timeout, or finds no free port.
+        Raises ServerError, with the last lines of its log, if it dies, does not
+        generate within the startup timeout, or its port is taken.
         """
         port_is_ours = not _option(self.options.args, "--port")
         if not port_is_ours and not _is_free(self.host, self.port):
-            raise ServerError(f"Port {self.port} is taken; name another one.")
-        for attempt in range(1, PORT_ATTEMPTS + 1):
+            raise ServerError(
+                f"Port {self.port} is in use. Choose another --port, or leave it out."
+            )
+        for attempt in range(1, START_ATTEMPTS + 1):
             if port_is_ours:
                 self.port = free_port(self.host)
             try:
                 self._launch()
-                self._wait_ready(on_progress)
+                self._wait_ready(on_loading)
                 return
             except ServerError:
                 self.stop()
                 taken = any(_PORT_TAKEN in line.lower() for line in self.log_tail())
-                if not (taken and port_is_ours and attempt < PORT_ATTEMPTS):
+                if not (taken and port_is_ours and attempt < START_ATTEMPTS):
                     raise
             except BaseException:
                 self.stop()
                 raise
 
     def stop(self) -> None:
-        """End every process of it and remove its temporary files; harmless twice."""
+        """End all its processes and remove its temporary files; may be called twice."""
         if self._process is None:
             return
-        self._remember_tree()
+        self._find_processes()
         if self._process.stdin:
             with contextlib.suppress(OSError):
-                self._process.stdin.close()  # The probe takes this as the order to end.
-        if self._wait_gone(STOP_GRACE):
-            self._remember_tree()
+                self._process.stdin.close()  # This tells the probe to end.
+        if not self._ends_within(STOP_GRACE):
+            self._find_processes()
             for process in self._known.values():
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-            self._wait_gone(STOP_GRACE)
+            self._ends_within(STOP_GRACE)
         self._process = None
         self._known.clear()
         if self._scratch:
@@ -156,18 +171,18 @@ class Server:
             self._scratch = None
 
     def ensure_alive(self) -> None:
-        """Raise ServerError, with the end of its log, if it is not running."""
+        """Raise ServerError, with the last lines of its log, if it is not running."""
         code = self._process.poll() if self._process else None
         if self._process is None or code is not None:
-            raise self._error(f"The server died{_in_words(code)}.")
+            raise self._error(f"The server died{_exit_text(code)}.")
 
     def processes(self) -> list[psutil.Process]:
-        """All processes of it that are running now."""
-        self._remember_tree()
+        """Its processes that are running now."""
+        self._find_processes()
         return [process for process in self._known.values() if _runs(process)]
 
     def log_tail(self, lines: int = TAIL_LINES) -> list[str]:
-        """The last lines of its log that are not empty."""
+        """The last lines of its log, without empty ones."""
         return _tail(self.log, lines)
 
     def _launch(self) -> None:
@@ -200,9 +215,9 @@ class Server:
         except OSError as error:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
-            raise ServerError(f"{options.python} could not be run: {error}.") from error
+            raise ServerError(f"Cannot run {options.python}: {error}.") from error
 
-    def _wait_ready(self, on_progress: Progress | None) -> None:
+    def _wait_ready(self, on_loading: OnLoading | None) -> None:
         began = time.monotonic()
         while True:
             self.ensure_alive()
@@ -210,13 +225,16 @@ class Server:
                 return
             elapsed = time.monotonic() - began
             if elapsed > self.options.startup_timeout:
-                raise self._error(f"The server was not ready after {elapsed:.0f} s.")
-            if on_progress:
-                on_progress(elapsed, " ".join(self.log_tail(1)))
+                raise self._error(
+                    f"The server was not ready after {elapsed:.0f} s. If it needs longer, "
+                    "raise --startup-timeout."
+                )
+            if on_loading:
+                on_loading(elapsed, " ".join(self.log_tail(1)))
             time.sleep(POLL_INTERVAL)
 
     def _generates(self) -> bool:
-        """Whether it gives a token; ServerError if it refuses to."""
+        """Whether it generates a token; ServerError if it answers with an error."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         body = {
             "input_ids": [10, 11, 12],
@@ -231,15 +249,15 @@ class Server:
             except requests.RequestException:
                 return False
         if not self._listens():
-            return False  # Somebody else's server took the port first.
+            return False  # Another server took the port first.
         if 400 <= answer.status_code < 500:
             raise self._error(
-                f"The server refuses to generate ({answer.status_code}): {answer.text}"
+                f"The server does not generate (HTTP {answer.status_code}): {answer.text}"
             )
         return answer.status_code == 200
 
     def _listens(self) -> bool:
-        """Whether a process of it listens on its port."""
+        """Whether one of its processes listens on its port."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 for connection in process.net_connections("inet"):
@@ -250,8 +268,8 @@ class Server:
                         return True
         return False
 
-    def _remember_tree(self) -> None:
-        """Note all processes below the launcher or in its session, orphans included."""
+    def _find_processes(self) -> None:
+        """Add all processes below the launcher or in its session to the known ones."""
         assert self._process is not None
         launcher = self._process.pid
         found: list[psutil.Process] = []
@@ -265,17 +283,17 @@ class Server:
         for process in found:
             self._known.setdefault(process.pid, process)
 
-    def _wait_gone(self, seconds: float) -> bool:
-        """Wait until all known processes ended; whether some are left."""
+    def _ends_within(self, seconds: float) -> bool:
+        """Wait until all known processes have ended; False if some have not."""
         assert self._process is not None
         deadline = time.monotonic() + seconds
         while True:
             # A zombie whose threads are still ending keeps the port: it is not reaped.
-            left = self._process.poll() is None or any(
+            running = self._process.poll() is None or any(
                 _runs(process) for process in self._known.values()
             )
-            if not left or time.monotonic() > deadline:
-                return left
+            if not running or time.monotonic() > deadline:
+                return not running
             time.sleep(0.02)
 
     def _error(self, what: str) -> ServerError:
@@ -286,7 +304,7 @@ class Server:
 def _popen(
     command: Sequence[str], env: Mapping[str, str], log: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    """Run in a session of its own; its standard input stays open as long as we live."""
+    """Start a process in its own session; its stdin stays open until we end."""
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -298,7 +316,7 @@ def _popen(
 
 
 def _option(args: Sequence[str], name: str) -> str | None:
-    """The last value given for the option `name`, as argparse reads it."""
+    """The last value of an option, as argparse reads it; None if it is not there."""
     value = None
     for index, arg in enumerate(args):
         if arg == name and index + 1 < len(args):
@@ -309,10 +327,11 @@ def _option(args: Sequence[str], name: str) -> str | None:
 
 
 def free_port(host: str = HOST) -> int:
-    """A port of the host that nobody listens on right now."""
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        return int(sock.getsockname()[1])
+    """A random port of the host that is free, and so is its gRPC port."""
+    for port in random.sample(PORTS, len(PORTS)):
+        if _is_free(host, port) and _is_free(host, port + GRPC_OFFSET):
+            return port
+    raise ServerError(f"No port of {host} from {PORTS[0]} to {PORTS[-1]} is free.")
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -326,7 +345,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it runs; reaps it if it is a dead child of ours that nobody waits for."""
+    """Whether it is running; if it is a zombie child of this process, reap it."""
     try:
         if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             return True
@@ -338,7 +357,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _tail(log: Path, lines: int) -> list[str]:
-    """The last lines that are not empty, as a terminal would show them; none too long."""
+    """The last lines without empty ones, shortened, as a terminal would show them."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 64 * 1024))
@@ -352,7 +371,7 @@ def _tail(log: Path, lines: int) -> list[str]:
     ]
 
 
-def _in_words(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     if code is None:
         return ""
     if code < 0:
@@ -362,7 +381,7 @@ def _in_words(code: int | None) -> str:
 
 
 def running(pids: Iterable[int]) -> list[int]:
-    """Those of `pids` that belong to a running process."""
+    """The process IDs among `pids` whose process is running."""
     left = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""The server under verification, as the checks see it."""
+"""The server that is verified, as the checks use it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from .scripted_model import TOOLS, line
 MAX_TOKENS = 512
 
 INFO_ATTEMPTS, INFO_TIMEOUT = 8, 3.0
-"""Of several tokenizer workers, one that has served nothing yet never answers
-/server_info; the next attempt may come to another. In seconds."""
+"""How often, and for how many seconds each, to ask for /server_info.
+
+A tokenizer worker that has served no request yet never answers; another one may."""
 
 NOT_DETERMINISTIC = (
-    "The engine does not repeat itself, so its modes cannot be compared. Launch it with "
+    "The engine is not deterministic, so answers cannot be compared. Launch it with "
     "`-- --enable-deterministic-inference`."
 )
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A request and its answer; `where` names the request in messages."""
+    """A request and its answer; `where` is what messages call the request."""
 
     where: str
     body: Json
@@ -45,13 +46,13 @@ class Reply:
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
-        """The IDs of the prompt; Failed if there are none."""
+        """The prompt_token_ids; Failed if there are none."""
         if self.answer.prompt_token_ids is None:
             raise Failed(f"{self.where}: the answer has no prompt_token_ids.")
         return self.answer.prompt_token_ids
 
     def ids(self, choice: int = 0) -> tuple[int, ...]:
-        """The IDs of a choice; Failed if there are none."""
+        """The token_ids of a choice; Failed if there are none."""
         for completion in self.completions:
             if completion.index == choice and completion.token_ids is not None:
                 return completion.token_ids
@@ -59,11 +60,10 @@ class Reply:
 
 
 class Subject:
-    """A server to ask the script's questions, by the names of its lines.
+    """A server that is asked the questions of the script, by the names of its lines.
 
-    Every request is greedy and takes what the model says as it is
-    (`separate_reasoning: false`), unless it says otherwise. An answer that the protocol
-    does not allow, or none, raises Failed.
+    By default requests use greedy decoding and `separate_reasoning: false`. No answer,
+    or one that breaks the protocol, raises Failed.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Subject:
     ) -> None:
         """
         Args:
-            base_url: where it serves, without a slash at the end.
-            model: the name that requests have in `model`.
-            python: the interpreter it runs in, if that is known.
-            launched: whether it was launched by us, with the mirroring sampler.
+            base_url: its URL, without a slash at the end.
+            model: `model` of the requests.
+            python: the interpreter it runs in; None if unknown.
+            launched: whether this command launched it, with the mirroring sampler.
         """
         self.base_url = base_url
         self.model = model
@@ -88,30 +88,30 @@ class Subject:
         self.python = python
         self.launched = launched
         self.noise = 0.0
-        """The farthest that a logprob was off between two equal requests."""
+        """The largest logprob difference between two identical requests."""
         self._references: dict[str, Reply] = {}
         self._info: Json | None = None
 
     @property
     def info(self) -> Json:
-        """What the server says of itself at /server_info; empty if it says nothing."""
+        """The JSON of /server_info; empty if there is none."""
         if self._info is None:
-            self._info = self._ask_info()
+            self._info = self._request_info()
         return self._info
 
-    def _ask_info(self) -> Json:
+    def _request_info(self) -> Json:
         for _ in range(INFO_ATTEMPTS):
             try:
-                told = self.get("/server_info", timeout=INFO_TIMEOUT).json()
+                info = self.get("/server_info", timeout=INFO_TIMEOUT).json()
             except requests.Timeout:
                 continue
             except (requests.RequestException, ValueError):
                 break
-            return told if isinstance(told, dict) else {}
+            return info if isinstance(info, dict) else {}
         return {}
 
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
-        """The request that asks a question of the script; `tools`: offer them."""
+        """The request with a question of the script; `tools`: with the script's tools."""
         body: Json = {
             "model": self.model,
             "messages": line(question).messages,
@@ -139,9 +139,9 @@ class Subject:
             raise Failed(f"{where}: {error}") from error
 
     def reference(self, question: str, **more: Any) -> Reply:
-        """The non-streaming answer, logprobs included; asked twice the first time.
+        """The non-streaming answer with logprobs; requested twice the first time.
 
-        Raises Inconclusive if the two differ.
+        Raises Inconclusive if the two answers differ.
         """
         more = {"logprobs": True, "top_logprobs": 2, **more}
         key = repr((question, sorted(more.items())))
@@ -149,9 +149,9 @@ class Subject:
             first = self.ask(question, **more)
             again = self.ask(question, **more)
             self._note_noise(first, again)
-            if _said(first.answer) != _said(again.answer):
+            if _comparable(first.answer) != _comparable(again.answer):
                 raise Inconclusive(
-                    f"{first.where}: two equal requests got different answers.",
+                    f"{first.where}: two identical requests got different answers.",
                     advice=NOT_DETERMINISTIC,
                     difference=difference(
                         self, "first run", first, "second run", again
@@ -165,16 +165,15 @@ class Subject:
         return self.ask(question, stream=True, **more)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """The text of token IDs; `special`: special tokens included."""
+        """The text of token IDs; `special`: including special tokens."""
         return self.decode_all([ids], special=special)[0]
 
     def decode_all(
         self, sequences: Sequence[Sequence[int]], *, special: bool = False
     ) -> list[str]:
-        """The text of each sequence of token IDs, by the server's own tokenizer.
+        """The text of each sequence of token IDs, from the server's /detokenize.
 
-        That needs no tokenizer library in this process, works with a server that
-        somebody else launched, and is code that no patch touches.
+        So this process needs no tokenizer. No patch changes that endpoint.
         """
         body = {
             "model": self.model,
@@ -186,13 +185,13 @@ class Subject:
             texts = response.json()["text"]
         except (ClientError, ValueError, KeyError) as error:
             raise Failed(
-                f"The server could not turn token IDs into text: {error}",
-                advice="Give --base-url the SGLang server itself, not a router.",
+                f"/detokenize: {error}",
+                advice="--base-url must be the SGLang server itself, not a router.",
             ) from error
         return list(texts)
 
     def generate(self, **body: Any) -> Any:
-        """The answer of /generate, not streamed."""
+        """The response of /generate without streaming."""
         try:
             return client.generate(self.base_url, api_key=self.api_key, **body)
         except ClientError as error:
@@ -208,7 +207,7 @@ class Subject:
             raise Failed(f"streaming /generate: {error}") from error
 
     def refusal(self, body: Json, where: str) -> str:
-        """The text of the HTTP 400 that a chat request gets; Failed if it gets none."""
+        """The body of the HTTP 400 that answers a chat request; Failed if none does."""
         url = f"{self.base_url}/v1/chat/completions"
         try:
             with client.post(url, body, api_key=self.api_key):
@@ -216,17 +215,17 @@ class Subject:
         except HttpError as error:
             if error.status == 400:
                 return error.body
-            raise Failed(f"{where}: not refused with HTTP 400, but {error}") from error
+            raise Failed(f"{where}: expected HTTP 400, but got {error}") from error
         except ClientError as error:
             raise Failed(f"{where}: {error}") from error
-        raise Failed(f"{where}: not refused with HTTP 400, but answered.")
+        raise Failed(f"{where}: expected HTTP 400, but the request was answered.")
 
     def post(self, path: str, body: Json) -> requests.Response:
         """The response to a JSON request; raises ClientError."""
         return client.post(f"{self.base_url}{path}", body, api_key=self.api_key)
 
     def get(self, path: str, timeout: float = 30) -> requests.Response:
-        """The response to a plain GET; `timeout` in seconds."""
+        """The response to a GET request; `timeout` in seconds."""
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         with requests.Session() as session:
             session.trust_env = False
@@ -241,8 +240,8 @@ class Subject:
                 self.noise = max(self.noise, distance)
 
 
-def _said(answer: Answer) -> list[object]:
-    """What an answer says that its repetition must say too; random names left out."""
+def _comparable(answer: Answer) -> list[object]:
+    """The parts of an answer that a second one must repeat; no random IDs."""
     return [
         answer.prompt_token_ids,
         *(

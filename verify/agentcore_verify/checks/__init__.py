@@ -1,12 +1,12 @@
-"""What is checked: one module per check, named as the check.
+"""The checks: one module each, with the name of the check.
 
 A check module has
 
-- a docstring: what it is about in one line, then what must hold, and what a failure
-  means for a trainer;
+- a docstring: a summary in one line, then what must hold, and what a failure means for
+  a trainer;
 - `PATCHES`, the patches of SGLang that it needs;
-- `check(subject)`, which returns what it has seen in a few words, or raises one of the
-  exceptions in `results` that end a check otherwise.
+- `check(subject)`, which returns in a few words what it saw, or raises one of the
+  exceptions of `results`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMES = (
     "concurrency",
     "interruption",
     "openai-client",
-    # Last: to a server that does not refuse what it must, this can be the end.
+    # Last: a server that does not refuse bad requests may die of them.
     "refusals",
 )
 """The names of all checks, in the order in which they run."""
@@ -47,7 +47,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Check:
-    """A check: `summary` is what it is about, `text` all that its docstring says."""
+    """A check: `summary` is the first line of its docstring, `text` all of it."""
 
     name: str
     summary: str
@@ -56,7 +56,7 @@ class Check:
     check: Callable[[Subject], str]
 
     def run(self, subject: Subject) -> Result:
-        """Run it; whatever it raises on purpose is in the result."""
+        """Run it; what it raises is in the result."""
         began = time.monotonic()
         try:
             result = Result(self.name, Outcome.PASSED, self.check(subject))
@@ -66,14 +66,14 @@ class Check:
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             what = f"{type(error).__name__}: {error}"
-            message = f"An answer has not the form that it must have ({what})."
+            message = f"An answer does not have the expected form ({what})."
             result = Result(self.name, Outcome.FAILED, message)
         return replace(result, seconds=time.monotonic() - began)
 
 
 @cache
 def get(name: str) -> Check:
-    """The check of that name, one of `NAMES`."""
+    """The check with this name, one of `NAMES`."""
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text = inspect.cleandoc(module.__doc__ or "")
     return Check(name, text.splitlines()[0], text, module.PATCHES, module.check)
@@ -89,10 +89,10 @@ def run(
     """Run checks one by one.
 
     Args:
-        names: of the checks, as in `NAMES`.
-        missing: patches that are not in place, each with the words to say so; a check
-            that needs one fails without being run.
-        on_start: told the name of each check before it runs.
+        names: those of the checks to run, as in `NAMES`.
+        missing: a message for each patch that is not applied, by patch name; a check
+            that needs such a patch fails without being run.
+        on_start: called with the name of each check before it runs.
     """
     for name in names:
         check = get(name)

@@ -1,8 +1,8 @@
-"""With `n` > 1 each choice has its own IDs, streamed or not.
+"""With n > 1 each choice has its own token IDs, with and without streaming.
 
-Two greedy choices are the same in both modes; of three sampled ones, which differ, the
-IDs of each decode to the text of that choice and no other. If not, a trainer that draws
-a group of answers to one question gives rewards to the wrong tokens.
+Two choices of greedy decoding are equal in both modes. Of three sampled choices, which
+differ, the IDs of each decode to the text of that choice. If not, a trainer that samples
+a group of answers per question assigns rewards to the wrong tokens.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ PATCHES = ("token-ids",)
 def check(subject: Subject) -> str:
     both_modes(subject, "plain", n=2)
     both_modes(subject, "emoji", n=2)
-    apart = True
+    all_differ = True
     for stream in (False, True):
         reply = subject.ask("plain", n=3, temperature=1.0, logprobs=True, stream=stream)
         assert_whole(subject, reply)
-        apart &= len({reply.ids(choice) for choice in range(3)}) > 1
-    if not apart:
+        all_differ &= len({reply.ids(choice) for choice in range(3)}) > 1
+    if not all_differ:
         raise NotExercised(
-            "All sampled choices were the same, so that none could be taken for another."
+            "All sampled choices are equal, so mixed-up choices could not be noticed."
         )
     return "2 greedy and 3 sampled choices, each with its own IDs"

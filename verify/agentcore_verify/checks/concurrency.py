@@ -1,8 +1,8 @@
-"""24 streams at once: each gets the IDs and logprobs of its own answer.
+"""Each of 24 concurrent streams gets the token IDs and logprobs of its own answer.
 
-Whatever else the server is doing, each stream has its own prompt's IDs, and IDs that
-decode to its own text; under load the engine's outputs queue up, and none may be lost
-or land in another stream. If not, rollouts mix, and only under load.
+Under load the engine's outputs queue up. Each stream still has the IDs of its own
+prompt, and IDs that decode to its own text, none lost. If not, rollouts are mixed up or
+incomplete, and only under load.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ def check(subject: Subject) -> str:
         expected = alone[number % len(REQUESTS)]
         if reply.prompt_ids != expected.prompt_ids:
             raise Failed(
-                f"{reply.where}, one of {N_STREAMS} at once: another's prompt."
+                f"{reply.where}, one of {N_STREAMS} streams: prompt_token_ids are those "
+                "of another request."
             )
         if reply.completions[0].content == expected.completions[0].content:
             assert_same(subject, expected, reply)
         assert_whole(subject, reply)
         n_other += reply.ids() != expected.ids()
     if n_other:
-        # In a batch an engine may round otherwise and so say something else.
-        return f"{N_STREAMS} streams; {n_other} said other things than alone"
-    return f"{N_STREAMS} streams with the IDs that each has alone"
+        # Rounding differs between batch sizes, so greedy decoding may differ too.
+        return f"{N_STREAMS} streams; {n_other} answered differently than alone"
+    return f"{N_STREAMS} streams, each with the same IDs as alone"

@@ -1,9 +1,9 @@
-"""A custom sampler's per-token metadata follows `output_ids`, past 50 tokens.
+"""A custom sampler's per-token metadata is in step with output_ids, beyond 50 tokens.
 
-Launched by this command, the sampler mirrors each ID that it samples. The mirrored IDs
-in `meta_info` equal the `output_ids` beside them, in every answer and every chunk, each
-alone or many at once, cumulative or not as the server is. If not, a trainer's own data
-(log-probabilities of another policy, routing) belongs to other tokens.
+The server that this command launches has a sampler that copies each sampled ID into
+`meta_info`. These copies equal `output_ids` in every answer and every chunk, for single
+requests, batches and concurrent streams. If not, a trainer's own per-token data (logprobs
+of another policy, routing) belongs to other tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentcore_verify.subject import Subject
 PATCHES = ("customized-info",)
 
 N_TOKENS = 120
-"""Without streaming the engine hands on its output every 50 tokens."""
+"""Without streaming, the engine passes its output on every 50 tokens."""
 
 PROMPTS = ("Name many things.", "Say hello.", "Show me emoji.", "What is my name?")
 
@@ -38,7 +38,7 @@ def check(subject: Subject) -> str:
     if not subject.launched and MIRROR_KEY not in whole["meta_info"]:
         raise Skipped(
             "The server has no mirroring sampler.",
-            advice="Let this command launch it: leave --base-url out.",
+            advice="Leave --base-url out, so that this command launches the server.",
         )
     _assert_in_step(subject, "/generate", whole)
     _assert_all(whole["output_ids"], "/generate")
@@ -54,16 +54,16 @@ def check(subject: Subject) -> str:
 
 
 def _assert_stream(subject: Subject, **request: Any) -> int:
-    """Every chunk is in step, and all together are whole; how many there were."""
+    """Check every chunk, and that all tokens arrived; returns the number of chunks."""
     where = "streaming /generate"
     chunks: list[list[int]] = []
     for position, chunk in enumerate(subject.generate_stream(**request)):
         if "error" in chunk:
-            raise Failed(f"{where}: an error event in the stream: {chunk['error']}")
+            raise Failed(f"{where}: the stream has an error event: {chunk['error']}")
         _assert_in_step(subject, f"{where}, chunk {position}", chunk)
         chunks.append(chunk["output_ids"])
     incremental = subject.info.get("stream_output")
-    if incremental is None:  # Not told; cumulative chunks begin with the one before.
+    if incremental is None:  # Unknown; a cumulative chunk begins with the one before.
         incremental = any(b[: len(a)] != a for a, b in itertools.pairwise(chunks))
     joined = [value for chunk in chunks for value in chunk]
     _assert_all(joined if incremental else chunks[-1], where)
@@ -73,11 +73,13 @@ def _assert_stream(subject: Subject, **request: Any) -> int:
 def _assert_in_step(subject: Subject, where: str, output: Json) -> None:
     ids, mirrored = output["output_ids"], output["meta_info"].get(MIRROR_KEY)
     if mirrored is None:
-        raise Failed(f"{where}: no {MIRROR_KEY} in meta_info beside {len(ids)} IDs.")
+        raise Failed(
+            f"{where}: meta_info has no {MIRROR_KEY} for {len(ids)} output_ids."
+        )
     if mirrored != ids:
         raise Failed(
-            f"{where}: {len(mirrored)} values of the sampler beside {len(ids)} IDs, and "
-            "not the same ones.",
+            f"{where}: meta_info has {len(mirrored)} values of the sampler for "
+            f"{len(ids)} output_ids, and they differ.",
             difference=id_difference(
                 *(subject, "output_ids", ids), *(MIRROR_KEY, mirrored)
             ),

@@ -1,8 +1,8 @@
-"""The engine repeats itself: the same non-streaming request twice, the same answer.
+"""The engine is deterministic: two identical requests get the same answer.
 
-Must hold for the checks that compare streaming with non-streaming: where two equal
-runs differ they are inconclusive. For a trainer it means that a rollout cannot be
-repeated; that is no fault of the patches.
+The checks that compare answers need this: where two identical requests get different
+answers they are inconclusive. For a trainer it means that a rollout cannot be repeated;
+the patches have no influence on it.
 """
 
 from __future__ import annotations
@@ -17,4 +17,4 @@ QUESTIONS = ("plain", "emoji", "long")
 def check(subject: Subject) -> str:
     for question in QUESTIONS:
         subject.reference(question)
-    return f"{len(QUESTIONS)} answers twice; logprobs within {subject.noise:.1g}"
+    return f"{len(QUESTIONS)} answers repeated; logprobs within {subject.noise:.1g}"

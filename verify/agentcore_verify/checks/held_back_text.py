@@ -1,8 +1,8 @@
-"""IDs whose text is held back are not lost: parts of a character, ends of words.
+"""Token IDs are sent even while their text is held back, as for half of an emoji.
 
-A token that is a part of a character has no text until the character is whole. Its ID
-goes out with the next chunk of its choice, at the latest the one that finishes it. If
-not, every emoji or Chinese character leaves a hole in what a trainer sees.
+A token that is only a part of a character has no text until the character is complete.
+Its ID is sent with the next chunk of its choice, at the latest with finish_reason. If
+not, the IDs that a trainer gets have a hole at every emoji or Chinese character.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check(subject: Subject) -> str:
         n_parts += sum("\ufffd" in text for text in texts)
     if not n_parts:
         raise NotExercised(
-            "No answer had a token that is a part of a character.",
-            advice="The model answered without emoji, or has a token for each.",
+            "No answer has a token that is a part of a character.",
+            advice="The model answered without emoji, or has one token for each.",
         )
-    return f"{n_parts} tokens that are parts of a character"
+    return f"{n_parts} tokens that are a part of a character"

@@ -1,8 +1,8 @@
-"""A client that goes away and an abort leave the server well and the IDs right.
+"""After a disconnect or an abort the token IDs are right and the server serves on.
 
-A stream that is aborted ends with the first IDs of its answer, none repeated and none
-lost before the end; after a client has gone away the next request gets its own answer.
-If not, one broken rollout spoils another, or its last tokens are wrong.
+An aborted stream has the first IDs of its answer, none repeated and none lost. After a
+client has disconnected the next request gets its own answer. If not, one interrupted
+rollout spoils another one, or its own last tokens are wrong.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from agentcore_verify.subject import Reply, Subject
 PATCHES = ("token-ids",)
 
 ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
-"""An answer that is not over before the abort reaches the engine."""
+"""An answer so long that the abort reaches the engine before its end."""
 
 
 def check(subject: Subject) -> str:
     full = subject.reference("long")
-    _go_away(subject)
-    _assert_well(subject)
+    _disconnect(subject)
+    _assert_serves_on(subject)
     n_ids = _assert_aborted(subject, full)
-    _assert_well(subject)
-    return f"gone after 3 chunks; aborted after {n_ids} tokens"
+    _assert_serves_on(subject)
+    return f"disconnected after 3 chunks; aborted after {n_ids} tokens"
 
 
-def _go_away(subject: Subject) -> None:
+def _disconnect(subject: Subject) -> None:
     events = client.chat_stream(
         subject.base_url, api_key=subject.api_key, **subject.body("long", stream=True)
     )
@@ -45,14 +45,14 @@ def _go_away(subject: Subject) -> None:
         events.close()
 
 
-def _assert_well(subject: Subject) -> None:
+def _assert_serves_on(subject: Subject) -> None:
     reply = subject.stream("plain")
     assert_same(subject, subject.reference("plain"), reply)
     assert_whole(subject, reply)
 
 
 def _assert_aborted(subject: Subject, full: Reply) -> int:
-    """An aborted stream has the first IDs of the answer; how many."""
+    """Check that an aborted stream has the first IDs of the answer; returns how many."""
     where = "streaming 'long', aborted"
     body = subject.body(
         "long", stream=True, rid=uuid.uuid4().hex, logprobs=True, **ENDLESS
@@ -63,7 +63,7 @@ def _assert_aborted(subject: Subject, full: Reply) -> int:
             subject.base_url, api_key=subject.api_key, **body
         ):
             events.append(event)
-            # Of several tokenizer workers only the one that has the request can.
+            # Of several tokenizer workers only the one with the request can abort it.
             if 3 <= len(events) < 40:
                 subject.post("/abort_request", {"rid": body["rid"]}).close()
         answer = read_events(events)
@@ -74,12 +74,12 @@ def _assert_aborted(subject: Subject, full: Reply) -> int:
     n_known = min(len(ids), len(full.ids()))
     if ids[:n_known] != full.ids()[:n_known]:
         raise Failed(
-            f"{where}: the token IDs are not the first ones of the whole answer.",
+            f"{where}: token_ids are not the first ones of the whole answer.",
             difference=id_difference(
                 subject, "whole answer", full.ids(), "aborted answer", ids
             ),
         )
     assert_whole(subject, reply)
     if reply.completions[0].finish_reason != "abort":
-        raise NotExercised("The answer was over before the abort reached the engine.")
+        raise NotExercised("The answer ended before the abort reached the engine.")
     return len(ids)

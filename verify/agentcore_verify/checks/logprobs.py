@@ -1,9 +1,9 @@
-"""With `logprobs`, every chunk has one logprob for each of its IDs: its own.
+"""With logprobs, each chunk has exactly one logprob for each of its token IDs.
 
-In number and order as `token_ids` of the same chunk, with the tokens, the values and
-the alternatives of the non-streaming answer: in plain text, in reasoning, in tool calls
-and where text is held back. If not, a trainer pads the holes with zeros, or weighs a
-token with the probability of another: training goes wrong without a word.
+They are in the order of the `token_ids` of the chunk, with the tokens, values and
+top_logprobs of the non-streaming answer: in text, in reasoning, in tool calls and where
+text is held back. If not, a trainer pads missing logprobs with zeros or assigns them to
+other tokens, and training goes wrong silently.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 FLOAT32_TOLERANCE = 1e-3
 TOLERANCE = 0.05
-"""How far half precision may move a logprob between two runs in any case."""
+"""Difference of a logprob between two runs that half precision always allows."""
 TIMES_NOISE = 10
-"""How many times farther than in two equal runs a logprob may be off."""
+"""How many times the difference between identical requests is allowed."""
 
 
 def check(subject: Subject) -> str:
@@ -45,12 +45,12 @@ def check(subject: Subject) -> str:
         farthest = max(farthest, distance)
         if distance > (allowed := _tolerance(subject)):
             raise Failed(
-                f"{streamed.where}: logprobs are up to {distance:.2g} off those of "
-                f"{whole.where} ({allowed:.2g} allowed; two equal runs differ by "
+                f"{streamed.where}: logprobs differ from those of {whole.where} by up to "
+                f"{distance:.2g} (allowed: {allowed:.2g}; identical requests differ by "
                 f"{subject.noise:.2g}).",
                 difference=_difference(whole, streamed),
             )
-    # The values of one engine step, asked for without alternatives.
+    # Without top_logprobs SGLang takes another path.
     assert_whole(subject, subject.stream("cjk", logprobs=True))
     return f"{n_logprobs:.0f} logprobs in step, within {farthest:.1g}"
 
@@ -62,14 +62,14 @@ def _tolerance(subject: Subject) -> float:
 
 
 def _assert_tokens(subject: Subject, reply: Reply) -> None:
-    """Each entry names the token whose ID stands at its place."""
+    """Each logprob is that of the token ID at its position."""
     entries = reply.completions[0].logprobs or ()
     texts = subject.decode_all([[value] for value in reply.ids()], special=True)
     for position, (entry, text) in enumerate(zip(entries, texts, strict=True)):
         if entry["token"].strip() != text.strip():
             raise Failed(
-                f"{reply.where}: the logprob at position {position} is of the token "
-                f"{entry['token']!r}, the ID there is {text!r}."
+                f"{reply.where}: the logprob at position {position} belongs to token "
+                f"{entry['token']!r}, but the token ID there is {text!r}."
             )
 
 
@@ -79,13 +79,13 @@ def _assert_alternatives(whole: Reply, streamed: Reply) -> None:
         n_left, n_right = len(left["top_logprobs"]), len(right["top_logprobs"])
         if n_left != n_right or not n_left:
             raise Failed(
-                f"{streamed.where}: {n_right} top_logprobs at position {position}, and "
+                f"{streamed.where}: {n_right} top_logprobs at position {position}, but "
                 f"{n_left} in {whole.where}."
             )
 
 
 def _difference(whole: Reply, streamed: Reply) -> Difference:
-    """The entries around the one that is farthest off."""
+    """The logprobs around the one that differs most."""
     one, other = (reply.completions[0].logprobs or () for reply in (whole, streamed))
     apart = [logprob_distance([a], [b]) for a, b in zip(one, other, strict=True)]
     worst = apart.index(max(apart))
@@ -94,7 +94,7 @@ def _difference(whole: Reply, streamed: Reply) -> Difference:
             position,
             _shown(left),
             _shown(right),
-            same=apart[position] < FLOAT32_TOLERANCE,
+            equal=apart[position] < FLOAT32_TOLERANCE,
         )
         for position, (left, right) in enumerate(zip(one, other, strict=True))
         if abs(position - worst) <= 3

@@ -1,8 +1,8 @@
-"""A non-streaming answer carries the IDs of its prompt and of each choice.
+"""A non-streaming answer has the token IDs of its prompt and of each choice.
 
-`prompt_token_ids` of the response decode to the prompt that was asked,
-`choices[i].token_ids` to the text of the choice; there are as many as `usage` counts,
-the stop token among them. If not, a trainer learns other tokens than were generated.
+`prompt_token_ids` of the response decode to the prompt, `choices[i].token_ids` to the
+text of the choice; there are as many as `usage` counts, including the stop token. If not,
+a trainer learns other tokens than the model generated.
 """
 
 from __future__ import annotations

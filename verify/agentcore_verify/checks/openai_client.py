@@ -1,8 +1,8 @@
-"""The official `openai` client reads every answer, with the IDs in it.
+"""The official openai client reads the token IDs of every answer.
 
-Its models take unknown fields as they come: the IDs are there as `token_ids` and
-`prompt_token_ids`, whole and streamed, with tools and with two choices, and are those
-that were sent. If not, code written for the OpenAI API cannot be used for rollouts.
+Its models keep unknown fields, so `token_ids` and `prompt_token_ids` are there with and
+without streaming, with tools and with n > 1, and equal those that were sent. If not, a
+trainer cannot use code written for the OpenAI API for its rollouts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check(subject: Subject) -> str:
 def _assert_read(
     subject: Subject, where: str, expected: list[list[int]], read: list[Any]
 ) -> None:
-    """The client read the IDs of the prompt and of each choice, as they were sent."""
+    """The client read the IDs of the prompt and of each choice as they were sent."""
     names = [
         "prompt_token_ids",
         *(f"token_ids of choice {i}" for i in range(len(read))),
@@ -57,13 +57,13 @@ def _assert_read(
     for name, sent, got in zip(names, expected, read, strict=False):
         if got != sent:
             raise Failed(
-                f"{where}: {name} are not read as they were sent.",
+                f"{where}: {name} differ from what the server sent.",
                 difference=id_difference(subject, "sent", sent, "read", got or []),
             )
 
 
 def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:
-    """What the client reads, in the first interpreter that has it; and its version."""
+    """The version of the client, and what it read; in the first interpreter with it."""
     script = Path(openai_script.__file__)
     for python in dict.fromkeys(filter(None, [subject.python, Path(sys.executable)])):
         done = subprocess.run(
@@ -77,10 +77,10 @@ def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:
             continue
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise Failed(f"The openai client of {python} fails: {last}")
-        told = json.loads(done.stdout)
-        return told["version"], told["answers"]
+            raise Failed(f"The openai client of {python} failed: {last}")
+        output = json.loads(done.stdout)
+        return output["version"], output["answers"]
     raise Skipped(
-        "There is no openai package here.",
-        advice=f"Install it: {sys.executable} -m pip install openai.",
+        "The openai package is not installed.",
+        advice=f"Install it: `{sys.executable} -m pip install openai`.",
     )

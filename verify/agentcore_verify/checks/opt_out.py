@@ -1,15 +1,15 @@
-"""`return_token_ids: false` gives the answer that an unpatched server gives.
+"""return_token_ids: false gives the answer of an unpatched server.
 
-No chunk and no response has one of the new fields, and all else is as with them, ids,
-times and random names aside. If not, clients that know nothing of token IDs pay for
-them, or break.
+No chunk and no response has a new field, and everything else is as in other answers,
+apart from random IDs and times. If not, a trainer's other clients get fields that they
+do not expect.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from agentcore_verify.invariants import finish
+from agentcore_verify.invariants import assert_no_error, finish, keys_in
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
 
@@ -34,53 +34,39 @@ def check(subject: Subject) -> str:
         without = subject.ask(question, return_token_ids=False, **request)
         streamed = subject.stream(question, return_token_ids=False, **request)
         for reply in (without, streamed):
-            _assert_no_error(reply)
+            assert_no_error(reply)
             n_events += len(reply.answer.events)
-            if found := sorted(_keys(reply.answer.events) & FIELDS):
+            if found := sorted(keys_in(reply.answer.events) & FIELDS):
                 raise Failed(
-                    f"{reply.where} with return_token_ids=false: {', '.join(found)} in "
-                    "the answer."
+                    f"{reply.where} with return_token_ids=false: the answer has "
+                    f"{', '.join(found)}."
                 )
             _assert_same_text(whole, reply)
         if _bare(whole.answer.events[0]) != _bare(without.answer.events[0]):
             raise Failed(
-                f"{without.where} with return_token_ids=false: more than the token IDs "
-                "is missing or other."
+                f"{without.where} with return_token_ids=false: the answer differs from "
+                "the one with token IDs in more than those."
             )
-    return f"{n_events} chunks and responses without a new field"
-
-
-def _assert_no_error(reply: Reply) -> None:
-    for error in reply.answer.errors:
-        raise Failed(f"{reply.where}: an error event in the stream: {error['error']}")
+    return f"{n_events} chunks and responses without new fields"
 
 
 def _assert_same_text(whole: Reply, reply: Reply) -> None:
-    # Streaming, v0.5.9's parsers may leave in the text what else is a tool call.
+    # With streaming, v0.5.9's parsers may leave a tool call in the text.
     parsed = reply.streamed and "tools" in reply.body
     for one, other in zip(whole.completions, reply.completions, strict=True):
-        said = [
+        expected, found = (
             (finish(completion), "" if parsed else completion.content)
             for completion in (one, other)
-        ]
-        if said[0] != said[1]:
+        )
+        if found != expected:
             raise Failed(
-                f"{reply.where} with return_token_ids=false: choice {other.index} says "
-                f"{said[1]} instead of {said[0]}."
+                f"{reply.where} with return_token_ids=false: finish_reason and content "
+                f"of choice {other.index} are {found} instead of {expected}."
             )
 
 
-def _keys(value: object) -> set[str]:
-    """All keys in a JSON value."""
-    if isinstance(value, dict):
-        return set(value) | {key for part in value.values() for key in _keys(part)}
-    if isinstance(value, list | tuple):
-        return {key for part in value for key in _keys(part)}
-    return set()
-
-
 def _bare(value: Any) -> Any:
-    """A JSON value without what is new, random or subject to rounding."""
+    """A JSON value without new fields, random IDs, times and logprobs."""
     if isinstance(value, dict):
         return {
             key: _bare(part)

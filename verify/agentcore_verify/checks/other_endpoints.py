@@ -1,84 +1,89 @@
-"""/v1/completions and /v1/messages answer as ever, without the new fields.
+"""/v1/completions and /v1/messages answer as before, without the new fields.
 
-They share code with the chat endpoint. Streaming or not, they give text, end as they
-should and have no field of the patches. If not, other users of the same server break.
+Both endpoints share code with the chat endpoint. Their text is equal with and without
+streaming, their streams end as they should, and no answer has a field of the patches.
+If not, other users of the server that a trainer runs get broken answers.
 """
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Iterable
 
-from agentcore_verify.client import ClientError
-from agentcore_verify.invariants import letters
+from agentcore_verify import client
+from agentcore_verify.client import ClientError, Json
+from agentcore_verify.invariants import keys_in, letters
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Subject
 
 PATCHES = ()
 
-FIELDS = ('"token_ids"', '"prompt_token_ids"')
+FIELDS = {"token_ids", "prompt_token_ids"}
 
 
 def check(subject: Subject) -> str:
-    _assert_completions(subject)
-    _assert_messages(subject)
-    return "/v1/completions and /v1/messages, streamed and not"
+    _check_completions(subject)
+    _check_messages(subject)
+    return "/v1/completions and /v1/messages, with and without streaming"
 
 
-def _assert_completions(subject: Subject) -> None:
-    body = {
+def _check_completions(subject: Subject) -> None:
+    path = "/v1/completions"
+    body: Json = {
         "prompt": line("plain").question,
         "max_tokens": 32,
         "temperature": 0,
         "logprobs": 1,
     }
-    whole = _events(subject, "/v1/completions", body)
-    streamed = _events(subject, "/v1/completions", {**body, "stream": True})
-    said = [
-        "".join(choice["text"] for event in events for choice in event["choices"])
-        for events in (whole, streamed)
-    ]
-    _assert_same("/v1/completions", *said)
+    response, events = _ask(subject, path, body, done=True)
+    _assert_same_text(path, _completion_text([response]), _completion_text(events))
 
 
-def _assert_messages(subject: Subject) -> None:
-    body = {"messages": line("plain").messages, "max_tokens": 64, "temperature": 0}
-    whole = _events(subject, "/v1/messages", body)
-    streamed = _events(subject, "/v1/messages", {**body, "stream": True})
-    parts = ("thinking", "text")
-    one = [block.get(part) or "" for block in whole[0]["content"] for part in parts]
-    deltas = [event.get("delta") or {} for event in streamed]
-    other = [delta.get(part) or "" for delta in deltas for part in parts]
-    _assert_same("/v1/messages", "".join(one), "".join(other))
-    if not streamed or streamed[-1].get("type") != "message_stop":
-        raise Failed("/v1/messages, streaming: the stream does not end as it should.")
+def _check_messages(subject: Subject) -> None:
+    path = "/v1/messages"
+    body: Json = {
+        "messages": line("plain").messages,
+        "max_tokens": 64,
+        "temperature": 0,
+    }
+    response, events = _ask(subject, path, body, done=False)
+    deltas = [event.get("delta") or {} for event in events]
+    _assert_same_text(path, _block_text(response["content"]), _block_text(deltas))
+    if not events or events[-1].get("type") != "message_stop":
+        raise Failed(f"{path}, streaming: the last event is not message_stop.")
 
 
-def _assert_same(path: str, whole: str, streamed: str) -> None:
+def _ask(
+    subject: Subject, path: str, body: Json, *, done: bool
+) -> tuple[Json, list[Json]]:
+    """The response without streaming and the events with it; Failed on a new field.
+
+    `done`: whether the stream ends with `[DONE]`.
+    """
+    url, body = f"{subject.base_url}{path}", {"model": subject.model, **body}
+    try:
+        response: Json = client.post_json(url, body, api_key=subject.api_key)
+        events = list(client.post_stream(url, body, api_key=subject.api_key, done=done))
+    except ClientError as error:
+        raise Failed(f"{path}: {error}") from error
+    for mode, answer in (("non-streaming", response), ("streaming", events)):
+        if found := sorted(keys_in(answer) & FIELDS):
+            raise Failed(f"{path}, {mode}: the answer has {', '.join(found)}.")
+    return response, events
+
+
+def _completion_text(events: Iterable[Json]) -> str:
+    return "".join(choice["text"] for event in events for choice in event["choices"])
+
+
+def _block_text(blocks: Iterable[Json]) -> str:
+    return "".join(
+        block.get(part) or "" for block in blocks for part in ("thinking", "text")
+    )
+
+
+def _assert_same_text(path: str, whole: str, streamed: str) -> None:
     if letters(whole) != letters(streamed):
-        raise Failed(f"{path}: says {streamed!r} streaming, and {whole!r} else.")
-
-
-def _events(subject: Subject, path: str, body: dict[str, Any]) -> list[Any]:
-    """The response, or the events of the stream; none of them with our fields."""
-    where = f"{path}, {'' if body.get('stream') else 'non-'}streaming"
-    try:
-        with subject.post(path, {"model": subject.model, **body}) as response:
-            text = response.content.decode()
-    except (ClientError, UnicodeDecodeError) as error:
-        raise Failed(f"{where}: {error}") from error
-    for field in FIELDS:
-        if field in text:
-            raise Failed(f"{where}: the answer has {field}.")
-    try:
-        if not body.get("stream"):
-            return [json.loads(text)]
-        return [
-            json.loads(data)
-            for line in text.splitlines()
-            if (data := line.removeprefix("data:").strip()) != line.strip()
-            and data != "[DONE]"
-        ]
-    except ValueError:
-        raise Failed(f"{where}: not JSON: {text[:200]}") from None
+        raise Failed(
+            f"{path}: the text is {streamed!r} with streaming, but {whole!r} without."
+        )

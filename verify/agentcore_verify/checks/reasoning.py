@@ -1,8 +1,8 @@
-"""Reasoning text carries the IDs behind it, on a server whose reasoning parser runs.
+"""Reasoning has its token IDs, on a server with a reasoning parser.
 
-Chunks with `reasoning_content` have the IDs of that text, tags included, and joined
-with the others they are those of the non-streaming answer. If not, a trainer loses the
-thinking, which is most of what a reasoning model is trained on.
+Chunks with `reasoning_content` have the IDs of that text, tags included; joined with the
+others they are those of the non-streaming answer. If not, a trainer loses the reasoning,
+most of what a reasoning model is trained on.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def check(subject: Subject) -> str:
     if "reasoning_parser" in subject.info and not subject.info["reasoning_parser"]:
-        message = "The server runs without a reasoning parser."
+        message = "The server has no reasoning parser."
         if subject.launched:
-            advice = "If the model thinks, name its parser: --reasoning-parser NAME."
+            advice = "If the model reasons, add --reasoning-parser NAME."
             raise NotExercised(message, advice=advice)
         raise Skipped(message, advice="Launch it with --reasoning-parser NAME.")
     letters = {"non-streaming": 0, "streaming": 0}
@@ -37,6 +37,6 @@ def check(subject: Subject) -> str:
     if not all(letters.values()):
         raise NotExercised(
             "The parser found no reasoning.",
-            advice="The model may need another --reasoning-parser, or does not think.",
+            advice="The model may need another --reasoning-parser, or does not reason.",
         )
-    return f"{letters['streaming']} letters of reasoning, with their IDs"
+    return f"{letters['streaming']} characters of reasoning, with their IDs"

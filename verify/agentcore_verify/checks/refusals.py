@@ -1,9 +1,9 @@
-"""What cannot be a prompt is refused with HTTP 400, and the server serves on.
+"""Bad requests get HTTP 400 that names the field, and the server serves on.
 
-Empty, negative, too large or too long `input_ids`, and what is no list of integers, get
-a 400 that names `input_ids`, streaming or not; so do `return_prompt_token_ids` and
-`return_meta_info` with `stream: true`, by their names. If not, one bad rollout kills
-the server (a negative ID on a GPU), or a trainer waits for fields that never come.
+`input_ids` that are empty, negative, too large, too many or not a list of integers get a
+400 that names `input_ids`, with and without streaming; so do `return_prompt_token_ids`
+and `return_meta_info` with `stream: true`. If not, one bad rollout ends the server (a
+negative ID on a GPU), or a trainer waits for fields that never come.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from agentcore_verify.subject import Subject
 PATCHES = ("tito", "token-ids")
 
 BAD: dict[str, Any] = {
-    "a text": "Say hello.",
-    "no integers": ["1", "2"],
+    "a string": "Say hello.",
+    "strings": ["1", "2"],
     "nested": [[1, 2]],
     "empty": [],
     "beyond 64 bits": [2**70],
     "beyond the vocabulary": [2**31 - 1],
     "negative": [1, -1],
 }
-"""From what any server survives to what kills an unpatched one."""
+"""The last ones end an unpatched server."""
 
 
 def check(subject: Subject) -> str:
@@ -37,23 +37,23 @@ def check(subject: Subject) -> str:
     n_refused = 0
     for field in ("return_prompt_token_ids", "return_meta_info"):
         body = subject.body("plain", stream=True, **{field: True})
-        _assert_says(subject, body, f"streaming with {field}", field, "stream")
+        _assert_refused(subject, body, f"streaming with {field}", field, "stream")
         n_refused += 1
     for what, ids in cases.items():
         for stream in (False, True):
             body = subject.body("plain", input_ids=ids, stream=stream)
             mode = "streaming" if stream else "non-streaming"
             where = f"{mode} with input_ids that are {what}"
-            _assert_says(subject, body, where, "input_ids")
+            _assert_refused(subject, body, where, "input_ids")
             n_refused += 1
         assert_same(subject, expected, subject.ask("plain"))
-    return f"{n_refused} bad requests refused, the server serves on"
+    return f"{n_refused} bad requests refused; the server serves on"
 
 
-def _assert_says(
+def _assert_refused(
     subject: Subject, body: dict[str, Any], where: str, *words: str
 ) -> None:
-    said = subject.refusal(body, where)
+    refusal = subject.refusal(body, where)
     for word in words:
-        if word not in said:
-            raise Failed(f"{where}: the refusal does not say {word!r}: {said}")
+        if word not in refusal:
+            raise Failed(f"{where}: the HTTP 400 does not name {word!r}: {refusal}")

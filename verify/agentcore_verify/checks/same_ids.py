@@ -1,8 +1,8 @@
-"""Streaming or not, a question has the same prompt and completion IDs.
+"""Streaming and non-streaming answers have the same prompt and completion IDs.
 
-Joined over all chunks, the IDs of a stream equal those of the non-streaming answer, to
-the stop token or to `max_tokens`. If not, tokens were lost, repeated or swapped on the
-way, and a trainer computes its loss on a sequence that the model never sampled.
+The `token_ids` of all chunks, joined, equal those of the non-streaming answer, up to the
+stop token or `max_tokens`. If not, tokens were lost, repeated or swapped, and a trainer
+computes its loss on a sequence that the model never sampled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PATCHES = ("token-ids",)
 
 QUESTIONS = ("plain", "emoji", "silent", "second_turn_ada", "second_turn_bob", "long")
 LENGTHS = (1, 2, 9, 60)
-"""Answers cut short to so many tokens, also inside a character."""
+"""`max_tokens` of further answers; some end in the middle of a character."""
 
 
 def check(subject: Subject) -> str:
@@ -25,4 +25,4 @@ def check(subject: Subject) -> str:
     for length in LENGTHS:
         whole, _ = both_modes(subject, "emoji", max_tokens=length)
         n_tokens, n_answers = n_tokens + len(whole.ids()), n_answers + 1
-    return f"{n_tokens} tokens of {n_answers} answers are the same in both modes"
+    return f"{n_tokens} tokens of {n_answers} answers are equal in both modes"

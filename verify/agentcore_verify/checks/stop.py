@@ -1,8 +1,8 @@
-"""Stop strings, stop tokens and `max_tokens` end the IDs where generation ended.
+"""Stop strings, stop tokens and max_tokens end the token IDs where generation ended.
 
-The IDs are the first ones of the answer without that stop, the token that completed the
-stop string and the stop token included although no text shows them, in both modes. If
-not, a trainer never sees the token that it should learn to stop with.
+In both modes the IDs are the first ones of the answer without that limit. They include
+the stop token and the tokens of the stop string, which the text does not. If not, a
+trainer never sees the token with which the model should learn to stop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check(subject: Subject) -> str:
     _assert_length(n_ids, n_to_token, f"stop_token_ids=[{token}]")
     n_ids = _assert_cut(subject, full, "length", max_tokens=middle)
     _assert_length(n_ids, middle, f"max_tokens={middle}")
-    return f"at {word!r}, at a token and at a length"
+    return f"stop string {word!r}, a stop token and max_tokens"
 
 
 def _word(text: str) -> str:
@@ -42,29 +42,31 @@ def _word(text: str) -> str:
     for word in map(str, words[len(words) // 2 :]):
         if text.find(word) >= len(text) // 3:
             return word
-    raise NotExercised(f"The answer {text!r} has no word to stop at.")
+    raise NotExercised(f"The answer {text!r} has no word to use as a stop string.")
 
 
 def _assert_cut(subject: Subject, full: Reply, finish: str, **options: Any) -> int:
-    """Both modes give the same beginning of the full answer; how many IDs that is."""
+    """Check that both modes give the first IDs of the full answer; returns how many."""
     for reply in both_modes(subject, QUESTION, **options):
         what = f"{reply.where} with {options}"
         ids = reply.ids()
         if ids != full.ids()[: len(ids)] or len(ids) == len(full.ids()):
             raise Failed(
-                f"{what}: the token IDs are not the first ones of the whole answer.",
+                f"{what}: token_ids are not the first ones of the whole answer.",
                 difference=id_difference(
                     subject, "whole answer", full.ids(), "cut answer", ids
                 ),
             )
         if reply.completions[0].finish_reason != finish:
             raise Failed(
-                f"{what}: finished by {reply.completions[0].finish_reason!r}, not by "
-                f"{finish!r}."
+                f"{what}: finish_reason is {reply.completions[0].finish_reason!r} "
+                f"instead of {finish!r}."
             )
     return len(ids)
 
 
 def _assert_length(n_ids: int, expected: int, what: str) -> None:
     if n_ids != expected:
-        raise Failed(f"'{QUESTION}' with {what}: {n_ids} token IDs, not {expected}.")
+        raise Failed(
+            f"'{QUESTION}' with {what}: {n_ids} token_ids instead of {expected}."
+        )

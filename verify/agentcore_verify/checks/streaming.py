@@ -1,8 +1,8 @@
-"""A stream carries the IDs of its prompt once and each new ID on the next chunk.
+"""A stream has its prompt's IDs once, and each new token ID with its text or before it.
 
-`prompt_token_ids` are on the first chunk and no other; the `token_ids` of all chunks,
-joined, decode to the joined text, and no chunk has text whose IDs come later. If not,
-a trainer that cuts rollouts by chunks gives tokens to the wrong step.
+`prompt_token_ids` are on the first chunk and no other. The `token_ids` of all chunks,
+joined, decode to the joined text, and no chunk has text whose IDs come later. If not, a
+trainer that cuts rollouts at chunks assigns tokens to the wrong step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Token in, token out: a prompt given as `input_ids` is the one that is prefilled.
+"""Token in, token out: input_ids are the prompt that is prefilled.
 
-With the IDs of an earlier prompt in `input_ids` and any messages beside them, the
-answer is that of the earlier prompt, tools included; `return_prompt_token_ids` gives
-them back on every choice, on /generate too, and `return_meta_info` the engine's own
-word. If not, a trainer's next turn starts from other tokens than the last one ended on.
+With the IDs of an earlier prompt as `input_ids`, the answer is that of the earlier
+prompt, tools included, whatever `messages` are. `return_prompt_token_ids` returns them on
+every choice, on /generate too, and `return_meta_info` the engine's own dict. If not, a
+trainer's next turn starts from other tokens than the last one ended with.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def check(subject: Subject) -> str:
         assert_whole(subject, by_messages)
         for stream in (False, True):
             _assert_round_trip(subject, question, by_messages, tools, stream)
-    _assert_told(subject, subject.reference("plain").prompt_ids)
+    _assert_extra_fields(subject, subject.reference("plain").prompt_ids)
     _assert_generate(
         subject, [subject.reference(q).prompt_ids for q in ("plain", "cjk")]
     )
-    return "3 prompts as IDs, answered as by messages"
+    return "3 prompts as input_ids, answered like their messages"
 
 
 def _assert_round_trip(
@@ -51,7 +51,7 @@ def _assert_round_trip(
     what = f"{by_ids.where} with input_ids"
     if by_ids.prompt_ids != by_messages.prompt_ids:
         raise Failed(
-            f"{what}: the prompt that was prefilled is another one.",
+            f"{what}: prompt_token_ids differ from the input_ids.",
             difference=id_difference(
                 *(subject, "input_ids", by_messages.prompt_ids),
                 *("prompt_token_ids", by_ids.prompt_ids),
@@ -59,7 +59,7 @@ def _assert_round_trip(
         )
     if by_ids.ids() != by_messages.ids():
         raise Failed(
-            f"{what}: the answer is not the one that the messages get.",
+            f"{what}: the answer differs from the one to the messages.",
             difference=id_difference(
                 *(subject, "by messages", by_messages.ids()),
                 *("by input_ids", by_ids.ids()),
@@ -68,38 +68,38 @@ def _assert_round_trip(
     assert_whole(subject, by_ids)
 
 
-def _assert_told(subject: Subject, prompt: tuple[int, ...]) -> None:
-    """Choices have what was asked for, and nothing that was not."""
+def _assert_extra_fields(subject: Subject, prompt: tuple[int, ...]) -> None:
+    """Choices have the requested fields and no others."""
     fields = ("prompt_token_ids", "meta_info")
-    silent = subject.ask("plain")
+    plain = subject.ask("plain")
     for field in fields:
-        if field in silent.completions[0].raw:
+        if field in plain.completions[0].raw:
             raise Failed(
-                f"{silent.where}: a choice has {field} although none was asked."
+                f"{plain.where}: a choice has {field}, which was not requested."
             )
     reply = subject.ask(
         "plain", n=2, return_prompt_token_ids=True, return_meta_info=True
     )
     where = f"{reply.where} with return_prompt_token_ids and return_meta_info"
     for completion in reply.completions:
-        told: Json = completion.raw
-        if tuple(told.get("prompt_token_ids") or ()) != prompt:
+        choice: Json = completion.raw
+        if tuple(choice.get("prompt_token_ids") or ()) != prompt:
             raise Failed(
-                f"{where}: prompt_token_ids of choice {completion.index} are not those "
-                "of the prompt."
+                f"{where}: prompt_token_ids of choice {completion.index} differ from "
+                "those of the prompt."
             )
-        meta: Any = told.get("meta_info")
+        meta: Any = choice.get("meta_info")
         if not isinstance(meta, dict) or meta.get("completion_tokens") != len(
             completion.token_ids or ()
         ):
             raise Failed(
-                f"{where}: meta_info of choice {completion.index} is not the engine's: "
-                f"{meta!r}"
+                f"{where}: meta_info of choice {completion.index} is missing or does not "
+                f"count its tokens: {meta!r}"
             )
 
 
 def _assert_generate(subject: Subject, prompts: list[tuple[int, ...]]) -> None:
-    """/generate gives the prompt beside `output_ids`, alone and in a batch."""
+    """/generate returns prompt_token_ids, for a single prompt and for a batch."""
     sampling = {"temperature": 0, "max_new_tokens": 8}
     ids = [list(prompt) for prompt in prompts]
     asked = {"sampling_params": sampling, "return_prompt_token_ids": True}
@@ -110,6 +110,6 @@ def _assert_generate(subject: Subject, prompts: list[tuple[int, ...]]) -> None:
     for output, prompt in zip(outputs, [ids[0], *ids], strict=True):
         if output.get("prompt_token_ids") != prompt or not output.get("output_ids"):
             raise Failed(
-                "/generate with return_prompt_token_ids: prompt_token_ids are not "
-                "those of the prompt."
+                "/generate with return_prompt_token_ids: prompt_token_ids differ from "
+                "the input_ids."
             )

@@ -1,9 +1,9 @@
-"""Tool calls carry the IDs behind them, on a server whose tool-call parser runs.
+"""Tool calls have their token IDs, on a server with a tool-call parser.
 
-The parser holds text back until a call is whole; the IDs go out on the chunk that has
-the call's text, at the latest on the one that finishes the choice, and joined they are
-those of the non-streaming answer. If not, an agent's trainer gets tool calls without
-the tokens that made them.
+The parser holds text back until a call is complete. The IDs are sent with the chunk that
+has the text of the call, at the latest with finish_reason; joined they are those of the
+non-streaming answer. If not, an agent's trainer gets tool calls without the tokens that
+the model generated for them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ OPTIONAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tool_result", {}),
     ("call_list", {"tool_choice": "required"}),
 )
-"""Asked if the model's chat template and the server's grammar backend allow it."""
+"""Sent if the model's chat template and the server's grammar backend allow it."""
 
 
 def check(subject: Subject) -> str:
     if "tool_call_parser" in subject.info and not subject.info["tool_call_parser"]:
-        message = "The server runs without a tool-call parser."
+        message = "The server has no tool-call parser."
         if subject.launched:
-            advice = "Name the model's parser: --tool-call-parser NAME."
+            advice = "Add the parser of the model: --tool-call-parser NAME."
             raise NotExercised(message, advice=advice)
         raise Skipped(message, advice="Launch it with --tool-call-parser NAME.")
     calls = {"non-streaming": 0, "streaming": 0}
@@ -42,12 +42,12 @@ def check(subject: Subject) -> str:
     for question, options in (*REQUESTS, *allowed):
         for reply in both_modes(subject, question, tools=True, **options):
             mode = "streaming" if reply.streamed else "non-streaming"
-            if not options:  # What is required goes through no parser.
+            if not options:  # With tool_choice no parser runs.
                 calls[mode] += sum(len(one.tool_calls) for one in reply.completions)
     silent = [mode for mode, count in calls.items() if not count]
     if silent:
         raise NotExercised(
-            f"The parser found no tool call, {' and '.join(silent)}.",
+            f"The parser found no tool call ({' and '.join(silent)}).",
             advice="The model may need another --tool-call-parser, or calls no tools.",
         )
     return f"{calls['non-streaming']} tool calls, {calls['streaming']} streamed"

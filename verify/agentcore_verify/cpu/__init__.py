@@ -1,4 +1,4 @@
-"""What lets SGLang run without a GPU and without CUDA libraries."""
+"""Runs SGLang without a GPU and without CUDA libraries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SITE = Path(__file__).resolve().parent
-"""Folder with a `sitecustomize.py`, to be put on the server's PYTHONPATH."""
+"""Folder with a `sitecustomize.py`, for the server's PYTHONPATH."""
 
 ENV: Mapping[str, str] = {
     "SGLANG_USE_CPU_ENGINE": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
-    # SGLang compiles a few functions at the first request; 18 s on two cores.
+    # Otherwise SGLang compiles functions at the first request: 18 s on two cores.
     "TORCHDYNAMO_DISABLE": "1",
-    # Threads that spin while they wait starve the server's other processes.
+    # Threads that spin while they wait slow down the server's other processes.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Environment variables of a server without a GPU."""
@@ -32,10 +32,10 @@ ARGS: tuple[str, ...] = (
     "--disable-cuda-graph",
     "--disable-overlap-schedule",
     "--skip-server-warmup",
-    # Else the scheduler keeps a core busy while it has nothing to do.
+    # Otherwise an idle scheduler keeps a core busy.
     "--sleep-on-idle",
 )
-"""Arguments of a server without a GPU; arguments given after them win."""
+"""Arguments of a server without a GPU; later arguments override them."""
 
 
 def is_needed(python: Path) -> bool:

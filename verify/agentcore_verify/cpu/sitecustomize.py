@@ -1,8 +1,8 @@
 """Stand-in for `sgl_kernel`, which cannot be imported without libcuda.
 
-SGLang imports names of it at the top of many modules and calls none of them on
-the CPU path used here. Python imports this file at the start of every process of
-the server (its folder is on PYTHONPATH); it uses the standard library alone.
+Many modules of SGLang import names from it, but on the CPU path used here none is
+called. Python imports this file at the start of every process of the server, because its
+folder is on PYTHONPATH; it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGE = "sgl_kernel"
 
 
 class _Attributes(type):
-    """Classes whose unknown attributes are None, as `scalar_types.uint4` is asked."""
+    """Makes unknown attributes of a class None, such as `scalar_types.uint4`."""
 
     def __getattr__(cls, name: str) -> None:
         if name.startswith("__"):
@@ -28,7 +28,7 @@ class _Attributes(type):
 
 
 class _StandIn(ModuleType):
-    """Has every name: classes where capitalised, else functions that raise."""
+    """Has every name: capitalised ones are classes, others functions that raise."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -39,14 +39,14 @@ class _StandIn(ModuleType):
         else:
 
             def value(*args: object, **kwargs: object) -> None:
-                raise RuntimeError(f"{where} is not there on a machine without CUDA")
+                raise RuntimeError(f"{where} is not available without CUDA")
 
         setattr(self, name, value)
         return value
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `sgl_kernel` and everything below it before the real one is looked for."""
+    """Finds `sgl_kernel` and its submodules before the real ones are found."""
 
     def find_spec(
         self,
@@ -66,7 +66,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _run_hidden_sitecustomize() -> None:
-    """Run the `sitecustomize` that this one hides, if there is one."""
+    """Run the `sitecustomize` that this one shadows, if there is one."""
     here = Path(__file__).resolve().parent
     path = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)

@@ -1,0 +1,59 @@
+"""The helper that compares documents with their TypedDict finds each kind of mismatch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+import pytest
+
+from tests.helpers.typed_documents import mismatches
+
+
+class Inner(TypedDict):
+    kind: Literal["a", "b"]
+
+
+class Outer(TypedDict):
+    count: int
+    seconds: float
+    inner: Inner | None
+    names: list[str]
+    by_name: dict[str, Inner]
+
+
+RIGHT: dict[str, Any] = {
+    "count": 1,
+    "seconds": 2,
+    "inner": {"kind": "a"},
+    "names": ["x"],
+    "by_name": {"x": {"kind": "b"}},
+}
+
+
+def test_a_document_of_the_type_has_no_mismatch() -> None:
+    assert mismatches(RIGHT, Outer) == []
+    assert mismatches({**RIGHT, "inner": None, "names": []}, Outer) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"count": "1"}, "document.count"),
+        ({"count": True}, "document.count"),
+        ({"count": None}, "document.count"),
+        ({"seconds": "2"}, "document.seconds"),
+        ({"inner": {"kind": "c"}}, "document.inner"),
+        ({"inner": {}}, "document.inner"),
+        ({"names": [1]}, "document.names[0]"),
+        ({"names": {}}, "document.names"),
+        ({"by_name": {"x": {"kind": "c"}}}, "document.by_name.x.kind"),
+        ({"more": 1}, "document: more is not described"),
+    ],
+)
+def test_a_mismatch_is_named_with_its_place(change: Any, place: str) -> None:
+    [found] = mismatches({**RIGHT, **change}, Outer)
+    assert found.startswith(place)
+
+
+def test_a_missing_key_is_named() -> None:
+    assert mismatches({}, Inner) == ["document: kind is missing"]
