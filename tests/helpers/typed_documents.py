@@ -40,7 +40,9 @@ def mismatches(value: object, expected: Any, path: str = "document") -> list[str
             for key, item in value.items()
             for found in mismatches(item, args[1], f"{path}.{key}")
         ]
-    plain = {None: type(None), float: (float, int)}.get(expected, origin or expected)
+    plain: Any = {None: type(None), float: (float, int)}.get(
+        expected, origin or expected
+    )
     is_wrong_bool = isinstance(value, bool) and expected is not bool
     if is_wrong_bool or not isinstance(value, plain):
         return [f"{path}: {value!r} is not {expected}"]

@@ -174,7 +174,7 @@ def post_stream(
     api_key: str | None = None,
     timeout: float = TIMEOUT,
     done: bool = True,
-) -> Iterator[Json]:
+) -> Generator[Json, None, None]:
     """The events that answer a streaming request, each as soon as it arrives.
 
     `done` as for `parse_events`. Closing the iterator closes the connection.
