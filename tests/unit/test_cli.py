@@ -576,8 +576,8 @@ def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], 
 
     def attach(action: Callable[[], object]) -> None:
         @click.command("verify")
-        @click.option("--json", "json_file")
-        def command(json_file: str | None) -> object:
+        @click.option("--json", "as_json", is_flag=True)
+        def command(as_json: bool) -> object:
             return action()
 
         module = ModuleType("agentcore_verify.command")
@@ -596,9 +596,12 @@ def test_verify_runs_with_its_own_exit_codes(
     verify(lambda: 1)
     assert run("verify").code == 1
     verify(die)
-    ran = run("verify", "--json", "report.json")
+    ran = run("verify")
     assert ran.code == 6
     assert (ran.out, ran.err) == ("", "Error: The server died.\nIts last line\n")
+    ran = run("verify", "--json")
+    assert (ran.code, ran.err) == (6, "")
+    assert json.loads(ran.out)["error"]["kind"] == "server"
 
 
 def test_help_shows_verify_without_importing_it() -> None:
