@@ -61,7 +61,7 @@ from agentcore_patches.results import (
 from agentcore_patches.transaction import FileState
 
 if TYPE_CHECKING:
-    from agentcore_patches.cluster import NodeResult
+    from agentcore_patches.results import NodeResult
 
 _STATES = {
     FileState.ORIGINAL: "not patched",

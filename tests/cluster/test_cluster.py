@@ -24,6 +24,7 @@ from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
 from agentcore_patches.patches.registry import WRITING_ORDER
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.results import NodeResult
 from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
 
 COMMAND = (sys.executable, "-m", "agentcore_patches")
@@ -422,7 +423,7 @@ def test_lost_and_unfit_nodes_keep_no_other_waiting(
     bare = add(ray, nodes.members[0].package, without)
     outdated = add(ray, nodes.members[0].package, older.parent)
     doomed = add(ray, lost)
-    answers: list[cluster.NodeResult] = []
+    answers: list[NodeResult] = []
     asking = threading.Thread(
         target=lambda: answers.extend(cluster.apply_on_ray(nodes.address))
     )
@@ -444,7 +445,7 @@ def test_lost_and_unfit_nodes_keep_no_other_waiting(
     assert "has no agentcore-patches" in str(errors[bare.node_id])
     assert "agentcore-patches==" in str(errors[bare.node_id])
     assert "has agentcore-patches 0.0.7; install" in str(errors[outdated.node_id])
-    assert "Ray did not run its task to its end" in str(errors[doomed.node_id])
+    assert "Ray did not finish its task" in str(errors[doomed.node_id])
     assert texts(lost) != patched
     for member in nodes.members:
         assert errors[member.node.node_id] is None

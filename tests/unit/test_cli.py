@@ -482,9 +482,13 @@ def test_errors_are_one_paragraph_or_one_document(
     ("args", "code", "says"),
     [
         (["apply", "--ray", "auto", "--diff"], 2, "--diff shows one SGLang"),
-        (["apply", "--ray", "local"], 2, "'local' is no address of a running Ray"),
-        (["status", "--ray", "127.0.0.1"], 2, "'127.0.0.1' is no address of a running"),
-        (["status", "--ray", "auto", "--sglang-dir", "here"], 2, "an absolute path"),
+        (["apply", "--ray", "local"], 2, "'local' is not the address of a running Ray"),
+        (["status", "--ray", "127.0.0.1"], 2, "'127.0.0.1' is not the address of"),
+        (
+            ["status", "--ray", "auto", "--sglang-dir", "here"],
+            2,
+            "give an absolute one",
+        ),
         (["apply", "--ray", "127.0.0.1:1"], 5, "at 127.0.0.1:1: .*Connection refused"),
         (["status", "--ray", "ray://127.0.0.1:1"], 5, "Connection refused"),
         (["status", "--ray", "ray.invalid:1"], 5, "at ray.invalid:1: .* not known"),
