@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
+
+FailureKind: TypeAlias = Literal[
+    "usage",
+    "unsupported-target",
+    "source-conflict",
+    "access",
+    "server",
+    "interrupted",
+    "bug",
+]
+"""What a script may tell apart in the JSON document of an error."""
 
 
 class AgentcoreError(Exception):
     """Base of every error this project raises on purpose; the message is for people."""
 
     exit_code: ClassVar[int]
+    kind: ClassVar[FailureKind]
 
 
 class UsageError(AgentcoreError):
-    """The command was called in a way that makes no sense."""
+    """The command or function was called with invalid arguments."""
 
     exit_code = 2
+    kind = "usage"
 
 
 class UnsupportedTarget(AgentcoreError):
-    """There is no SGLang there, or one of a version that no patch is written for."""
+    """There is no SGLang, or its version is not supported."""
 
     exit_code = 3
+    kind = "unsupported-target"
 
 
 class SourceConflict(AgentcoreError):
     """The sources do not have the expected shape, or somebody else changed them."""
 
     exit_code = 4
+    kind = "source-conflict"
 
 
 class AccessError(AgentcoreError):
-    """A file, or a Ray cluster, cannot be used as it has to be; nothing was changed."""
+    """A file or a Ray cluster cannot be accessed; nothing was changed."""
 
     exit_code = 5
+    kind = "access"
 
 
 class ServerError(AgentcoreError):
     """The server under verification did not start, or died."""
 
     exit_code = 6
+    kind = "server"

@@ -148,11 +148,11 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
-    assert "Patched 5 files: customized-info, tito and token-ids are in place now." in (
+    assert "Patched 5 files: customized-info, tito and token-ids are now in place." in (
         ran.stdout
     )
     assert run("apply").stdout.endswith(
-        "Nothing to do: customized-info, tito and token-ids are in place.\n"
+        "Nothing to do: customized-info, tito and token-ids are already in place.\n"
     )
     assert run("revert").stdout.count("  restored  as released\n") == 5
 
@@ -200,7 +200,7 @@ def test_only_has_exactly_one_patch_whatever_was_there(
         assert run("status", "--check", "--only", name).returncode == 0
         assert run("status", "--check").returncode == 1
         assert run("apply", "--only", name).stdout.endswith(
-            f"Nothing to do: {name} is in place.\n"
+            f"Nothing to do: {name} is already in place.\n"
         )
     run("revert")
     assert {path: (package / path).read_bytes() for path in pristine} == pristine

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from agentcore_patches import cli
 from agentcore_patches.patches import registry
+from tests.unit.running import Ran, Run
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
 
 
@@ -18,3 +20,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(registry, "edits", lambda name, version: EDITS[name])
     monkeypatch.setattr(registry, "summary", lambda name: f"what {name} gives")
     return build(tmp_path / "site")
+
+
+@pytest.fixture
+def run(package: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command on the small SGLang: `run("apply", "--json")`."""
+
+    def run(*args: str) -> Ran:
+        on_target = args[0] in ("apply", "status", "revert")
+        target = ["--sglang-dir", str(package)] if on_target else []
+        return Ran(cli.main([*args, *target]), *capsys.readouterr())
+
+    return run

@@ -54,15 +54,6 @@ def build(site: Path) -> Path:
     return package
 
 
-def contents(package: Path) -> dict[str, bytes]:
-    """Every file of a package by its path."""
-    return {
-        str(file.relative_to(package)): file.read_bytes()
-        for file in package.rglob("*")
-        if file.is_file()
-    }
-
-
 def kill_apply(package: Path, renaming: str) -> None:
     """Have a process die when apply is about to rename something to `renaming`."""
 

@@ -29,7 +29,8 @@ from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.results import PatchInfo, PatchState
 from agentcore_patches.transaction import FileState
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES, contents, kill_apply
+from tests.helpers.trees import contents
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
 Command = Callable[..., Any]
 

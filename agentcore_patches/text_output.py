@@ -1,51 +1,16 @@
-"""What people and scripts are shown: results in, text out. Nothing is printed here.
-
-The JSON documents, each one object:
-
-    apply   {"sglang": SGLANG, "patches": [NAME], "removed": [NAME], "changed": bool,
-             "dry_run": bool, "recorded": bool, "recovered": str?,
-             "files": [{"path": str, "applied": int, "present": int, "action":
-             "patched" | "restored" | "unchanged", "pristine": bool?, "diff": str}],
-             "edits": [{"patch": NAME, "file": str, "scope": str, "description": str,
-             "outcome": "applied" | "present"}]}
-    status  {"sglang": SGLANG, "patches": {NAME: "in place" | "outdated" | "changed" |
-             "not applied"}, "wanted": [NAME], "complete": bool, "applied_by": str?,
-             "recorded": bool, "files": [FILE], "pending": str?, "recovered": str?}
-    revert  {"sglang": SGLANG, "patches": [NAME], "files": [FILE], "changed": bool,
-             "recovered": str?}
-    list    {"sglang_versions": [str], "patches": [{"name": NAME, "summary": str,
-             "files": [str]}]}
-    apply --ray, status --ray
-            {"complete": bool, "changed": bool, "nodes": [NODE]}
-    error   {"error": {"kind": "usage" | "unsupported-target" | "source-conflict" |
-             "access" | "server" | "interrupted" | "bug", "exit_code": int,
-             "message": str}}
-
-    SGLANG  {"path": str, "version": str, "release": str, "found": str,
-             "editable": bool}
-    FILE    {"path": str, "state": "original" | "patched" | "edited" | "replaced" |
-             "missing", "pristine": bool?}
-    NODE    {"node_id": str, "address": str, "hostname": str, "before": STATUS?,
-             "applied": APPLY?, "status": STATUS?, "error": str?}
-
-STATUS and APPLY are the documents of `status` and `apply` on that node: `before` is from
-before the apply, `status` from the end. `?` may be null. Keys are only ever added. The
-attributes of the results of `api` and `cluster` have the same names and say what each
-means.
-"""
+"""What people see: tables, sentences and diffs. Nothing is printed here."""
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agentcore_patches._version import __version__
+from agentcore_patches.failure import Failure
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
@@ -73,98 +38,19 @@ _STATES = {
 
 _PLANNED = {"patched": "to patch", "restored": "to restore", "unchanged": "unchanged"}
 
-# Stands for a space where no line may be broken: inside a command.
-_GLUE = "\0"
+# Stands for a space inside a command, where no line may be broken.
+_NO_BREAK = "\0"
 
 _RESTART = "A server that is already running keeps the old code until it is restarted."
 
 _UNRECORDED = (
-    "Nothing tells what was there before them (our folder `.agentcore-patch` in the "
-    "package is gone), so `agentcore-patch revert` cannot take them out."
+    "The original files are unknown (the folder `.agentcore-patch` in the package, where "
+    "they are saved, is gone), so `agentcore-patch revert` cannot remove the patches."
 )
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a command ends early; `kind` is for scripts, `message` for people."""
-
-    kind: str
-    exit_code: int
-    message: str
-
-
-class Format(Protocol):
-    """One way to show what a command found and did."""
-
-    def applied(self, result: ApplyResult) -> str: ...
-    def status(self, result: StatusResult) -> str: ...
-    def reverted(self, result: RevertResult) -> str: ...
-    def patches(self, patches: Sequence[PatchInfo]) -> str: ...
-    def applied_on_ray(self, results: Sequence[NodeResult]) -> str: ...
-    def status_on_ray(self, results: Sequence[NodeResult]) -> str: ...
-    def failure(self, failure: Failure) -> str: ...
-
-
-class Json:
-    """One document for scripts, as the module's docstring has it."""
-
-    def applied(self, result: ApplyResult) -> str:
-        return self._dump(_document(result))
-
-    def status(self, result: StatusResult) -> str:
-        return self._dump(_document(result))
-
-    def reverted(self, result: RevertResult) -> str:
-        return self._dump(_document(result))
-
-    def patches(self, patches: Sequence[PatchInfo]) -> str:
-        listed = [asdict(patch) for patch in patches]
-        return self._dump({"sglang_versions": SUPPORTED_VERSIONS, "patches": listed})
-
-    def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
-        return self._nodes(results)
-
-    def status_on_ray(self, results: Sequence[NodeResult]) -> str:
-        return self._nodes(results)
-
-    def failure(self, failure: Failure) -> str:
-        return self._dump({"error": asdict(failure)})
-
-    def _nodes(self, results: Sequence[NodeResult]) -> str:
-        nodes = [
-            {
-                **asdict(result.node),
-                "before": result.before and _document(result.before),
-                "applied": result.applied and _document(result.applied),
-                "status": result.status and _document(result.status),
-                "error": result.error,
-            }
-            for result in results
-        ]
-        complete = all(result.complete for result in results)
-        changed = any(result.changed for result in results)
-        return self._dump({"complete": complete, "changed": changed, "nodes": nodes})
-
-    def _dump(self, document: dict[str, Any]) -> str:
-        return json.dumps(document, indent=2)
-
-
-def _document(result: ApplyResult | StatusResult | RevertResult) -> dict[str, Any]:
-    rest = asdict(result)
-    install = rest.pop("install")
-    sglang = {
-        "path": str(install["package"]),
-        "version": install["version"],
-        "release": install["release"],
-        "found": install["found"],
-        "editable": install["editable"],
-    }
-    more = {"complete": result.complete} if isinstance(result, StatusResult) else {}
-    return {"sglang": sglang, **rest, **more}
-
-
-class Text:
-    """Tables and sentences for people; `width` None: lines are not wrapped."""
+class TextOutput:
+    """Tables and sentences, wrapped at `width` columns; not wrapped if it is None."""
 
     def __init__(self, width: int | None = None) -> None:
         self._width = width
@@ -232,7 +118,7 @@ class Text:
             (
                 *_node(result),
                 _summary(result.before),
-                _done(result),
+                _applied_summary(result),
                 _summary(result.status),
                 _where(result),
             )
@@ -280,7 +166,9 @@ class Text:
     def _wrapped(self, text: str, indent: str = "") -> str:
         if self._width is None or not text:
             return indent + text
-        whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", _GLUE), text)
+        whole = re.sub(
+            "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
+        )
         return textwrap.fill(
             whole,
             max(self._width, 20),
@@ -288,7 +176,7 @@ class Text:
             subsequent_indent=indent,
             break_long_words=False,
             break_on_hyphens=False,
-        ).replace(_GLUE, " ")
+        ).replace(_NO_BREAK, " ")
 
 
 def _applied(result: ApplyResult) -> Iterator[str]:
@@ -296,21 +184,21 @@ def _applied(result: ApplyResult) -> Iterator[str]:
     patched = sum(file.action == "patched" for file in result.files)
     restored = sum(file.action == "restored" for file in result.files)
     if not result.recorded:
-        yield f"Nothing to do: {hold} in these sources already. {_UNRECORDED}"
+        yield f"Nothing to do: {hold} already in these sources. {_UNRECORDED}"
     elif not result.changed:
-        yield f"Nothing to do: {hold} in place."
+        yield f"Nothing to do: {hold} already in place."
     elif result.dry_run:
         also = f", {_files(restored)} restored" if restored else ""
         yield f"Dry run, nothing was written: {_files(patched)} would be patched{also}."
         if result.removed:
-            yield f"{_and(result.removed)} would be taken out, not being asked for."
+            yield f"{_and(result.removed)} would be removed (not selected)."
     else:
         also = f", restored {_files(restored)}" if restored else ""
-        yield f"Patched {_files(patched)}{also}: {hold} in place now."
+        yield f"Patched {_files(patched)}{also}: {hold} now in place."
         if result.removed:
-            yield f"{_are(result.removed)} out, not being asked for."
+            yield f"Removed {_and(result.removed)} (not selected)."
         yield _RESTART
-        yield "`agentcore-patch revert` gives the originals back."
+        yield "`agentcore-patch revert` restores the original files."
 
 
 def _status(result: StatusResult) -> Iterator[str]:
@@ -320,8 +208,9 @@ def _status(result: StatusResult) -> Iterator[str]:
 
     if result.pending is not None:
         yield (
-            f"Found {result.pending}. Run `agentcore-patch status` again as a user who "
-            "may write there, when no other command is at work."
+            f"Found {result.pending}, which could not be repaired now. Run "
+            "`agentcore-patch status` again when no other command is running, as a user "
+            "who may write to SGLang's files."
         )
     if in_place := names[PatchState.IN_PLACE]:
         yield (
@@ -330,15 +219,16 @@ def _status(result: StatusResult) -> Iterator[str]:
             else f"{_are(in_place)} in these sources. {_UNRECORDED}"
         )
     elif not result.recorded:
-        yield f"There are parts of patches in these sources. {_UNRECORDED}"
+        yield f"These sources contain parts of patches. {_UNRECORDED}"
     if outdated := names[PatchState.OUTDATED]:
-        another = "another build of " * (result.applied_by == __version__)
+        build = "another build of " if result.applied_by == __version__ else ""
         yield (
-            f"{_are(outdated)} as {another}agentcore-patch {result.applied_by} wrote "
-            f"them; `agentcore-patch apply` brings those of {__version__}."
+            f"{_are(outdated)} outdated: applied by {build}agentcore-patch "
+            f"{result.applied_by}. `agentcore-patch apply` replaces them by those of "
+            f"{__version__}."
         )
     if changed := names[PatchState.CHANGED]:
-        yield f"{_are(changed)} not whole any more."
+        yield f"{_are(changed)} incomplete."
         yield from _changed(result.files)
     if absent := names[PatchState.ABSENT]:
         held = [
@@ -346,34 +236,34 @@ def _status(result: StatusResult) -> Iterator[str]:
             for name, state in result.patches.items()
             if state is not PatchState.ABSENT and name in registry.names()
         ]
-        yield f"{_are(absent)} not applied; `{_apply([*held, *absent])}` does that."
+        yield f"{_are(absent)} not applied. To apply: `{_apply([*held, *absent])}`."
 
 
 def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
-    """Who changed what since it was patched, and what to do."""
+    """Which files were changed since they were patched, and what to do."""
     paths: dict[FileState, list[str]] = {state: [] for state in FileState}
     for file in files:
         paths[file.state].append(file.path)
     if edited := paths[FileState.EDITED]:
         yield (
-            f"Somebody edited {_and(edited)} since: undo that, or drop it with "
+            f"Somebody edited {_and(edited)} since. Undo that change, or discard it with "
             "`agentcore-patch revert --force`."
         )
     if replaced := paths[FileState.REPLACED]:
         yield (
-            f"Somebody replaced {_and(replaced)} since (a reinstall?): "
-            "`agentcore-patch apply` patches again."
+            f"Somebody replaced {_and(replaced)} since (by reinstalling SGLang?). To "
+            "patch again: `agentcore-patch apply`."
         )
     if missing := paths[FileState.MISSING]:
-        yield f"Missing: {_and(missing)}; reinstall SGLang."
+        yield f"Missing: {_and(missing)}. Reinstall SGLang."
 
 
 def _reverted(result: RevertResult) -> Iterator[str]:
     if result.changed:
-        yield f"Restored {_files(len(result.files))}: {_are(result.patches)} out."
+        yield f"Restored {_files(len(result.files))}: {_are(result.patches)} removed."
         yield _RESTART
     elif result.patches:
-        yield f"Nothing to restore: {_are(result.patches)} out already."
+        yield f"Nothing to restore: the files of {_and(result.patches)} are the originals."
     else:
         yield "Nothing to revert: no patch is applied."
 
@@ -389,7 +279,7 @@ def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     yield from _on_nodes(results)
     if any(not result.complete and not result.error for result in results):
-        yield "`agentcore-patch apply --ray` brings what is missing."
+        yield "To apply what is missing: `agentcore-patch apply --ray`."
 
 
 def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
@@ -397,12 +287,12 @@ def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
     seen = [result.status for result in results if result.status]
     if seen:
         complete = sum(result.complete for result in results)
-        yield f"{_are(seen[0].wanted)} in place on {_of(complete, results)}."
+        yield f"{_are(seen[0].wanted)} in place on {_of_nodes(complete, results)}."
     if failed := sum(result.error is not None for result in results):
-        yield f"{_of(failed, results)} failed."
+        yield f"{_of_nodes(failed, results)} failed."
 
 
-def _of(count: int, results: Sequence[NodeResult]) -> str:
+def _of_nodes(count: int, results: Sequence[NodeResult]) -> str:
     nodes = "1 node" if len(results) == 1 else f"{len(results)} nodes"
     if count == len(results):
         return nodes if count == 1 else f"all {nodes}"
@@ -418,7 +308,7 @@ def _where(result: NodeResult) -> str:
     return f"{status.install.version} in {status.install.package}" if status else "?"
 
 
-def _done(result: NodeResult) -> str:
+def _applied_summary(result: NodeResult) -> str:
     if result.error or not result.applied:
         return "failed"
     changed = _files(sum(file.action != "unchanged" for file in result.applied.files))
@@ -428,7 +318,7 @@ def _done(result: NodeResult) -> str:
 
 
 def _summary(status: StatusResult | None) -> str:
-    """The state of the patches asked about in a few words."""
+    """The state of the patches asked about, in a few words."""
     if status is None:
         return "?"
     states = {name: status.patches[name] for name in status.wanted}
@@ -438,7 +328,7 @@ def _summary(status: StatusResult | None) -> str:
 
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:
-    """What the column SOURCE means, where it says anything but the usual."""
+    """What `modified` and `unknown` in the column SOURCE mean."""
     release = f"SGLang {result.install.release}"
     if differing := [file.path for file in result.files if file.pristine is False]:
         yield (
@@ -447,8 +337,8 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
         )
     if result.files and (result.install.editable or not result.install.dist_info):
         yield (
-            f"Whether the sources are those of {release} is unknown: no wheel's RECORD "
-            "covers them."
+            f"Whether the sources are those of {release} is unknown: there is no wheel's "
+            "RECORD with their hashes."
         )
 
 
@@ -463,7 +353,7 @@ def _source(pristine: bool | None) -> str:
 
 
 def _apply(patches: Sequence[str]) -> str:
-    """The command that brings these patches."""
+    """The command that applies these patches."""
     whole = set(registry.names()) <= set(patches)
     only = "" if whole else "".join(f" --only {name}" for name in patches)
     return f"agentcore-patch apply{only}"

@@ -1,0 +1,45 @@
+"""Printing to a terminal, a pipe or a file, whatever its encoding."""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+from typing import TextIO
+
+import click
+
+from agentcore_patches.errors import AccessError
+
+
+def print_text(text: str, stream: TextIO | None = None) -> None:
+    """Print text and a newline, to stdout by default.
+
+    Characters that the stream cannot encode are escaped. It is no error if nobody reads
+    the stream any more.
+
+    Raises:
+        AccessError: the stream cannot be written to, for want of disk space for instance.
+    """
+    stream = stream or sys.stdout
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    try:
+        click.echo(text, file=stream, color=False if plain else None)
+    except OSError as error:
+        # The interpreter flushes the stream once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise AccessError(
+                f"Cannot write to {stream.name}: {error.strerror}. The command itself is "
+                "done: `agentcore-patch status` shows what is in place."
+            ) from error
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """The columns of a stream's terminal; None if it is not a terminal."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None

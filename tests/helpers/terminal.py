@@ -1,0 +1,37 @@
+"""Programs on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections.abc import Sequence
+from fcntl import ioctl
+
+
+def shown_on_terminal(command: Sequence[str], columns: int, **env: str) -> str:
+    """What a command prints, stderr included, on a terminal of this width."""
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
+    process = subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, **env},
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            some = os.read(ours, 65536)
+        except OSError:  # Linux, once all of it was read
+            break
+        if not some:
+            break
+        shown += some
+    os.close(ours)
+    process.wait()
+    return shown.decode().replace("\r\n", "\n")

@@ -1,0 +1,39 @@
+"""What the files of a folder are, to be compared before and after."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import TypeAlias
+
+Photograph: TypeAlias = dict[str, tuple[object, ...]]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The content of every file below a folder, by its path in it."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def photograph(root: Path) -> Photograph:
+    """Kind, mode, owner, content and time of all that is below a folder, by its path."""
+    found: Photograph = {}
+    for place in sorted(root.rglob("*")):
+        status = place.lstat()
+        owner = (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+        name = str(place.relative_to(root))
+        if place.is_symlink():
+            found[name] = ("link", *owner, status.st_mtime_ns, place.readlink())
+        elif place.is_dir():
+            found[name] = ("folder", *owner)
+        else:
+            found[name] = ("file", *owner, status.st_mtime_ns, place.read_bytes())
+    return found
+
+
+def without_ours(photograph: Photograph) -> Photograph:
+    """A photograph without what lies in our folder, and temporary files of ours."""
+    return {name: seen for name, seen in photograph.items() if ".agentcore" not in name}

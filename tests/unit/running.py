@@ -1,0 +1,28 @@
+"""The command, run in this process or as a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+COMMAND = [sys.executable, "-m", "agentcore_patches"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The exit code of a command and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document that it printed."""
+        return json.loads(self.out)
+
+
+Run: TypeAlias = Callable[..., Ran]

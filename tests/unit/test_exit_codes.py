@@ -1,0 +1,205 @@
+"""How commands fail: with which exit code, and with what on stderr or as a document."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches import __version__, cli, transaction
+from agentcore_patches.install import find
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from tests.helpers.trees import contents
+from tests.unit.running import COMMAND, Run
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+
+
+def test_check_is_about_all_patches_up_to_date(run: Run) -> None:
+    assert run("status", "--check").code == 1
+    run("apply")
+    assert run("status", "--check").code == 0
+    assert run("status").code == 0
+    run("revert")
+    assert run("status").code == 0
+
+
+def spoil_nothing(package: Path) -> None: ...
+
+
+def spoil_version(package: Path) -> None:
+    (package / "version.py").write_text('__version__ = "0.6.1"\n')
+    shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
+
+
+def spoil_shape(package: Path) -> None:
+    (package / SERVING).write_text("def reply(): ...\n")
+
+
+def spoil_links(package: Path) -> None:
+    (package / SERVING).unlink()
+    (package / SERVING).symlink_to("serving.py")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "args", "code", "kind", "says"),
+    [
+        (spoil_nothing, ["aply"], 2, "usage", "No such command 'aply'"),
+        (spoil_nothing, ["apply", "--fast"], 2, "usage", "No such option"),
+        (
+            spoil_nothing,
+            ["apply", "--only", "nothing"],
+            2,
+            "usage",
+            "no patch named nothing. The patches are alpha, beta",
+        ),
+        (
+            spoil_nothing,
+            ["apply", "--python", "python"],
+            2,
+            "usage",
+            "either --sglang-dir or --python",
+        ),
+        (spoil_nothing, ["apply", "--lock-timeout", "-1"], 2, "usage", "x>=0"),
+        (
+            spoil_version,
+            ["apply"],
+            3,
+            "unsupported-target",
+            "0.6.1 .* is not supported; supported: 0.5.9",
+        ),
+        (spoil_version, ["status", "--check"], 3, "unsupported-target", "0.6.1"),
+        (spoil_version, ["revert"], 3, "unsupported-target", "0.6.1"),
+        (
+            spoil_shape,
+            ["apply"],
+            4,
+            "source-conflict",
+            "serving.py: .* `answer` .* Nothing was written",
+        ),
+        (spoil_shape, ["apply", "--dry-run"], 4, "source-conflict", "`answer`"),
+        (spoil_links, ["apply"], 5, "access", "serving.py"),
+        (spoil_links, ["status"], 5, "access", "serving.py"),
+    ],
+)
+def test_errors_are_one_paragraph_or_one_document(
+    run: Run,
+    package: Path,
+    spoil: Callable[[Path], None],
+    args: list[str],
+    code: int,
+    kind: str,
+    says: str,
+) -> None:
+    spoil(package)
+    before = contents(package) if spoil is not spoil_links else {}
+
+    told = run(*args)
+    scripted = run(*args, "--json")
+
+    assert (told.code, told.out) == (code, "")
+    assert told.err.startswith("Error: ") and told.err.count("\n") == 1
+    assert re.search(says, told.err)
+    assert (scripted.code, scripted.err) == (code, "")
+    error = scripted.document["error"]
+    assert (error["kind"], error["exit_code"]) == (kind, code)
+    assert error["message"] in told.err or kind == "usage"
+    assert spoil is spoil_links or contents(package) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["apply", "--ray", "auto", "--diff"], 2, "--diff cannot be used with --ray"),
+        (["apply", "--ray", "local"], 2, "'local' is not the address of a running Ray"),
+        (["status", "--ray", "127.0.0.1"], 2, "'127.0.0.1' is not the address of"),
+        (
+            ["status", "--ray", "auto", "--sglang-dir", "here"],
+            2,
+            "give an absolute one",
+        ),
+        (["apply", "--ray", "127.0.0.1:1"], 5, "at 127.0.0.1:1: .*Connection refused"),
+        (["status", "--ray", "ray://127.0.0.1:1"], 5, "Connection refused"),
+        (["status", "--ray", "ray.invalid:1"], 5, "at ray.invalid:1: .* not known"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_told_at_once(
+    capsys: pytest.CaptureFixture[str], args: list[str], code: int, says: str
+) -> None:
+    assert cli.main(args) == code
+
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(says, shown.err) and shown.err.count("\n") == 1
+
+
+def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ran = subprocess.run(
+            [*COMMAND, "apply", "--ray", f"127.0.0.1:{listening.getsockname()[1]}"],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("Error: --ray needs Ray, and ")
+    assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 1
+    assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
+
+
+def test_a_lock_that_is_held_ends_with_5(run: Run, package: Path) -> None:
+    with transaction.locked(find(package, supported=SUPPORTED_VERSIONS)):
+        ran = run("apply", "--lock-timeout", "0")
+
+    assert ran.code == 5
+    assert f"(process {os.getpid()})" in ran.err and "--lock-timeout" in ran.err
+    assert contents(package) == SOURCES
+
+
+def test_revert_refuses_an_edited_file_unless_forced(run: Run, package: Path) -> None:
+    run("apply")
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
+
+    assert run("revert").code == 4
+    assert run("revert", "--force").code == 0
+    assert contents(package) == SOURCES
+
+
+def test_a_bug_is_told_without_a_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        transaction, "inspect", lambda install: dict[str, str]()["nothing"]
+    )
+
+    ran = run("apply")
+
+    assert ran.code == 70
+    assert ran.err.startswith(f"Error: This is a bug in agentcore-patch {__version__}:")
+    assert "KeyError: 'nothing'" in ran.err and "Traceback" not in ran.err
+    assert run("apply", "--json").document["error"]["kind"] == "bug"
+    monkeypatch.setenv("AGENTCORE_DEBUG", "1")
+    with pytest.raises(KeyError):
+        run("apply")
+
+
+def test_an_interruption_ends_with_130(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(install: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transaction, "inspect", interrupt)
+
+    ran = run("apply")
+
+    assert ran.code == 130
+    assert ran.err.strip().startswith("Error: Interrupted.")

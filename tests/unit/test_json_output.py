@@ -1,0 +1,197 @@
+"""What scripts see: one document of the described type for every command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from agentcore_patches import api, json_output, results
+from agentcore_patches.json_output import (
+    ApplyDocument,
+    ErrorDocument,
+    JsonOutput,
+    ListDocument,
+    RayDocument,
+    RevertDocument,
+    StatusDocument,
+)
+from agentcore_patches.results import NodeResult, RayNode
+from tests.helpers.documents import mismatches
+from tests.unit.running import Run
+from tests.unit.small_sglang import MODELS, SERVING, kill_apply
+
+
+@pytest.mark.parametrize(
+    ("before", "command", "described"),
+    [
+        ([], ["apply", "--diff"], ApplyDocument),
+        ([], ["apply", "--dry-run"], ApplyDocument),
+        ([["apply"]], ["apply"], ApplyDocument),
+        ([["apply"]], ["apply", "--only", "alpha"], ApplyDocument),
+        ([], ["status"], StatusDocument),
+        ([["apply"]], ["status", "--check"], StatusDocument),
+        ([["apply"]], ["revert"], RevertDocument),
+        ([], ["revert"], RevertDocument),
+        ([], ["list"], ListDocument),
+        ([], ["apply", "--no-such-option"], ErrorDocument),
+        ([], ["apply", "--only", "nothing"], ErrorDocument),
+        ([], ["apply", "--lock-timeout", "soon"], ErrorDocument),
+        ([], ["no-such-command"], ErrorDocument),
+        ([], ["--no-such-option"], ErrorDocument),
+        ([], ["list", "too", "much"], ErrorDocument),
+        ([], ["apply", "--ray", "local"], ErrorDocument),
+        ([], ["status", "--ray", "127.0.0.1:1"], ErrorDocument),
+        ([], ["apply", "--ray", "auto", "--diff"], ErrorDocument),
+        ([], ["verify", "--no-such-option"], ErrorDocument),
+        ([], ["verify"], ErrorDocument),
+    ],
+)
+def test_every_command_prints_one_document_of_its_type(
+    run: Run, before: list[list[str]], command: list[str], described: Any
+) -> None:
+    for earlier in before:
+        assert run(*earlier).code == 0
+
+    ran = run(*command, "--json")
+
+    assert mismatches(ran.document, described) == []
+    if described is ErrorDocument:
+        assert ran.code == ran.document["error"]["exit_code"] != 0
+        assert ran.err == ""
+
+
+def test_errors_of_the_sources_are_documents(run: Run, package: Path) -> None:
+    run("apply")
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
+    (package / SERVING).unlink()
+
+    for command, described in (
+        (["status"], StatusDocument),
+        (["apply", "--only", "alpha"], ErrorDocument),
+        (["revert"], ErrorDocument),
+    ):
+        assert mismatches(run(*command, "--json").document, described) == []
+
+
+def test_documents_of_recovered_and_unrecorded_installs(
+    run: Run, package: Path
+) -> None:
+    kill_apply(package, "decided.json")
+    recovered = run("status", "--json").document
+    assert mismatches(recovered, StatusDocument) == []
+    assert recovered["recovered"]
+
+    run("apply")
+    for file in (package / ".agentcore-patch").rglob("*.json"):
+        file.unlink()
+    unrecorded = run("status", "--json").document
+    assert mismatches(unrecorded, StatusDocument) == []
+    assert unrecorded["applied_by"] is None and not unrecorded["recorded"]
+
+
+def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
+    node = RayNode("0123", "127.0.0.1", "here")
+    before = api.status(sglang_dir=package)
+    applied = api.apply(sglang_dir=package, diff=True)
+    after = api.status(sglang_dir=package)
+    output = JsonOutput()
+
+    done = json.loads(
+        output.applied_on_ray([NodeResult(node, before, applied, after, None)])
+    )
+    failed = json.loads(
+        output.status_on_ray(
+            [NodeResult(node, status=after), NodeResult(node, error="It is gone.")]
+        )
+    )
+
+    for document in (done, failed):
+        assert mismatches(document, RayDocument) == []
+    assert (done["complete"], done["changed"]) == (True, True)
+    assert (failed["complete"], failed["changed"]) == (False, False)
+    assert done["nodes"][0]["hostname"] == "here"
+
+
+def test_a_document_of_another_type_is_noticed(run: Run) -> None:
+    document = run("status", "--json").document
+    assert mismatches(document, ApplyDocument)
+    assert mismatches({**document, "complete": 1}, StatusDocument) == [
+        "document.complete: 1, described as <class 'bool'>"
+    ]
+    assert mismatches({**document, "more": None}, StatusDocument)
+    document["files"][0]["state"] = "lost"
+    (found,) = mismatches(document, StatusDocument)
+    assert found.startswith("document.files[0].state: 'lost', described as")
+
+
+def test_json_among_a_servers_own_options_is_not_ours(run: Run) -> None:
+    ran = run("verify", "--no-such-option", "--", "--json")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Error: No such option")
+
+
+def test_the_documents_say_what_happened(run: Run, package: Path) -> None:
+    planned = run("apply", "--json", "--dry-run").document
+    assert (planned["changed"], planned["dry_run"]) == (True, True)
+    done = run("apply", "--json").document
+    assert (done["changed"], done["dry_run"]) == (True, False)
+    assert done["files"] == planned["files"]
+    assert done["edits"] == planned["edits"]
+    assert done["sglang"] == {
+        "path": str(package),
+        "version": "0.5.9",
+        "release": "0.5.9",
+        "found": "given by --sglang-dir",
+        "editable": False,
+    }
+    assert run("apply", "--json").document["changed"] is False
+    told = run("status", "--json").document
+    assert told["complete"] is True
+    assert told["patches"] == {"alpha": "in place", "beta": "in place"}
+    assert run("revert", "--json").document["changed"] is True
+    assert run("status", "--json").document["complete"] is False
+
+
+PUBLIC = [
+    value
+    for module in (results, json_output)
+    for value in vars(module).values()
+    if isinstance(value, type) and value.__module__.startswith("agentcore_patches.")
+]
+
+
+@pytest.mark.parametrize("public", PUBLIC, ids=lambda public: public.__name__)
+def test_the_types_of_results_can_be_resolved(public: type) -> None:
+    hints = get_type_hints(public)
+    assert hints.keys() == public.__annotations__.keys()
+
+
+def test_the_types_of_the_functions_can_be_resolved() -> None:
+    for function in (api.apply, api.status, api.revert, api.apply_patch):
+        assert "return" in get_type_hints(function)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_is_in_place_is_told_without_libcst(
+    package: Path, options: list[str]
+) -> None:
+    """Loading it takes longer than all else that these commands do."""
+    code = (
+        "import sys\n"
+        "from agentcore_patches.cli import main\n"
+        "assert main(sys.argv[1:]) == 0\n"
+        "assert 'libcst' not in sys.modules\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "status", "--sglang-dir", package, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
