@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from packaging.version import Version
-
 SUPPORTED_VERSIONS = ("0.5.9",)
 
 
@@ -13,6 +11,9 @@ def is_between(version: str, since: str, until: str) -> bool:
     An empty `since` or `until` is no limit. A post-release counts as its release: the
     two have the same code.
     """
+    # Only planning needs this: `status` and an `apply` with nothing to do are fast.
+    from packaging.version import Version
+
     release = Version(version).release
     return not (
         (since and release < Version(since).release)

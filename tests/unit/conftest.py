@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from agentcore_patches import cli
 from agentcore_patches.patches import registry
 from tests.unit.running import Ran, Run
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture
