@@ -1,8 +1,8 @@
-"""How a tree is read, changed and printed."""
+"""How a tree is changed and printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeGuard, TypeVar
 
 import libcst as cst
@@ -16,6 +16,7 @@ OWNER = "agentcore-patch"
 
 
 def descend(node: cst.CSTNode, path: Iterable[Step]) -> cst.CSTNode:
+    """The descendant of `node` at `path`."""
     for name, index in path:
         value = getattr(node, name)
         node = value if index is None else value[index]
@@ -41,20 +42,12 @@ def statements_of(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
     return body if isinstance(body, Sequence) else statements_of(body)
 
 
-def operand(expression: cst.BaseExpression) -> cst.BaseExpression:
-    """An expression that may stand beside `and`."""
-    loose = (cst.BooleanOperation, cst.IfExp, cst.Lambda, cst.NamedExpr)
-    if expression.lpar or not isinstance(expression, loose):
-        return expression
-    return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-
-
 def insert_statements(
     node: NodeT, position: int, new: Sequence[cst.BaseStatement]
 ) -> NodeT:
     """A block, or a definition, with statements inserted before `position`."""
     if isinstance(node, cst.SimpleStatementSuite):
-        raise Misplaced("its body stands on one line")
+        raise Misplaced("its body is on the line of its header")
     if not isinstance(node, cst.IndentedBlock):
         return node.with_changes(body=insert_statements(node.body, position, new))  # type: ignore[attr-defined]
     return node.with_changes(body=[*node.body[:position], *new, *node.body[position:]])
@@ -119,36 +112,38 @@ def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespac
 
 
 def with_keyword(call: cst.Call, argument: cst.Arg) -> cst.Call | None:
-    """A call with one more keyword argument, None if it has it."""
+    """A call with one more keyword argument, None if it has it.
+
+    Raises:
+        Misplaced: it has another argument of that name.
+    """
     assert argument.keyword is not None
     for existing in call.args:
         if existing.keyword is not None and matches(existing.keyword, argument.keyword):
             if matches(argument, existing):
                 return None
-            raise Misplaced(f"a call has another one: `{item_code(existing)}`")
+            raise Misplaced(
+                f"a call has another argument of that name: `{item_code(existing)}`"
+            )
+    args = list(call.args)
+    if len(args) == 1 and isinstance(args[0].value, cst.GeneratorExp):
+        args = [args[0].with_changes(value=parenthesized(args[0].value))]
     # What is unpacked stays the last.
-    unpacked = (
-        call.args[-1:] if len(call.args) > 1 and call.args[-1].star == "**" else []
-    )
-    named = call.args[: len(call.args) - len(unpacked)]
+    unpacked = args[-1:] if len(args) > 1 and args[-1].star == "**" else []
+    named = args[: len(args) - len(unpacked)]
     named = append_item(named, argument, call.whitespace_before_args)
     return call.with_changes(args=[*named, *unpacked])
 
 
-def new_statements(
-    code: str, note: str = "", captures: Mapping[str, cst.CSTNode] | None = None
-) -> list[cst.BaseStatement]:
-    """New statements, with their comment, captured expressions filled in."""
-    for name, node in (captures or {}).items():
-        code = code.replace(name, code_of(node))
-    first, *rest = cst.parse_module(code).body
-    comments = [
-        cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(note)
-    ]
-    return [first.with_changes(leading_lines=comments), *rest]
+def parenthesized(expression: NodeT) -> NodeT:
+    """The expression in parentheses; as it is if it has some already."""
+    if getattr(expression, "lpar", ()):
+        return expression
+    return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def comment_lines(note: str) -> list[str]:
+    """The comment that says why a change is there, and whose it is."""
     if not note:
         return []
     first, *rest = note.splitlines()
@@ -156,11 +151,12 @@ def comment_lines(note: str) -> list[str]:
 
 
 def code_of(node: cst.CSTNode) -> str:
+    """The source of a node on its own."""
     return cst.Module([]).code_for_node(node).strip()
 
 
 def item_code(item: cst.Arg | cst.Param) -> str:
-    """An argument or parameter without what parts it from the next one."""
+    """The source of an argument or parameter, without comma and space after it."""
     nothing = {
         name: cst.SimpleWhitespace("") for name in _AFTER_ITEM if hasattr(item, name)
     }

@@ -1,13 +1,14 @@
-"""The kinds of edit: what each looks for in a definition, and what it makes of it."""
+"""The kinds of edit: what each looks for in a definition, and how it changes it."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from textwrap import indent
+from textwrap import dedent, indent
 from typing import Any
 
 import libcst as cst
@@ -21,24 +22,24 @@ from agentcore_patches.edits.cst_tools import (
     descend,
     insert_statements,
     item_code,
-    new_statements,
-    operand,
     replace,
     statements_of,
     with_keyword,
 )
 from agentcore_patches.edits.matching import (
     Captures,
+    MalformedEdit,
     Misplaced,
     compared_fields,
-    count,
+    expect,
     find,
+    headline,
     matches,
     only_statement,
     parse_shape,
-    parse_small,
     walk,
 )
+from agentcore_patches.edits.substitution import substitute
 
 
 @dataclass(frozen=True)
@@ -62,19 +63,33 @@ class Edit(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """What the edit does, in a few words that name what it looks for."""
+        """What the edit puts where, in a few words; never empty."""
+
+    def check(self) -> None:
+        """Look at what the author wrote, without any source.
+
+        Raises:
+            MalformedEdit: some of it is not what this kind of edit needs.
+        """
+        if not all(part.isidentifier() for part in self.scope.split(".")):
+            raise MalformedEdit(f"the scope `{self.scope}` is not a dotted name")
+
+
+@dataclass(frozen=True)
+class DefinitionEdit(Edit):
+    """An edit that is made in the tree of its definition."""
 
     @abstractmethod
     def apply(self, definition: Definition) -> Definition | None:
         """The changed definition, or None if the change is there already.
 
         Raises:
-            Misplaced: the place is missing, found twice, or changed by somebody else.
+            Misplaced: the place is missing, found too often, or changed by others.
         """
 
 
 @dataclass(frozen=True)
-class AddField(Edit):
+class AddField(DefinitionEdit):
     """Declare a field after the last one of a class."""
 
     declaration: str
@@ -82,8 +97,13 @@ class AddField(Edit):
     def describe(self) -> str:
         return f"field `{self.declaration}`"
 
+    def check(self) -> None:
+        super().check()
+        if not isinstance(self._field().target, cst.Name):
+            raise MalformedEdit(f"`{self.declaration}` does not declare one field")
+
     def apply(self, definition: Definition) -> Definition | None:
-        field = parse_small(self.declaration, cst.AnnAssign)
+        field = self._field()
         statements = definition.body.body
         declared = {
             index: small
@@ -91,18 +111,26 @@ class AddField(Edit):
             if (small := only_statement(statement, cst.AnnAssign)) is not None
         }
         for existing in declared.values():
-            if existing.target.deep_equals(field.target):
+            if matches(existing.target, field.target):
                 if matches(field, existing):
                     return None
-                raise Misplaced(f"it has another one: `{code_of(existing)}`")
+                raise Misplaced(
+                    f"the class has another field of that name: `{code_of(existing)}`"
+                )
         if not declared:
             raise Misplaced("the class declares no fields")
-        new = new_statements(self.declaration, self.note)
+        new = _new_statements(self.declaration, self.note)
         return insert_statements(definition, max(declared) + 1, new)
+
+    def _field(self) -> cst.AnnAssign:
+        field = only_statement(parse_shape(self.declaration), cst.AnnAssign)
+        if field is None:
+            raise MalformedEdit(f"`{self.declaration}` does not declare one field")
+        return field
 
 
 @dataclass(frozen=True)
-class AddParameter(Edit):
+class AddParameter(DefinitionEdit):
     """Add a parameter with a default at the end of a function's parameters."""
 
     parameter: str
@@ -110,48 +138,73 @@ class AddParameter(Edit):
     def describe(self) -> str:
         return f"parameter `{self.parameter}`"
 
+    def check(self) -> None:
+        super().check()
+        self._parameter()
+
     def apply(self, definition: Definition) -> Definition | None:
         if not isinstance(definition, cst.FunctionDef):
-            raise Misplaced("it is not a function")
-        signature = new_statements(f"def _({self.parameter}): ...")[0]
-        assert isinstance(signature, cst.FunctionDef)
-        wanted = signature.params.params[0]
+            raise Misplaced("it is a class, not a function")
+        wanted = self._parameter()
         params = definition.params
         for existing in (*params.posonly_params, *params.params, *params.kwonly_params):
             if existing.name.value == wanted.name.value:
                 if matches(wanted, existing):
                     return None
-                raise Misplaced(f"it has another one: `{item_code(existing)}`")
-        # After `*args` or `*` only a keyword can have a default that nothing else takes.
+                raise Misplaced(
+                    "the function has another parameter of that name: "
+                    f"`{item_code(existing)}`"
+                )
+        # After `*args` or `*` it must not take a positional argument from the others.
         positional = isinstance(params.star_arg, cst.MaybeSentinel)
         kind = "params" if positional else "kwonly_params"
         opening = definition.whitespace_before_params
         items = append_item(getattr(params, kind), wanted, opening)
         return definition.with_changes(params=params.with_changes(**{kind: items}))
 
+    def _parameter(self) -> cst.Param:
+        match parse_shape(f"def _({self.parameter}): ..."):
+            case cst.FunctionDef(params=cst.Parameters(params=[parameter])) if (
+                parameter.default is not None
+            ):
+                return parameter
+        raise MalformedEdit(f"`{self.parameter}` is not one parameter with a default")
+
 
 @dataclass(frozen=True)
-class AddKeyword(Edit):
-    """Give every call of `function` in a scope one more keyword argument."""
+class AddKeyword(DefinitionEdit):
+    """Add a keyword argument to the call of `function` in a scope.
+
+    Attributes:
+        function: the function as it is called there (`self.run`).
+        argument: the argument (`ids=x.ids`).
+        each: how many such calls there must be; all of them get the argument.
+    """
 
     function: str
     argument: str
+    _: dataclasses.KW_ONLY
+    each: int = 1
 
     def describe(self) -> str:
-        return f"`{self.argument.split('=')[0]}=` in calls of `{self.function}`"
+        name = self.argument.partition("=")[0].strip()
+        return f"argument `{name}=` of `{self.function}`"
+
+    def check(self) -> None:
+        super().check()
+        _check_each(self.each)
+        _expression(self.function)
+        self._argument()
 
     def apply(self, definition: Definition) -> Definition | None:
-        call = cst.parse_expression(f"_(\n{indent(self.argument, '    ')}\n)")
-        assert isinstance(call, cst.Call)
-        [argument] = call.args
-        function = cst.parse_expression(self.function)
+        argument = self._argument()
+        function = _expression(self.function)
         calls = [
             path
             for path, node in walk(definition, compared_fields)
             if isinstance(node, cst.Call) and matches(function, node.func)
         ]
-        if not calls:
-            raise Misplaced(f"`{self.function}` is not called there")
+        expect(self.each, len(calls), f"a call of `{self.function}`")
         changed: Definition | None = None
         for path in reversed(calls):  # The inner ones first: the outer ones move them.
             old = descend(changed or definition, path)
@@ -161,9 +214,15 @@ class AddKeyword(Edit):
                 changed = replace(changed or definition, path, new)
         return changed
 
+    def _argument(self) -> cst.Arg:
+        match _expression(f"_(\n{indent(self.argument, '    ')}\n)"):
+            case cst.Call(args=[argument]) if argument.keyword is not None:
+                return argument
+        raise MalformedEdit(f"`{headline(self.argument)}` is not one keyword argument")
+
 
 @dataclass(frozen=True)
-class Insert(Edit):
+class Insert(DefinitionEdit):
     """Insert statements before or after the one statement of a shape.
 
     With neither `before` nor `after` they go to the start of the function.
@@ -175,7 +234,6 @@ class Insert(Edit):
     after: str = ""
 
     def describe(self) -> str:
-        first_line = self.code.splitlines()[0]
         where = (
             f"before `{headline(self.before)}`"
             if self.before
@@ -183,15 +241,23 @@ class Insert(Edit):
             if self.after
             else "at the start"
         )
-        return f"`{first_line}` {where}"
+        return f"`{headline(self.code)}` {where}"
+
+    def check(self) -> None:
+        super().check()
+        if self.before and self.after:
+            raise MalformedEdit("it has both `before` and `after`")
+        if self.before or self.after:
+            parse_shape(self.before or self.after)
+        _parse_new(self.code)
 
     def apply(self, definition: Definition) -> Definition | None:
-        if not (self.before or self.after):
+        shape = self.before or self.after
+        if not shape:
             start = 1 if definition.get_docstring() is not None else 0
             return self._insert(definition, start, {})
-        places = find(definition, parse_shape(self.before or self.after))
-        if len(places) != 1:
-            raise Misplaced(count(places))
+        places = find(definition, parse_shape(shape))
+        expect(1, len(places), f"`{headline(shape)}`")
         [((*block_path, (_, anchor)), captures)] = places
         assert anchor is not None
         position = anchor if self.before else anchor + 1
@@ -200,37 +266,58 @@ class Insert(Edit):
 
     def _insert(self, block: NodeT, position: int, captures: Captures) -> NodeT | None:
         """`block` with the new statements at `position`, None if it has them."""
-        new = new_statements(self.code, self.note, captures)
+        new = _new_statements(self.code, self.note, captures)
         for start in range(len(statements_of(block)) - len(new) + 1):
-            there = statements_of(block)[start : start + len(new)]
-            if all(map(matches, new, there)):
+            existing = statements_of(block)[start : start + len(new)]
+            if all(map(matches, new, existing)):
                 return None
         return insert_statements(block, position, new)
 
 
 @dataclass(frozen=True)
-class Replace(Edit):
-    """Put another simple statement in the place of the one of a shape, or of `each`."""
+class Replace(DefinitionEdit):
+    """Replace the simple statement of a shape by another one.
+
+    Attributes:
+        old: the shape.
+        new: the statement that replaces it.
+        each: how many statements of that shape there must be; all are replaced.
+    """
 
     old: str
     new: str
     _: dataclasses.KW_ONLY
-    each: bool = False
+    each: int = 1
 
     def describe(self) -> str:
-        return f"`{headline(self.new)}` for `{headline(self.old)}`"
+        return f"`{headline(self.new)}` in place of `{headline(self.old)}`"
+
+    def check(self) -> None:
+        super().check()
+        _check_each(self.each)
+        for code in (self.old, self.new):
+            if not isinstance(parse_shape(code), cst.SimpleStatementLine):
+                raise MalformedEdit(f"`{headline(code)}` is not a simple statement")
+        if matches(parse_shape(self.old), parse_shape(self.new), {}):
+            raise MalformedEdit(
+                f"`{headline(self.new)}` has the shape of `{headline(self.old)}`, so "
+                "that a second apply would replace it again"
+            )
 
     def apply(self, definition: Definition) -> Definition | None:
         places = find(definition, parse_shape(self.old))
-        if not places:
-            made = find(definition, parse_shape(self.new))
-            if len(made) == 1 or (made and self.each):
-                return None
-        if not places or (len(places) > 1 and not self.each):
-            raise Misplaced(count(places))
+        replaced = find(definition, parse_shape(self.new))
+        if not places and len(replaced) == self.each:
+            return None
+        expect(self.each, len(places), f"`{headline(self.old)}`")
+        if replaced:
+            raise Misplaced(
+                f"there is `{headline(self.new)}` besides it: a second apply could not "
+                "tell the two apart"
+            )
         for path, captures in places:
             old = descend(definition, path)
-            [new] = new_statements(self.new, self.note, captures)
+            [new] = _new_statements(self.new, self.note, captures)
             assert isinstance(old, cst.SimpleStatementLine)
             assert isinstance(new, cst.SimpleStatementLine)
             # Blank lines and comments are the file's own, and stay.
@@ -243,32 +330,37 @@ class Replace(Edit):
 
 
 @dataclass(frozen=True)
-class Narrow(Edit):
+class Narrow(DefinitionEdit):
     """Let the one `if` of a shape hold only if `condition` holds too."""
 
     shape: str
     condition: str
 
     def describe(self) -> str:
-        return f"`{self.condition}` in `{headline(self.shape)}`"
+        return f"`and {self.condition}` in `{headline(self.shape)}`"
+
+    def check(self) -> None:
+        super().check()
+        if not isinstance(parse_shape(self.shape), cst.If):
+            raise MalformedEdit(f"`{headline(self.shape)}` is not an `if`")
+        _expression(self.condition)
 
     def apply(self, definition: Definition) -> Definition | None:
         shape = parse_shape(self.shape)
         places = find(definition, shape)
         if not places and len(find(definition, self._narrowed(shape))) == 1:
             return None
-        if len(places) != 1:
-            raise Misplaced(count(places))
+        expect(1, len(places), f"`{headline(self.shape)}`")
         [(path, _)] = places
         old = descend(definition, path)
         return replace(definition, path, self._narrowed(old))
 
     def _narrowed(self, statement: cst.CSTNode) -> cst.If:
         assert isinstance(statement, cst.If)
-        condition = cst.parse_expression(self.condition)
-        parts = [operand(part) for part in (statement.test, condition)]
-        test = cst.BooleanOperation(parts[0], cst.And(), parts[1])
-        return statement.with_changes(test=test)
+        parts = {"TEST": statement.test, "CONDITION": _expression(self.condition)}
+        [new] = substitute(cst.parse_module("if TEST and CONDITION: ..."), parts).body
+        assert isinstance(new, cst.If)
+        return statement.with_changes(test=new.test)
 
 
 @dataclass(frozen=True)
@@ -282,8 +374,16 @@ class Graft(Edit):
     def describe(self) -> str:
         return f"definition of `{self.name}`"
 
-    def apply(self, definition: Definition) -> Definition | None:
-        raise NotImplementedError("a graft is text: `apply_edits` splices its lines")
+    def check(self) -> None:
+        super().check()
+        try:
+            [copied] = ast.parse(dedent(self.text)).body
+        except (OSError, TypeError, ValueError, SyntaxError) as error:
+            raise MalformedEdit(
+                f"the source of `{self.name}` cannot be copied: {error}"
+            ) from error
+        if getattr(copied, "name", None) != self.name:
+            raise MalformedEdit(f"`{self.name}` is not a class or function")
 
     @property
     def name(self) -> str:
@@ -297,5 +397,39 @@ class Graft(Edit):
         return indent(f"\n{text}", "    ") if self.inside else f"{text}\n\n"
 
 
-def headline(code: str) -> str:
-    return code.splitlines()[0]
+def _check_each(n_places: int) -> None:
+    if n_places < 1:
+        raise MalformedEdit(f"`each` is {n_places}, but must be 1 or more")
+
+
+def _expression(code: str) -> cst.BaseExpression:
+    try:
+        return cst.parse_expression(code)
+    except cst.ParserSyntaxError as error:
+        raise MalformedEdit(
+            f"`{headline(code)}` cannot be parsed as an expression: {error.message}"
+        ) from error
+
+
+def _parse_new(code: str) -> cst.Module:
+    try:
+        module = cst.parse_module(code)
+    except cst.ParserSyntaxError as error:
+        raise MalformedEdit(
+            f"`{headline(code)}` cannot be parsed as Python: {error.message}"
+        ) from error
+    if not module.body:
+        raise MalformedEdit("its new code has no statement")
+    return module
+
+
+def _new_statements(
+    code: str, note: str = "", captures: Captures | None = None
+) -> Sequence[cst.BaseStatement]:
+    """New statements, with their comment, captured expressions put in."""
+    first, *rest = substitute(_parse_new(code), captures or {}).body
+    assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+    comments = [
+        cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(note)
+    ]
+    return [first.with_changes(leading_lines=comments), *rest]

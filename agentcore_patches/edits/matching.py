@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,17 +19,46 @@ class Misplaced(Exception):
     """A definition does not have the place that an edit needs; says what was found."""
 
 
-def count(places: Sequence[object]) -> str:
-    return f"that place is {times('there', len(places))}"
+class MalformedEdit(Exception):
+    """An edit that its author wrote wrongly; says what is wrong with it."""
 
 
-def times(what: str, count: int) -> str:
-    return f"{what} {count} times" if count else f"not {what}"
+def expect(n_expected: int, n_found: int, what: str) -> None:
+    """Raise `Misplaced` unless `what` was found as often as expected."""
+    if n_found != n_expected:
+        found = {0: "was not found", 1: "was found once"}
+        times = found.get(n_found, f"was found {n_found} times")
+        obvious = n_found == 0 and n_expected == 1
+        raise Misplaced(
+            f"{what} {times}{'' if obvious else f', expected {n_expected}'}"
+        )
+
+
+def expect_one_definition(name: str, n_found: int) -> None:
+    """Raise `Misplaced` unless a name is defined just once."""
+    if n_found != 1:
+        times = f"defined {n_found} times" if n_found else "not defined"
+        raise Misplaced(f"`{name}` is {times}")
+
+
+def headline(code: str) -> str:
+    """The first line of some code."""
+    return code.strip().partition("\n")[0]
 
 
 @cache
 def parse_shape(code: str) -> cst.BaseStatement:
-    statement = cst.parse_statement(code)
+    """The one statement that some code is.
+
+    Raises:
+        MalformedEdit: it is not one statement.
+    """
+    try:
+        statement = cst.parse_statement(code)
+    except cst.ParserSyntaxError as error:
+        raise MalformedEdit(
+            f"`{headline(code)}` cannot be parsed as one statement: {error.message}"
+        ) from error
     assert isinstance(statement, cst.BaseStatement)
     return statement
 
@@ -40,12 +69,6 @@ def only_statement(statement: cst.CSTNode, kind: type[SmallT]) -> SmallT | None:
         case cst.SimpleStatementLine(body=[small]) if isinstance(small, kind):
             return small
     return None
-
-
-def parse_small(code: str, kind: type[SmallT]) -> SmallT:
-    small = only_statement(parse_shape(code), kind)
-    assert small is not None
-    return small
 
 
 _FORMATTING = (
@@ -63,6 +86,30 @@ _FORMATTING = (
     "start",
     "trailing_whitespace",
 )
+
+
+# Where Python takes a name only, and no other expression.
+_NAMES = {
+    (cst.Arg, "keyword"),
+    (cst.Attribute, "attr"),
+    (cst.ClassDef, "name"),
+    (cst.FunctionDef, "name"),
+    (cst.ImportAlias, "asname"),
+    (cst.ImportAlias, "name"),
+    (cst.ImportFrom, "module"),
+    (cst.MatchAs, "name"),
+    (cst.MatchKeywordElement, "key"),
+    (cst.MatchMapping, "rest"),
+    (cst.MatchStar, "name"),
+    (cst.NameItem, "name"),
+    (cst.Param, "name"),
+}
+
+
+@cache
+def expression_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """The fields of a kind of node in which a capture may stand, or stands deeper."""
+    return tuple(name for name in compared_fields(kind) if (kind, name) not in _NAMES)
 
 
 @cache
@@ -92,9 +139,14 @@ def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
         ):
             return one == other
         case cst.CSTNode(), cst.CSTNode():
-            return type(pattern) is type(node) and all(
-                matches(getattr(pattern, name), getattr(node, name), captures)
-                for name in compared_fields(type(pattern))
+            kind = type(pattern)
+            return kind is type(node) and all(
+                matches(
+                    getattr(pattern, name),
+                    getattr(node, name),
+                    None if (kind, name) in _NAMES else captures,
+                )
+                for name in compared_fields(kind)
                 if not (
                     captures is not None
                     and name == "orelse"

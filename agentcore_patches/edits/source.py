@@ -12,8 +12,13 @@ from contextlib import contextmanager
 import libcst as cst
 
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
-from agentcore_patches.edits.kinds import Edit, Graft
-from agentcore_patches.edits.matching import Misplaced, Path, Step, times
+from agentcore_patches.edits.kinds import DefinitionEdit, Edit, Graft
+from agentcore_patches.edits.matching import (
+    Misplaced,
+    Path,
+    Step,
+    expect_one_definition,
+)
 from agentcore_patches.errors import SourceConflict
 
 
@@ -21,12 +26,13 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     """The new source, and for each edit whether it changed anything.
 
     Raises:
-        SourceConflict: no Python, or a place is missing, doubled or changed by others.
+        SourceConflict: the source cannot be parsed, or a place is missing, found too
+            often or changed by others.
     """
     text, encoding = _decode(source, edits[0].file)
     module = _Spans(text, edits[0].file)
     grafts = [edit for edit in edits if isinstance(edit, Graft)]
-    by_scope = _group(edit for edit in edits if not isinstance(edit, Graft))
+    by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
     splices: list[tuple[int, int, str]] = []
     changed: dict[Edit, bool] = {}
 
@@ -58,7 +64,7 @@ class _Spans:
             self._tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise SourceConflict(
-                f"{file} is no Python that can be parsed: {error}"
+                f"{file} cannot be parsed as Python: {error}"
             ) from error
         self._lines = list(io.StringIO(text, newline=""))
         first = self._lines[0] if self._lines else "\n"
@@ -94,10 +100,11 @@ class _Spans:
             if getattr(node, "name", None) == graft.name
         ]
         if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
-            raise Misplaced("the file has another one")
+            raise Misplaced("the file has another definition of that name")
         return bool(there)
 
     def text(self, start: int, end: int) -> str:
+        """The lines from `start` to before `end`."""
         return "".join(self._lines[start:end])
 
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
@@ -115,8 +122,7 @@ class _Spans:
                 for node in body
                 if isinstance(node, _DEFINITIONS) and node.name == name
             ]
-            if len(found) != 1:
-                raise Misplaced(f"`{name}` is {times('defined', len(found))}")
+            expect_one_definition(name, len(found))
             body = found[0].body
         return found[0]
 
@@ -149,7 +155,7 @@ class _Fragment:
         if re.search(r"\f|\r(?!\n)", text) and self._module.code != source:
             raise Misplaced("it has form feeds, or carriage returns as line ends")
 
-    def apply(self, edit: Edit) -> bool:
+    def apply(self, edit: DefinitionEdit) -> bool:
         """Make an edit at or below the fragment's scope; whether it changed anything."""
         path: list[Step] = [("body", 0)]
         if self._opening:
@@ -165,6 +171,7 @@ class _Fragment:
         return True
 
     def text(self) -> str:
+        """The source of the definition as it is now."""
         return self._module.code.removeprefix(self._opening)
 
     def _member(self, path: Path | list[Step], name: str) -> Step:
@@ -175,16 +182,15 @@ class _Fragment:
             if isinstance(node, cst.ClassDef | cst.FunctionDef)
             and node.name.value == name
         ]
-        if len(found) != 1:
-            raise Misplaced(f"`{name}` is {times('defined', len(found))}")
+        expect_one_definition(name, len(found))
         return "body", found[0]
 
 
-def _group(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+def _group(edits: Iterable[DefinitionEdit]) -> dict[str, list[DefinitionEdit]]:
     """Edits by the outermost scope among them that holds theirs, in their order."""
     edits = list(edits)
     scopes = {edit.scope for edit in edits}
-    groups: dict[str, list[Edit]] = {}
+    groups: dict[str, list[DefinitionEdit]] = {}
     for edit in edits:
         parts = edit.scope.split(".")
         holders = (".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
@@ -199,16 +205,16 @@ def _decode(source: bytes, file: str) -> tuple[str, str]:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(encoding), encoding
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
-        raise SourceConflict(f"{file} is no text in its encoding: {error}") from error
+        raise SourceConflict(f"{file} cannot be decoded: {error}") from error
 
 
 @contextmanager
 def _placing(edit: Edit) -> Iterator[None]:
-    """Says which place of which edit it is that is not as it should be."""
+    """Turn `Misplaced` into an error that names file, scope and edit."""
     try:
         yield
     except Misplaced as misplaced:
         raise SourceConflict(
-            f"{edit.file}: in `{edit.scope}`, looked for the place of "
-            f"{edit.describe()}, but {misplaced}"
+            f"{edit.file}: in `{edit.scope}`, cannot place {edit.describe()}: "
+            f"{misplaced}"
         ) from None

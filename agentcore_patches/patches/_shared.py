@@ -11,7 +11,7 @@ from agentcore_patches.patches._files import IO_STRUCT, TOKENIZER_MANAGER
 PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
     *(
         edit
-        for request in ("GenerateReqInput", "EmbeddingReqInput")
+        for request, n_calls in (("GenerateReqInput", 1), ("EmbeddingReqInput", 2))
         for edit in (
             AddField(
                 IO_STRUCT,
@@ -24,6 +24,7 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
                 f"{request}.__getitem__",
                 request,
                 "return_prompt_token_ids=self.return_prompt_token_ids",
+                each=n_calls,
             ),
         )
     ),

@@ -27,14 +27,14 @@ _CHAT = "OpenAIServingChat"
 _PARAMETER = "dump_chunk: Any = ChatCompletionStreamResponse.model_dump_json"
 
 
-def _dumped(scope: str, keyword: str) -> Edit:
-    """Let a scope turn its chunks into text by `dump_chunk`."""
+def _dumped(scope: str, keyword: str, each: int = 1) -> Edit:
+    """Have a scope turn its chunks into text with `dump_chunk`."""
     return Replace(
         SERVING_CHAT,
         scope,
         f'{keyword} f"data: {{CHUNK.model_dump_json()}}\\n\\n"',
         f'{keyword} f"data: {{dump_chunk(CHUNK)}}\\n\\n"',
-        each=keyword == "yield",
+        each=each,
     )
 
 
@@ -156,12 +156,12 @@ STREAMING: tuple[Edit, ...] = (
         "if request.logprobs: ...",
         "trace is None",
     ),
-    _dumped(f"{_CHAT}._generate_chat_stream", "yield"),
+    _dumped(f"{_CHAT}._generate_chat_stream", "yield", each=7),
     *(
         edit
-        for helper, keyword in (
-            ("_process_tool_call_stream", "yield"),
-            ("_check_for_unstreamed_tool_args", "return"),
+        for helper, keyword, n_chunks in (
+            ("_process_tool_call_stream", "yield", 2),
+            ("_check_for_unstreamed_tool_args", "return", 1),
         )
         for edit in (
             AddKeyword(
@@ -171,7 +171,7 @@ STREAMING: tuple[Edit, ...] = (
                 "dump_chunk=dump_chunk",
             ),
             AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER),
-            _dumped(f"{_CHAT}.{helper}", keyword),
+            _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
         )
     ),
 )

@@ -112,7 +112,7 @@ def test_a_dropped_statement_is_missed(
     assert len(found) == 1 or (isinstance(edit, Replace) and edit.each)
     message = refusal(pristine, edit.file, surgery.dropped(source, found))
     assert f"in `{edit.scope}`" in message
-    assert "that place is not there" in message
+    assert "was not found" in message
 
 
 @each(Insert, Replace, Narrow)
@@ -127,7 +127,7 @@ def test_a_statement_found_twice_is_refused(
     [found] = anchors(source, edit)
     message = refusal(pristine, edit.file, surgery.doubled(source, found))
     assert f"in `{edit.scope}`" in message
-    assert "that place is there 2 times" in message
+    assert "was found 2 times, expected 1" in message
 
 
 @each(AddKeyword)
@@ -139,7 +139,7 @@ def test_a_renamed_call_is_missed(pristine: Mapping[str, bytes], edit: Edit) -> 
     mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
     message = refusal(pristine, edit.file, mutant)
     assert f"in `{edit.scope}`" in message
-    assert f"`{edit.function}` is not called there" in message
+    assert f"a call of `{edit.function}` was not found" in message
 
 
 @each(AddField)
@@ -167,12 +167,12 @@ def test_another_one_of_that_name_is_refused(
             mutant = surgery.with_lines(
                 source, [(end, b"    %s: int = 0\n" % name.encode())]
             )
-            expected = f"it has another one: `{name}: int = 0`"
+            expected = f"has another field of that name: `{name}: int = 0`"
         case AddParameter():
             name = edit.parameter.partition(":")[0]
             assert not isinstance(node, ast.ClassDef)
             mutant = surgery.inserted(source, node.args.args[0], f", *, {name}=0")
-            expected = f"it has another one: `{name}=0`"
+            expected = f"has another parameter of that name: `{name}=0`"
         case AddKeyword():
             name = edit.argument.partition("=")[0]
             call = next(
@@ -183,14 +183,14 @@ def test_another_one_of_that_name_is_refused(
             )
             arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
             mutant = surgery.inserted(source, arguments[-1], f", {name}=0")
-            expected = f"a call has another one: `{name}=0`"
+            expected = f"a call has another argument of that name: `{name}=0`"
         case Graft():
             new = f"def {edit.name}(): pass\n"
             new = f"    {new}" if edit.inside else f"{new}\n\n"
             mutant = surgery.with_lines(
                 source, [(end if edit.inside else start, new.encode())]
             )
-            expected = "the file has another one"
+            expected = "the file has another definition of that name"
     message = refusal(pristine, edit.file, mutant)
     assert f"in `{edit.scope}`" in message
     assert expected in message

@@ -177,7 +177,7 @@ def test_a_conflict_leaves_everything_as_it_was(package: Path) -> None:
     before = contents(package)
 
     for dry_run in (True, False):
-        with pytest.raises(SourceConflict, match="in `answer`, looked for"):
+        with pytest.raises(SourceConflict, match="in `answer`, cannot place"):
             apply(sglang_dir=package, dry_run=dry_run)
         assert contents(package) == before
 

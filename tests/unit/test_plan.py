@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
+from agentcore_patches.edits import AddField, Edit, Graft, Insert, Replace
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import EditOutcome, make_plan
@@ -100,7 +100,7 @@ def test_the_sources_stay_as_they_are() -> None:
 def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
     message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, "alpha")
     assert message == (
-        f"{MODELS}: in `Answer`, looked for the place of field `ids: list = None`, but "
+        f"{MODELS}: in `Answer`, cannot place field `ids: list = None`: "
         "the class declares no fields. Nothing was written. If another tool changed "
         "these sources, put the originals back first (`pip install --force-reinstall "
         "--no-deps sglang==0.5.9`, or `git checkout` in a checkout), then apply again."
@@ -120,9 +120,10 @@ def test_a_part_of_the_edits_is_somebody_elses() -> None:
 def test_a_text_that_would_not_compile_is_refused(
     registered: dict[str, tuple[Edit, ...]],
 ) -> None:
-    registered["gamma"] = (AddKeyword(MODELS, "Answer.dump", "Answer", "n=1"),)
-    source = b"class Answer:\n    def dump(self):\n        Answer(x for x in self)\n"
-    message = refusal({MODELS: source}, "gamma")
+    registered["gamma"] = (
+        Insert(MODELS, "Answer.dump", "await log(data)", before="return data"),
+    )
+    message = refusal(SOURCES, "gamma")
     assert message.startswith(f"{MODELS} would not compile once patched: ")
 
 
