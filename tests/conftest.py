@@ -21,6 +21,7 @@ from agentcore_patches import apply, revert
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.servers import THROTTLE, Launch, Trees
+from tests.helpers.timings import Timings
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,6 +58,7 @@ class Summary:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Summary())
+    config.pluginmanager.register(Timings())
 
 
 @pytest.fixture

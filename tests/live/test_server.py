@@ -81,9 +81,10 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
 def test_serves_the_script_and_leaves_nothing(
     options: ServerOptions, temp: Path, way: str
 ) -> None:
-    server = Server(
-        replace(options, args=options.args + WAYS[way], mirror_sampler=True)
-    )
+    # By default SGLang's processes are forked here; once they are as SGLang starts them.
+    env = {**options.env, "AGENTCORE_FORK": "" if way == "default" else "1"}
+    args = options.args + WAYS[way]
+    server = Server(replace(options, args=args, env=env, mirror_sampler=True))
     progress: list[tuple[float, str]] = []
     with nothing_left(server, temp):
         try:

@@ -4,11 +4,15 @@ Run by file path, with the arguments of `sglang.launch_server`:
 
     PYTHON probe.py --model-path ... --port ...
 
-It differs from `python -m sglang.launch_server` in three things: the server ends when
-its standard input ends, so that it never outlives the process that launched it; a
-tokenizer worker that is still importing is not killed as hung; and if
-AGENTCORE_MIRROR_SAMPLER is set, the sampler copies every token ID into
-`customized_info`.
+It differs from `python -m sglang.launch_server` in this:
+
+- the server ends when its standard input ends, so that it never outlives the process
+  that launched it;
+- a tokenizer worker that is still importing is not killed as hung;
+- if AGENTCORE_MIRROR_SAMPLER is set, the sampler copies every token ID into
+  `customized_info`;
+- if AGENTCORE_FORK is set, as it is without a GPU, the scheduler and the detokenizer
+  are forked from this process, which has imported SGLang already.
 
 This package cannot be imported there: only the standard library and the dependencies of
 SGLang may be used.
@@ -36,6 +40,9 @@ MIRROR_KEY = "mirrored_token_ids"
 
 MIRROR_VARIABLE = "AGENTCORE_MIRROR_SAMPLER"
 """Environment variable that turns the mirroring sampler on."""
+
+FORK_VARIABLE = "AGENTCORE_FORK"
+"""Environment variable that asks for SGLang's processes to be forked."""
 
 SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
 """Environment variable with a folder to remove at the end."""
@@ -99,9 +106,30 @@ def run_mirroring_scheduler(server_args: Any, *args: Any, **kwargs: Any) -> Any:
     return run_scheduler_process(server_args, *args, **kwargs)
 
 
+def fork_processes() -> None:
+    """Let SGLang fork its processes from this one.
+
+    It would start an interpreter for each, and each would import everything again: most
+    of what a start without a GPU costs. CUDA does not survive a fork.
+    """
+    import multiprocessing
+
+    import sglang.srt.managers.scheduler  # noqa: F401  # Else it is imported after.
+
+    set_start_method = multiprocessing.set_start_method
+
+    @functools.wraps(set_start_method)
+    def set_fork(method: str | None, force: bool = False) -> None:
+        set_start_method("fork" if method == "spawn" else method, force)
+
+    multiprocessing.set_start_method = set_fork
+
+
 def main(argv: list[str]) -> None:
     """Serve until standard input ends."""
     end_with_stdin()
+    if os.environ.get(FORK_VARIABLE):
+        fork_processes()
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
     from sglang.srt.utils import kill_process_tree
