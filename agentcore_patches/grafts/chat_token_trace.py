@@ -9,32 +9,46 @@ if TYPE_CHECKING:
 
 
 class ChatTokenTrace:
-    """Token IDs of a chat stream that no chunk has carried yet, with their logprobs.
+    """Token IDs of a stream that no chunk has carried yet, with their logprobs.
 
     The engine delivers tokens that no text follows: the detokenizer holds text back at
     word boundaries, the parsers half a tag or half a tool call. What `push` takes in
-    for a choice leaves by `dump`, on the choice's next chunk, whatever that carries.
+    for a choice leaves by `stamp`, on the choice's next chunk, whatever that carries.
     """
 
-    def __init__(self, incremental: bool, build_logprobs: Any = None):
+    def __init__(
+        self,
+        incremental: bool,
+        build_logprobs: Any = None,
+        chunk_prompt: bool = True,
+        choice_prompts: bool = False,
+    ):
         """
         Args:
             incremental: whether `output_ids` has only the new ones (--stream-output).
             build_logprobs: makes the logprobs of a choice from the engine's answer, as
                 for a request without streaming; None if the request asks for none.
+            chunk_prompt: whether the stream's first chunk gets the prompt's IDs.
+            choice_prompts: whether each choice gets them, on its first chunk.
         """
         self.incremental = incremental
         self.build_logprobs = build_logprobs
+        self.chunk_prompt = chunk_prompt
+        self.choice_prompts = choice_prompts
         self.prompt_token_ids: Optional[List[int]] = None
+        self.prompts_of_choices: Dict[int, List[int]] = {}
         self.waiting: Dict[int, List[int]] = {}
         self.n_sent: Dict[int, int] = {}
         self.meta_info: Dict[int, Dict[str, Any]] = {}
+        self.weight_versions: List[Any] = []
         self.is_plain: Optional[bool] = None
 
     def push(self, index: int, content: Dict[str, Any]) -> None:
         """Take in what the engine delivered for a choice."""
-        if not self.waiting:
+        if self.chunk_prompt and not self.waiting:
             self.prompt_token_ids = content["prompt_token_ids"]
+        if self.choice_prompts and index not in self.waiting:
+            self.prompts_of_choices[index] = content["prompt_token_ids"]
         waiting = self.waiting.setdefault(index, [])
         output_ids = content["output_ids"]
         if not self.incremental:
@@ -43,7 +57,7 @@ class ChatTokenTrace:
         self.meta_info[index] = content["meta_info"]
 
     def dump(self, chunk: Any) -> str:
-        """The JSON of a chunk, with all that waits for its choices.
+        """The JSON of a chat chunk, with all that waits for its choices.
 
         Raises:
             ValueError: the engine gave fewer logprobs than tokens.
@@ -61,14 +75,15 @@ class ChatTokenTrace:
     def _dump_plain(self, chunk: Any) -> Optional[str]:
         """What `model_dump_json` gives, without its cost; None where orjson refuses."""
         fields = chunk.__dict__.copy()
-        for name in ("sglext", "prompt_token_ids"):
+        for name in ("sglext", "prompt_token_ids", "metadata"):
             if fields.get(name) is None:
                 fields.pop(name, None)
         fields["choices"] = choices = []
         for choice in chunk.choices:
             choices.append(data := choice.__dict__.copy())
-            if data["token_ids"] is None:
-                del data["token_ids"]
+            for name in ("token_ids", "prompt_token_ids"):
+                if data[name] is None:
+                    del data[name]
             data["delta"] = delta = choice.delta.__dict__.copy()
             if delta.get("hidden_states") is None:
                 delta.pop("hidden_states", None)
@@ -81,30 +96,53 @@ class ChatTokenTrace:
         return text.decode()
 
     def stamp(self, chunk: Any) -> None:
-        """Put on a chunk what waits for its choices; on the first one, the prompt."""
+        """Put on a chunk what waits for its choices.
+
+        Raises:
+            ValueError: the engine gave fewer logprobs than tokens.
+        """
+        meta_info = None
         for choice in chunk.choices:
             index = choice.index
+            # Past pydantic's __setattr__: this is done for every token.
+            fields = choice.__dict__
+            if index in self.prompts_of_choices:
+                fields["prompt_token_ids"] = self.prompts_of_choices.pop(index)
             token_ids = self.waiting.get(index)
             if not token_ids:
                 continue
             start = self.n_sent.get(index, 0)
             self.n_sent[index] = end = start + len(token_ids)
             self.waiting[index] = []
-            # Past pydantic's __setattr__: this is done for every token.
-            fields = choice.__dict__
             fields["token_ids"] = token_ids
             if self.build_logprobs is not None:
                 fields["logprobs"] = self._slice_logprobs(index, start, end)
+            meta_info = self.meta_info[index]
         if self.prompt_token_ids is not None:
             chunk.prompt_token_ids = self.prompt_token_ids
             self.prompt_token_ids = None
+        if meta_info is None and not self.weight_versions:
+            meta_info = next(iter(self.meta_info.values()), None)
+        if meta_info is not None:
+            self._stamp_weight_version(chunk, meta_info.get("weight_version"))
+
+    def _stamp_weight_version(self, chunk: Any, version: Any) -> None:
+        """Say which weights sampled a chunk's tokens, unless the reader knows.
+
+        What is known is what the stream's first chunk said, and what was said last.
+        """
+        if version is not None and self.weight_versions != [version, version]:
+            first = self.weight_versions[0] if self.weight_versions else version
+            self.weight_versions = [first, version]
+            chunk.metadata = {"weight_version": version}
 
     def _slice_logprobs(self, index: int, start: int, end: int) -> Any:
         # The lists are the engine's own: cumulative, and by now maybe ahead of the IDs.
+        meta_info = self.meta_info[index]
         logprobs = {
             key: values[start:end]
             for key in ("output_token_logprobs", "output_top_logprobs")
-            if (values := self.meta_info[index].get(key)) is not None
+            if (values := meta_info.get(key)) is not None
         }
         n_logprobs = len(logprobs.get("output_token_logprobs", ()))
         if n_logprobs != end - start:
@@ -112,4 +150,8 @@ class ChatTokenTrace:
                 f"The engine gave {n_logprobs} logprobs for the {end - start} tokens "
                 f"{start} to {end - 1} of choice {index}."
             )
+        if start == 0:
+            for key in ("input_token_logprobs", "input_top_logprobs"):
+                if key in meta_info:
+                    logprobs[key] = meta_info[key]
         return self.build_logprobs({"meta_info": logprobs})

@@ -6,8 +6,22 @@ PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 IO_STRUCT = "srt/managers/io_struct.py"
 TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
+OPENAI_UTILS = "srt/entrypoints/openai/utils.py"
+SERVING_COMPLETIONS = "srt/entrypoints/openai/serving_completions.py"
+ANTHROPIC_PROTOCOL = "srt/entrypoints/anthropic/protocol.py"
+ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
 MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
 
 # What a file needs is there before the file that uses it: between any two of these the
 # tree imports, and serves as vanilla does.
-WRITING_ORDER = (MULTI_TOKENIZER, IO_STRUCT, TOKENIZER_MANAGER, PROTOCOL, SERVING_CHAT)
+WRITING_ORDER = (
+    MULTI_TOKENIZER,
+    IO_STRUCT,
+    TOKENIZER_MANAGER,
+    PROTOCOL,
+    OPENAI_UTILS,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    ANTHROPIC_PROTOCOL,
+    ANTHROPIC_SERVING,
+)

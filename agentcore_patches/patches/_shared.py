@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
 from agentcore_patches.grafts.stream_output import _merge_queued_chunks
-from agentcore_patches.patches._files import IO_STRUCT, TOKENIZER_MANAGER
+from agentcore_patches.patches._files import IO_STRUCT, PROTOCOL, TOKENIZER_MANAGER
 
 # The IDs of the prompt, taken once, where a request and its tokenized form meet: only
 # there are they known whatever way the prompt came (text, IDs, images).
@@ -68,6 +68,22 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         '    meta_info["prompt_tokens"] = len(state.prompt_token_ids)',
         before="state.out_list.append(out)",
         note="without prompt_tokens a chat answer fails",
+    ),
+)
+
+# The prompt's IDs on each choice of a whole answer.
+CHOICE_PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
+    AddField(
+        PROTOCOL,
+        "ChatCompletionResponseChoice",
+        "prompt_token_ids: Optional[List[int]] = None",
+        note="return_prompt_token_ids, or return_token_ids if it is true",
+    ),
+    Insert(
+        PROTOCOL,
+        "ChatCompletionResponseChoice._serialize",
+        'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)',
+        before="return data",
     ),
 )
 

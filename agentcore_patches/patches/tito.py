@@ -14,7 +14,7 @@ from agentcore_patches.grafts.token_in import (
     _validate_input_ids,
 )
 from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
-from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS
+from agentcore_patches.patches._shared import CHOICE_PROMPT_TOKEN_IDS, PROMPT_TOKEN_IDS
 
 RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
 
@@ -43,19 +43,12 @@ FIELDS: tuple[Edit, ...] = (
     AddField(
         PROTOCOL,
         "ChatCompletionResponseChoice",
-        "prompt_token_ids: Optional[List[int]] = None",
-        note="return_prompt_token_ids",
-    ),
-    AddField(
-        PROTOCOL,
-        "ChatCompletionResponseChoice",
         "meta_info: Optional[Dict[str, Any]] = None",
         note="return_meta_info",
     ),
     Insert(
         PROTOCOL,
         "ChatCompletionResponseChoice._serialize",
-        'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)\n'
         'if self.meta_info is None:\n    data.pop("meta_info", None)',
         before="return data",
     ),
@@ -136,6 +129,23 @@ ANSWER: tuple[Edit, ...] = (
         "ChatCompletionResponseChoice",
         'meta_info=ret_item["meta_info"] if request.return_meta_info else None',
     ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._build_chat_response",
+        "if choice_data.message.content is None and (\n"
+        "    request.return_meta_info or request.input_ids is not None\n"
+        "):\n"
+        '    choice_data.message.content = ""',
+        before="choices.append(choice_data)",
+        note="trainers refuse null",
+    ),
 )
 
-EDITS: tuple[Edit, ...] = (*PROMPT_TOKEN_IDS, *FIELDS, *VALIDATION, *PROMPT, *ANSWER)
+EDITS: tuple[Edit, ...] = (
+    *PROMPT_TOKEN_IDS,
+    *CHOICE_PROMPT_TOKEN_IDS,
+    *FIELDS,
+    *VALIDATION,
+    *PROMPT,
+    *ANSWER,
+)

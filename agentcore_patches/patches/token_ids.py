@@ -18,8 +18,20 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
-from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
-from agentcore_patches.patches._shared import PROMPT_TOKEN_IDS, WHOLE_STREAM_OUTPUT
+from agentcore_patches.grafts.token_names import _name_tokens_by_id
+from agentcore_patches.patches._completions import COMPLETIONS
+from agentcore_patches.patches._files import (
+    OPENAI_UTILS,
+    PROTOCOL,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+)
+from agentcore_patches.patches._messages import MESSAGES
+from agentcore_patches.patches._shared import (
+    CHOICE_PROMPT_TOKEN_IDS,
+    PROMPT_TOKEN_IDS,
+    WHOLE_STREAM_OUTPUT,
+)
 
 RESPONSE_FIELDS = ("prompt_token_ids", "token_ids")
 
@@ -42,8 +54,8 @@ FIELDS: tuple[Edit, ...] = (
     AddField(
         PROTOCOL,
         "ChatCompletionRequest",
-        "return_token_ids: bool = True",
-        note="whether to answer with the token IDs of prompt and completion",
+        "return_token_ids: Optional[bool] = None",
+        note="token IDs of prompt and completion; only false leaves them out",
     ),
     AddField(
         PROTOCOL,
@@ -81,14 +93,29 @@ FIELDS: tuple[Edit, ...] = (
         "prompt_token_ids: Optional[List[int]] = None",
         note="the IDs that the engine prefilled, on the first chunk only",
     ),
+    AddField(
+        PROTOCOL,
+        "ChatCompletionResponseStreamChoice",
+        "prompt_token_ids: Optional[List[int]] = None",
+        note="return_token_ids if it is true: on the first chunk of this choice",
+    ),
+    AddField(
+        PROTOCOL,
+        "ChatCompletionStreamResponse",
+        "metadata: Optional[Dict[str, Any]] = None",
+        note="the weight version, on the first chunk and where it is another",
+    ),
     # One serializer for chunk and choices: a second one would run on every chunk.
     Insert(
         PROTOCOL,
         "ChatCompletionStreamResponse._serialize",
-        'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)\n'
+        'for key in ("prompt_token_ids", "metadata"):\n'
+        "    if data.get(key) is None:\n"
+        "        data.pop(key, None)\n"
         'for choice in data.get("choices", ()):\n'
-        '    if choice.get("token_ids") is None:\n'
-        '        choice.pop("token_ids", None)',
+        '    for key in ("token_ids", "prompt_token_ids"):\n'
+        "        if choice.get(key) is None:\n"
+        "            choice.pop(key, None)",
         before="return data",
     ),
 )
@@ -97,7 +124,7 @@ REQUEST: tuple[Edit, ...] = (
     Insert(
         SERVING_CHAT,
         f"{_CHAT}._convert_to_internal_request",
-        "if request.return_token_ids:\n"
+        "if request.return_token_ids is not False:\n"
         "    adapted_request.return_prompt_token_ids = True",
         before="return adapted_request, request",
         note="return_token_ids",
@@ -109,15 +136,28 @@ NON_STREAMING: tuple[Edit, ...] = (
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
         "ChatCompletionResponseChoice",
-        'token_ids=ret_item["output_ids"] if request.return_token_ids else None',
+        "token_ids=(\n"
+        '    ret_item["output_ids"] if request.return_token_ids is not False else None\n'
+        ")",
     ),
     AddKeyword(
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
         "ChatCompletionResponse",
         "prompt_token_ids=(\n"
-        '    ret[0]["prompt_token_ids"] if request.return_token_ids else None\n'
+        '    ret[0]["prompt_token_ids"]\n'
+        "    if request.return_token_ids is not False\n"
+        "    else None\n"
         ")",
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._build_chat_response",
+        "if request.return_token_ids:\n"
+        '    choice_data.prompt_token_ids = ret_item["prompt_token_ids"]\n'
+        '    choice_data.message.content = choice_data.message.content or ""',
+        before="choices.append(choice_data)",
+        note="asked for in so many words, in the shape of later versions",
     ),
 )
 
@@ -133,12 +173,13 @@ STREAMING: tuple[Edit, ...] = (
         f"{_CHAT}._generate_chat_stream",
         "trace = None\n"
         "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
-        "if request.return_token_ids:\n"
+        "if request.return_token_ids is not False:\n"
         "    trace = ChatTokenTrace(\n"
         "        incremental=self.tokenizer_manager.server_args.stream_output,\n"
         "        build_logprobs=(\n"
         "            self._process_response_logprobs if request.logprobs else None\n"
         "        ),\n"
+        "        choice_prompts=bool(request.return_token_ids),\n"
         "    )\n"
         "    dump_chunk = trace.dump",
         note="return_token_ids",
@@ -176,11 +217,63 @@ STREAMING: tuple[Edit, ...] = (
     ),
 )
 
+# Without text in the logprobs, the engine leaves the place of the text empty.
+TOKENS_AS_TOKEN_IDS: tuple[Edit, ...] = (
+    *(
+        edit
+        for request, serving, scope in (
+            ("ChatCompletionRequest", SERVING_CHAT, _CHAT),
+            ("CompletionRequest", SERVING_COMPLETIONS, "OpenAIServingCompletion"),
+        )
+        for edit in (
+            AddField(
+                PROTOCOL,
+                request,
+                "return_tokens_as_token_ids: Optional[bool] = None",
+                note='whether the tokens of logprobs are "token_id:N"',
+            ),
+            Insert(
+                serving,
+                f"{scope}._convert_to_internal_request",
+                "if request.return_tokens_as_token_ids:\n"
+                "    adapted_request.return_text_in_logprobs = False",
+                before="return adapted_request, request",
+                note="return_tokens_as_token_ids",
+            ),
+        )
+    ),
+    Graft(
+        OPENAI_UTILS,
+        "to_openai_style_logprobs",
+        _name_tokens_by_id,
+        note="return_tokens_as_token_ids",
+    ),
+    Insert(
+        OPENAI_UTILS,
+        "to_openai_style_logprobs.append_token_logprobs",
+        "token_logprobs = _name_tokens_by_id(token_logprobs)",
+        note="where the engine was asked for no text",
+    ),
+    Replace(
+        OPENAI_UTILS,
+        "to_openai_style_logprobs.append_top_logprobs",
+        "ret_logprobs.top_logprobs.append({token[2]: token[0] for token in tokens})",
+        "ret_logprobs.top_logprobs.append(\n"
+        "    {token[2]: token[0] for token in _name_tokens_by_id(tokens)}\n"
+        ")",
+        note="where the engine was asked for no text",
+    ),
+)
+
 EDITS: tuple[Edit, ...] = (
     *PROMPT_TOKEN_IDS,
+    *CHOICE_PROMPT_TOKEN_IDS,
     *WHOLE_STREAM_OUTPUT,
     *FIELDS,
     *REQUEST,
     *NON_STREAMING,
     *STREAMING,
+    *TOKENS_AS_TOKEN_IDS,
+    *COMPLETIONS,
+    *MESSAGES,
 )

@@ -208,3 +208,57 @@ def test_an_abort_that_repeats_all_sends_nothing_again() -> None:
     chunk = chunk_for(0)
     trace.stamp(chunk)
     assert chunk == chunk_for(0)
+
+
+def test_each_choice_gets_the_prompt_on_its_first_chunk_if_asked_for() -> None:
+    trace = ChatTokenTrace(True, chunk_prompt=False, choice_prompts=True)
+    carried: list[tuple[int, Any]] = []
+    for index in (1, 0, 1, 0):
+        prompt = [100 + index]
+        content = Engine(index, True).delivers(1, 0) | {"prompt_token_ids": prompt}
+        trace.push(index, content)
+        chunk = chunk_for(index)
+        trace.stamp(chunk)
+        assert chunk.prompt_token_ids is None
+        carried.append((index, getattr(chunk.choices[0], "prompt_token_ids", None)))
+    assert carried == [(1, [101]), (0, [100]), (1, None), (0, None)]
+
+
+def test_the_prompts_logprobs_are_built_with_a_choices_first_ones() -> None:
+    trace = ChatTokenTrace(False, build_logprobs)
+    engine = Engine(0, False)
+    engine.meta_info["input_token_logprobs"] = [(None, 7, "<7>")]
+    built = []
+    for _ in range(2):
+        trace.push(0, engine.delivers(1, 0))
+        chunk = chunk_for(0)
+        trace.stamp(chunk)
+        built.append(chunk.choices[0].logprobs)
+    assert built[0]["input_token_logprobs"] == [(None, 7, "<7>")]
+    assert built[1] == logprobs([1])
+
+
+def weight_versions(*generated: str | None, n_tokens: int = 1) -> list[str | None]:
+    """What the chunks of a stream say, made of tokens of these versions."""
+    trace = ChatTokenTrace(True)
+    engine = Engine(0, True)
+    said = []
+    for version in generated:
+        engine.meta_info["weight_version"] = version
+        trace.push(0, engine.delivers(n_tokens, 0))
+        chunk = chunk_for(0)
+        trace.stamp(chunk)
+        metadata = getattr(chunk, "metadata", None)
+        said.append(metadata and metadata["weight_version"])
+    return said
+
+
+def test_the_first_chunk_says_the_weight_version_and_others_if_it_changed() -> None:
+    assert weight_versions("a", "a", "a") == ["a", None, None]
+    assert weight_versions("a", "b", "b") == ["a", "b", "b"]
+    assert weight_versions("a", "b", "a", "a") == ["a", "b", "a", None]
+
+
+def test_only_tokens_have_a_weight_version() -> None:
+    assert weight_versions("a", "b", n_tokens=0) == ["a", None]
+    assert weight_versions(None, None) == [None, None]

@@ -1,0 +1,137 @@
+"""`/v1/completions` with `return_token_ids`, a part of the patch `token-ids`.
+
+Every output of the engine is a chunk here, whether it has text or not, so nothing waits;
+but the engine's logprobs may be ahead of the IDs, so they are cut by the same trace.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Narrow
+from agentcore_patches.grafts.completion_logprobs import _completion_logprobs
+from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
+
+_COMPLETION = "OpenAIServingCompletion"
+
+FIELDS: tuple[Edit, ...] = (
+    AddField(
+        PROTOCOL,
+        "CompletionRequest",
+        "return_token_ids: Optional[bool] = None",
+        note="whether to answer with the token IDs of prompt and completion",
+    ),
+    *(
+        edit
+        for choice in ("CompletionResponseChoice", "CompletionResponseStreamChoice")
+        for edit in (
+            AddField(
+                PROTOCOL,
+                choice,
+                "prompt_token_ids: Optional[List[int]] = None",
+                note="the IDs that the engine prefilled for this choice",
+            ),
+            AddField(
+                PROTOCOL,
+                choice,
+                "token_ids: Optional[List[int]] = None",
+                note="the IDs generated for this choice",
+            ),
+            Insert(
+                PROTOCOL,
+                f"{choice}._serialize",
+                'for key in ("prompt_token_ids", "token_ids"):\n'
+                "    if data.get(key) is None:\n"
+                "        data.pop(key, None)",
+                before="return data",
+            ),
+        )
+    ),
+    AddField(
+        PROTOCOL,
+        "CompletionStreamResponse",
+        "metadata: Optional[Dict[str, Any]] = None",
+        note="the weight version, on the first chunk and where it is another",
+    ),
+    Insert(
+        PROTOCOL,
+        "CompletionStreamResponse._serialize",
+        'if self.metadata is None:\n    data.pop("metadata", None)',
+        before="return data",
+    ),
+)
+
+REQUEST: tuple[Edit, ...] = (
+    Insert(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._convert_to_internal_request",
+        "if request.return_token_ids:\n"
+        "    adapted_request.return_prompt_token_ids = True",
+        before="return adapted_request, request",
+        note="return_token_ids",
+    ),
+)
+
+NON_STREAMING: tuple[Edit, ...] = (
+    AddKeyword(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._build_completion_response",
+        "CompletionResponseChoice",
+        "prompt_token_ids=(\n"
+        '    ret_item["prompt_token_ids"] if request.return_token_ids else None\n'
+        ")",
+    ),
+    AddKeyword(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._build_completion_response",
+        "CompletionResponseChoice",
+        'token_ids=ret_item["output_ids"] if request.return_token_ids else None',
+    ),
+)
+
+STREAMING: tuple[Edit, ...] = (
+    Graft(
+        SERVING_COMPLETIONS,
+        _COMPLETION,
+        _completion_logprobs,
+        note="return_token_ids in a stream",
+    ),
+    Insert(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._generate_completion_stream",
+        "trace = None\n"
+        "if request.return_token_ids:\n"
+        "    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace\n"
+        "\n"
+        "    trace = ChatTokenTrace(\n"
+        "        incremental=self.tokenizer_manager.server_args.stream_output,\n"
+        "        build_logprobs=(\n"
+        "            (lambda ret_item: _completion_logprobs(ret_item, request.echo))\n"
+        "            if request.logprobs is not None\n"
+        "            else None\n"
+        "        ),\n"
+        "        chunk_prompt=False,\n"
+        "        choice_prompts=True,\n"
+        "    )",
+        note="return_token_ids",
+    ),
+    Insert(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._generate_completion_stream",
+        "if trace is not None:\n    trace.push(index, content)",
+        after='index = content.get("index", 0)',
+    ),
+    # The trace cuts its own, in step with the IDs.
+    Narrow(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._generate_completion_stream",
+        "if request.logprobs is not None: ...",
+        "trace is None",
+    ),
+    Insert(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._generate_completion_stream",
+        "if trace is not None:\n    trace.stamp(chunk)",
+        before='yield f"data: {chunk.model_dump_json()}\\n\\n"',
+    ),
+)
+
+COMPLETIONS = (*FIELDS, *REQUEST, *NON_STREAMING, *STREAMING)

@@ -1,0 +1,105 @@
+"""`/v1/messages` with token IDs: the chat endpoint's, streaming or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.server import Server
+from tests.helpers.asking import LOGPROB_NOISE
+from tests.helpers.endpoints import Json, post, stream
+
+PATH = "/v1/messages"
+TOOL_SCHEMAS = [
+    {
+        "name": tool["function"]["name"],
+        "description": tool["function"]["description"],
+        "input_schema": tool["function"]["parameters"],
+    }
+    for tool in TOOLS
+]
+CASES = {
+    "plain": False,
+    "emoji": False,
+    "silent": False,
+    "reasoning": False,
+    "two_tools": True,
+    "text_then_tool": True,
+}
+"""Lines of the script, and whether the request has tools."""
+
+
+def body_of(name: str, **more: Any) -> Json:
+    tools = {"tools": TOOL_SCHEMAS} if CASES[name] else {}
+    messages = line(name).messages
+    return {
+        "messages": messages,
+        "max_tokens": 700,
+        "temperature": 0,
+        "return_token_ids": True,
+        **tools,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_message_has_the_ids_and_logprobs_of_the_chat_answer(
+    server: Server, name: str
+) -> None:
+    chat = post(
+        server,
+        "/v1/chat/completions",
+        messages=line(name).messages,
+        temperature=0,
+        max_tokens=700,
+        logprobs=True,
+        tools=list(TOOLS) if CASES[name] else None,
+    )
+    [choice] = chat["choices"]
+    message = post(server, PATH, **body_of(name))
+    assert message["prompt_token_ids"] == chat["prompt_token_ids"]
+    assert message["token_ids"] == choice["token_ids"]
+    assert message["token_logprobs"] == pytest.approx(
+        [entry["logprob"] for entry in choice["logprobs"]["content"]],
+        abs=LOGPROB_NOISE,
+    )
+    assert message["usage"]["input_tokens"] == len(message["prompt_token_ids"])
+    assert message["usage"]["output_tokens"] == len(message["token_ids"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_events_have_the_ids_behind_them(
+    server: Server, tokenizer: Tokenizer, mode: str, name: str
+) -> None:
+    whole = post(server, PATH, **body_of(name))
+    events = stream(server, PATH, **body_of(name))
+    assert events[0]["type"] == "message_start"
+    assert events[-1]["type"] == "message_stop"
+    assert events[0]["message"]["prompt_token_ids"] == whole["prompt_token_ids"]
+    token_ids: list[int] = []
+    token_logprobs: list[float] = []
+    text = ""
+    for event in events:
+        new = event.get("token_ids", [])
+        assert len(new) == len(event.get("token_logprobs", []))
+        token_ids += new
+        token_logprobs += event.get("token_logprobs", [])
+        text += event.get("delta", {}).get("text", "")
+        if mode != "reasoning" and not CASES[name]:
+            assert tokenizer.decode(token_ids).startswith(text)
+    assert token_ids == whole["token_ids"]
+    assert token_logprobs == pytest.approx(whole["token_logprobs"], abs=LOGPROB_NOISE)
+
+
+@pytest.mark.parametrize("flag", [False, None])
+def test_a_flag_that_is_false_or_null_adds_nothing(
+    server: Server, flag: bool | None
+) -> None:
+    body = body_of("plain", return_token_ids=flag)
+    new = {"prompt_token_ids", "token_ids", "token_logprobs"}
+    assert not new & set(post(server, PATH, **body))
+    for event in stream(server, PATH, **body):
+        assert not new & (set(event) | set(event.get("message", ())))

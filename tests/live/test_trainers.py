@@ -1,0 +1,277 @@
+"""What trainers' clients send, and the expressions by which they read the answer."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from agentcore_verify import client
+from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.server import Server
+from tests.helpers.asking import CASES, ask
+from tests.helpers.endpoints import Json, post, stream
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+def chat(name: str, **more: Any) -> Json:
+    return {"messages": line(name).messages, "temperature": 0, **more}
+
+
+@pytest.fixture
+def expected(server: Server) -> tuple[list[int], list[int]]:
+    """The IDs of prompt and completion of the line `emoji`."""
+    answer = ask(server, CASES["emoji"])
+    prompt, [choice] = answer.prompt_token_ids, answer.completions
+    assert prompt and choice.token_ids
+    return list(prompt), list(choice.token_ids)
+
+
+def test_rllm_gateway_in_cumulative_mode(
+    server: Server, expected: tuple[list[int], list[int]]
+) -> None:
+    prompt, completion = expected
+    answer = post(
+        server,
+        COMPLETIONS,
+        prompt=prompt,
+        max_tokens=700,
+        temperature=0,
+        logprobs=True,
+        return_token_ids=True,
+    )
+    assert answer["choices"][0]["token_ids"] == completion
+    assert len(answer["choices"][0]["logprobs"]["token_logprobs"]) == len(completion)
+
+
+def test_agent_lightning_asks_for_completions(
+    server: Server, expected: tuple[list[int], list[int]]
+) -> None:
+    prompt, completion = expected
+    answer = post(
+        server,
+        COMPLETIONS,
+        prompt=prompt,
+        max_tokens=700,
+        temperature=0,
+        logprobs=True,
+        return_token_ids=True,
+    )
+    choice = answer["choices"][0]
+    assert (answer.get("prompt_token_ids") or choice["prompt_token_ids"]) == prompt
+    assert choice["token_ids"] == completion
+
+
+def test_uni_agent_sends_ids(
+    server: Server, expected: tuple[list[int], list[int]]
+) -> None:
+    prompt, completion = expected
+    answer = post(
+        server,
+        COMPLETIONS,
+        prompt=prompt,
+        max_tokens=700,
+        temperature=0,
+        return_token_ids=True,
+    )
+    assert answer["choices"][0]["token_ids"] == completion
+
+
+@pytest.mark.parametrize("name", ["tool", "two_tools", "reasoning_then_tool", "silent"])
+def test_miles_needs_content_that_is_not_none(server: Server, name: str) -> None:
+    templated = post(server, CHAT, **chat(name, tools=list(TOOLS)))
+    answer = post(
+        server,
+        CHAT,
+        **chat("plain", tools=list(TOOLS)),
+        input_ids=templated["prompt_token_ids"],
+        return_meta_info=True,
+        logprobs=True,
+    )
+    choice = answer["choices"][0]
+    assert choice["message"]["content"] is not None
+    output_token_logprobs = choice["meta_info"]["output_token_logprobs"]
+    assert [entry[1] for entry in output_token_logprobs] == choice["token_ids"]
+    if "tool" in name:
+        assert choice["message"]["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "content"),
+    [
+        ({"return_token_ids": True}, ""),
+        ({"return_meta_info": True}, ""),
+        ({}, None),
+        ({"return_token_ids": None}, None),
+        ({"return_token_ids": False}, None),
+    ],
+)
+def test_content_is_empty_rather_than_null_only_where_asked_for(
+    server: Server, flags: Json, content: str | None
+) -> None:
+    answer = post(server, CHAT, **chat("silent", **flags))
+    assert answer["choices"][0]["message"]["content"] == content
+
+
+@pytest.mark.parametrize("return_token_ids", [None, True, False])
+@pytest.mark.parametrize("name", ["emoji", "tool"])
+def test_nemo_gym_and_art_read_the_ids_from_the_logprobs(
+    server: Server, name: str, return_token_ids: bool | None
+) -> None:
+    token_ids = post(server, CHAT, **chat(name, tools=list(TOOLS)))["choices"][0][
+        "token_ids"
+    ]
+    request = chat(
+        name,
+        tools=list(TOOLS),
+        logprobs=True,
+        top_logprobs=0,
+        return_tokens_as_token_ids=True,
+        return_token_ids=return_token_ids,
+    )
+    answer = post(server, CHAT, **request)
+    read = [
+        int(logprob["token"].removeprefix("token_id:"))
+        for logprob in answer["choices"][0]["logprobs"]["content"]
+    ]
+    assert read == token_ids
+
+
+@pytest.mark.parametrize("name", ["emoji", "tool"])
+def test_logprobs_of_a_stream_name_their_tokens_by_id(
+    server: Server, name: str
+) -> None:
+    request = chat(
+        name,
+        tools=list(TOOLS),
+        logprobs=True,
+        top_logprobs=2,
+        return_tokens_as_token_ids=True,
+    )
+    n_tokens = 0
+    for event in stream(server, CHAT, **request):
+        for choice in event["choices"]:
+            content = (choice["logprobs"] or {"content": []})["content"]
+            token_ids = choice.get("token_ids", [])
+            assert [entry["token"] for entry in content] == [
+                f"token_id:{token_id}" for token_id in token_ids
+            ]
+            n_tokens += len(token_ids)
+            for entry in content:
+                assert len(entry["top_logprobs"]) == 2
+                for top in entry["top_logprobs"]:
+                    assert int(top["token"].removeprefix("token_id:")) < 420
+    assert n_tokens == len(post(server, CHAT, **request)["choices"][0]["token_ids"])
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("return_token_ids", [None, True])
+def test_logprobs_of_completions_name_their_tokens_by_id(
+    server: Server,
+    expected: tuple[list[int], list[int]],
+    return_token_ids: bool | None,
+    streaming: bool,
+) -> None:
+    prompt, completion = expected
+    request = {
+        "prompt": prompt,
+        "max_tokens": 700,
+        "temperature": 0,
+        "logprobs": 2,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": return_token_ids,
+    }
+    answers = (
+        stream(server, COMPLETIONS, **request)
+        if streaming
+        else [post(server, COMPLETIONS, **request)]
+    )
+    logprobs = [
+        choice["logprobs"]
+        for answer in answers
+        for choice in answer["choices"]
+        if choice["logprobs"]
+    ]
+    tokens = [token for entry in logprobs for token in entry["tokens"]]
+    assert tokens == [f"token_id:{token_id}" for token_id in completion]
+    for entry in logprobs:
+        for token, top in zip(entry["tokens"], entry["top_logprobs"], strict=True):
+            assert len(top) == 2
+            assert token in top
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_hud_reads_the_prompt_from_the_choice(
+    server: Server, expected: tuple[list[int], list[int]], n: int
+) -> None:
+    prompt, completion = expected
+    answer = post(server, CHAT, **chat("emoji", n=n, return_token_ids=True))
+    for choice in answer["choices"]:
+        assert choice["prompt_token_ids"] == prompt
+        assert choice["token_ids"] == completion
+    assert answer["prompt_token_ids"] == prompt
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice(
+    server: Server, expected: tuple[list[int], list[int]], n: int
+) -> None:
+    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=True))
+    seen: set[int] = set()
+    for event in events:
+        for choice in event["choices"]:
+            first = choice["index"] not in seen
+            seen.add(choice["index"])
+            assert choice.get("prompt_token_ids") == (expected[0] if first else None)
+    assert len(seen) == n
+
+
+def test_without_the_word_the_prompt_is_at_the_top_alone(server: Server) -> None:
+    for event in stream(server, CHAT, **chat("plain")):
+        for choice in event["choices"]:
+            assert "prompt_token_ids" not in choice
+
+
+def test_a_stream_starts_with_the_weight_version(server: Server) -> None:
+    whole = post(server, CHAT, **chat("plain"))
+    first, *others = stream(server, CHAT, **chat("plain"))
+    assert first["metadata"] == whole["metadata"]
+    assert not any("metadata" in event for event in others)
+    for event in stream(server, CHAT, **chat("plain", return_token_ids=False)):
+        assert "metadata" not in event
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_tokens_of_new_weights_say_so_in_the_stream(server: Server, mode: str) -> None:
+    if "two-workers" in mode:
+        pytest.skip("v0.5.9 tells the new version to one of the workers only")
+    versions: list[tuple[str | None, int]] = []
+    changed = threading.Event()
+    try:
+        for event in client.chat_stream(server.base_url, **chat("long")):
+            n_tokens = sum(len(c.get("token_ids", ())) for c in event["choices"])
+            said = event.get("metadata", {}).get("weight_version")
+            versions.append((said, n_tokens))
+            if len(versions) == 5:
+                set_version(server, "v2")
+                changed.set()
+    finally:
+        set_version(server, "default")
+    assert changed.is_set()
+    assert versions[0][0] == "default"
+    later = [said for said, n_tokens in versions[1:] if n_tokens]
+    n_old = later.index("v2")
+    assert set(later[:n_old]) == {None}
+    assert set(later[n_old:]) == {"v2"}
+
+
+def set_version(server: Server, version: str) -> None:
+    post(
+        server,
+        "/update_weight_version",
+        new_version=version,
+        abort_all_requests=False,
+    )
