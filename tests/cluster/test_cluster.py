@@ -26,6 +26,7 @@ from agentcore_patches.patches.registry import WRITING_ORDER
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.results import NodeResult
 from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
+from tests.helpers.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "agentcore_patches")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
@@ -158,13 +159,6 @@ def kill(node: LocalNode) -> None:
     raylet = psutil.Process(node.raylet)
     for process in (raylet, *raylet.children(recursive=True)):
         process.kill()
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -> None:

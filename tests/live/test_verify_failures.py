@@ -13,8 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,6 +23,7 @@ import pytest
 from agentcore_patches import apply
 from agentcore_verify.server import running
 from tests.helpers.servers import Trees
+from tests.helpers.waiting import wait_until
 
 STUB = Path(__file__).with_name("stub_server.py")
 
@@ -97,15 +97,6 @@ def stubbed(tmp_path: Path, trees: Trees) -> Iterator[Stubbed]:
     made.temp.rmdir()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
     stubbed: Stubbed,
 ) -> None:
@@ -132,7 +123,7 @@ def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
     stubbed.assert_nothing_left()
 
 
-def test_a_server_that_dies_during_a_check_is_told_by_that_check(
+def test_a_server_that_dies_during_a_check_is_reported_with_that_check(
     stubbed: Stubbed,
 ) -> None:
     checks = ("--check", "non-streaming", "--check", "streaming")
@@ -171,7 +162,7 @@ def test_of_some_patches_the_checks_of_the_others_fail_at_once(
     assert f"`agentcore-patch apply --sglang-dir {package}`" in out
 
 
-def test_a_port_that_is_taken_is_told(stubbed: Stubbed) -> None:
+def test_a_port_in_use_is_an_error(stubbed: Stubbed) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -194,7 +185,7 @@ def test_a_signal_ends_the_server_with_the_command(
     stubbed: Stubbed, number: signal.Signals, code: int, how: str, moment: str
 ) -> None:
     process = stubbed.start(how, "--check", "concurrency")
-    assert eventually(lambda: stubbed.log_says(moment))
+    wait_until(lambda: stubbed.log_says(moment))
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode == code
@@ -202,7 +193,7 @@ def test_a_signal_ends_the_server_with_the_command(
     assert stubbed.logs() == []
 
 
-def test_a_model_path_that_leads_nowhere_is_a_usage_error(stubbed: Stubbed) -> None:
+def test_a_model_path_that_does_not_exist_is_a_usage_error(stubbed: Stubbed) -> None:
     missing = str(stubbed.folder / "no-model")
     code, _, err = stubbed.run("clings", "--model", missing)
     assert code == 2
@@ -210,7 +201,7 @@ def test_a_model_path_that_leads_nowhere_is_a_usage_error(stubbed: Stubbed) -> N
     assert stubbed.logs() == []
 
 
-def test_a_reader_that_goes_away_is_no_error(stubbed: Stubbed) -> None:
+def test_a_closed_stdout_is_no_error(stubbed: Stubbed) -> None:
     process = stubbed.start("babbles", "--check", "stop")
     assert process.stdout is not None
     process.stdout.close()
@@ -220,7 +211,7 @@ def test_a_reader_that_goes_away_is_no_error(stubbed: Stubbed) -> None:
     assert "bug" not in said and "Broken pipe" not in said
 
 
-def test_a_report_that_cannot_be_written_is_told_before_the_launch(
+def test_a_report_that_cannot_be_written_is_an_error_before_the_launch(
     stubbed: Stubbed,
 ) -> None:
     missing = str(stubbed.folder / "missing" / "report.svg")

@@ -86,7 +86,7 @@ def test_both_names_run_the_same_command() -> None:
         assert ran.stdout == f"agentcore-patch {__version__}\n"
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     with os.fdopen(theirs, "w") as closed:

@@ -110,7 +110,7 @@ class TestStream:
         assert [c.token_ids for c in answer.completions] == [(1, 1), (2, 2)]
         assert [c.finish_reason for c in answer.completions] == ["stop", "length"]
 
-    def test_tells_ids_that_are_missing_from_no_ids(self) -> None:
+    def test_distinguishes_no_token_ids_field_from_an_empty_one(self) -> None:
         vanilla = read(chunk({"content": "x"}, finish_reason="stop"))
         empty = read(chunk({"content": "x"}, token_ids=[], finish_reason="stop"))
         assert vanilla.completions[0].token_ids is None
@@ -127,7 +127,7 @@ class TestStream:
         assert completion.logprobs == (entry("x"), entry("y"), entry("z"))
         assert [p.logprobs is None for p in completion.pieces] == [0, 1, 0, 0]
 
-    def test_spells_out_tool_calls(self) -> None:
+    def test_joins_the_deltas_of_tool_calls(self) -> None:
         def call(index: int, **function: str | None) -> dict[str, Any]:
             id_ = f"call_{index}" if function.get("name") else None
             return {"tool_calls": [{"index": index, "id": id_, "function": function}]}
@@ -144,7 +144,7 @@ class TestStream:
             client.ToolCall("get_time", "{}", "call_1"),
         )
 
-    def test_says_on_which_events_the_prompt_came(self) -> None:
+    def test_knows_which_events_had_the_prompt_ids(self) -> None:
         answer = read(
             chunk({"content": "x"}),
             chunk({"content": "y"}, prompt=[1]),
@@ -183,7 +183,7 @@ class TestStream:
             {"choices": [], "prompt_token_ids": 3},
         ],
     )
-    def test_of_something_else_is_broken(self, event: dict[str, Any]) -> None:
+    def test_of_another_form_is_broken(self, event: dict[str, Any]) -> None:
         with pytest.raises(client.BrokenAnswer):
             read(event)
 
@@ -219,7 +219,7 @@ class TestResponse:
         assert answer.usage == usage
 
     @pytest.mark.parametrize("response", [{}, {"choices": []}, {"error": "no"}])
-    def test_of_something_else_is_broken(self, response: dict[str, Any]) -> None:
+    def test_of_another_form_is_broken(self, response: dict[str, Any]) -> None:
         with pytest.raises(client.BrokenAnswer):
             client.read_response(response)
 
@@ -283,7 +283,7 @@ class TestOverHttp:
         assert [path for path, _, _ in canned.seen] == ["/generate"] * 2
 
     @pytest.mark.parametrize("stream", [False, True])
-    def test_names_the_status_and_the_body_of_an_error(
+    def test_an_http_error_has_status_and_body(
         self, base_url: str, canned: type[Canned], stream: bool
     ) -> None:
         canned.status = 400
@@ -293,18 +293,18 @@ class TestOverHttp:
         assert (caught.value.status, caught.value.body) == (400, "{“no”}")
 
     @pytest.mark.parametrize("body", [b"", b"oops", b"[]"])
-    def test_a_response_that_is_no_object_is_broken(
+    def test_a_response_that_is_not_an_object_is_broken(
         self, base_url: str, canned: type[Canned], body: bytes
     ) -> None:
         canned.body = body
         with pytest.raises(client.BrokenAnswer):
             client.chat(base_url, messages=[])
 
-    def test_nobody_there_is_no_answer(self) -> None:
+    def test_a_refused_connection_is_no_answer(self) -> None:
         with pytest.raises(client.NoAnswer):
             client.chat("http://127.0.0.1:1", messages=[])
 
-    def test_goes_past_a_proxy(
+    def test_proxy_settings_are_ignored(
         self, base_url: str, canned: type[Canned], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")

@@ -36,7 +36,7 @@ print(scalar_types.uint4b8, hasattr(sgl_kernel, '__wrapped__'))
     assert run(code) == "None False"
 
 
-def test_a_function_of_it_says_why_it_does_nothing() -> None:
+def test_a_function_of_it_raises_an_error_that_says_why() -> None:
     code = """
 from sgl_kernel.moe import topk_softmax
 try:
@@ -52,7 +52,7 @@ def test_other_modules_are_left_alone() -> None:
     assert run(code) == "None"
 
 
-def test_the_sitecustomize_that_it_hides_still_runs(tmp_path: Path) -> None:
+def test_the_sitecustomize_that_it_shadows_still_runs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.hidden_ran = True")
     code = "import sys, sgl_kernel; print(sys.hidden_ran)"
     assert run(code, tmp_path) == "True"

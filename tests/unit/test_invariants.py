@@ -63,7 +63,7 @@ def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
     return Reply("streaming 'q'", request, read_events(events))
 
 
-def test_ids_may_be_ahead_of_their_text() -> None:
+def test_ids_may_come_before_their_text() -> None:
     reply = streamed(
         chunk({"content": "a"}, token_ids=ids("abc")),
         chunk({"content": "b"}),
@@ -72,7 +72,7 @@ def test_ids_may_be_ahead_of_their_text() -> None:
     assert_whole(SUBJECT, reply)
 
 
-def test_text_may_not_be_ahead_of_its_ids() -> None:
+def test_text_may_not_come_before_its_ids() -> None:
     reply = streamed(
         chunk({"content": "a"}, token_ids=ids("a")),
         chunk({"content": "b"}),
@@ -84,7 +84,7 @@ def test_text_may_not_be_ahead_of_its_ids() -> None:
     assert caught.value.difference.rows[0].left == "'a'"
 
 
-def test_a_tool_call_may_be_written_otherwise_than_generated() -> None:
+def test_a_tool_call_may_be_formatted_differently_than_generated() -> None:
     reply = streamed(
         chunk(token_ids=ids("<call>f<key>city")),
         chunk(call(name="f"), token_ids=ids("<value>東京</call>")),
@@ -94,7 +94,7 @@ def test_a_tool_call_may_be_written_otherwise_than_generated() -> None:
     assert_whole(SUBJECT, reply)
 
 
-def test_a_tool_call_may_not_be_ahead_of_its_ids() -> None:
+def test_a_tool_call_may_not_come_before_its_ids() -> None:
     reply = streamed(
         chunk(call(name="f"), token_ids=ids("<call>f(")),
         chunk(call(arguments='{"city": "Rome"}'), token_ids=ids("{city: ")),
@@ -105,7 +105,7 @@ def test_a_tool_call_may_not_be_ahead_of_its_ids() -> None:
         assert_whole(SUBJECT, reply)
 
 
-def test_a_parser_that_adds_text_of_its_own_is_not_held_against_the_ids() -> None:
+def test_text_that_a_parser_adds_is_not_compared_with_the_ids() -> None:
     reply = streamed(
         chunk({"content": "ERROR: no call"}, token_ids=ids("<call>")), tools=[{}]
     )
@@ -113,26 +113,26 @@ def test_a_parser_that_adds_text_of_its_own_is_not_held_against_the_ids() -> Non
 
 
 @pytest.mark.parametrize("bad", [-1, True, "7", 1.5, None])
-def test_what_is_no_token_id_is_named(bad: object) -> None:
+def test_a_value_that_is_not_a_token_id_is_named(bad: object) -> None:
     reply = streamed(chunk({"content": "a"}, token_ids=[97, bad]))
     with pytest.raises(Failed, match="at position 1 is not a token ID"):
         assert_whole(SUBJECT, reply)
 
 
-def test_the_prompt_must_be_the_one_that_was_asked() -> None:
+def test_the_prompt_must_contain_the_question() -> None:
     asked = [{"role": "user", "content": "something else"}]
     reply = streamed(chunk({"content": "a"}, token_ids=ids("a")), messages=asked)
     with pytest.raises(Failed, match="the question 'something else' is not in"):
         assert_whole(SUBJECT, reply)
 
 
-def test_choices_must_be_as_many_as_were_asked_for() -> None:
+def test_the_number_of_choices_must_be_n() -> None:
     reply = streamed(chunk({"content": "a"}, token_ids=ids("a")), n=2)
     with pytest.raises(Failed, match=r"choices \[0\]"):
         assert_whole(SUBJECT, reply)
 
 
-def test_order_is_told_from_mere_presence() -> None:
+def test_is_in_order_compares_positions() -> None:
     assert is_in_order("ace", "abcde")
     assert not is_in_order("aec", "abcde")
     assert letters(" a\n�b ") == "ab"
@@ -147,7 +147,7 @@ def test_order_is_told_from_mere_presence() -> None:
         ("abcdefg", "abc", {3: ("d", ""), 4: ("e", ""), 5: ("f", ""), 6: ("g", "")}),
     ],
 )
-def test_sequences_are_aligned_where_they_part(
+def test_sequences_are_aligned_where_they_differ(
     one: str, other: str, rows: dict[int, tuple[str, str]]
 ) -> None:
     shown = id_difference(SUBJECT, "one", ids(one), "other", ids(other)).rows
@@ -159,7 +159,7 @@ def test_sequences_are_aligned_where_they_part(
     assert apart == expected
 
 
-def test_a_long_sequence_is_shown_around_the_place_only() -> None:
+def test_only_the_surroundings_of_a_difference_are_shown() -> None:
     long = "x" * 500
     shown = id_difference(SUBJECT, "one", ids(f"{long}a{long}"), "other", ids(long * 2))
     positions = [row.position for row in shown.rows]
@@ -167,7 +167,7 @@ def test_a_long_sequence_is_shown_around_the_place_only() -> None:
     assert len(positions) < 12 and min(positions) > 490
 
 
-def test_texts_are_cut_out_around_the_place() -> None:
+def test_only_the_surroundings_of_a_text_difference_are_shown() -> None:
     [row] = text_difference("one", "x" * 99 + "abc", "other", "x" * 99 + "c").rows
     assert row.position == 87
     assert row.left.endswith("abc'") and row.right.endswith("xc'")
@@ -183,7 +183,7 @@ def test_logprobs_are_compared_by_rank() -> None:
     assert logprob_distance([entry(-1)], []) == float("inf")
 
 
-def test_what_is_asked_at_once_comes_back_in_order() -> None:
+def test_concurrent_answers_come_back_in_order() -> None:
     barrier = threading.Barrier(8)
 
     def ask(number: int) -> int:

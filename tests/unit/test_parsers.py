@@ -72,7 +72,7 @@ def write(folder: Path, model_type: str, template: object) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_parsers_are_told_from_type_and_template(tmp_path: Path, name: str) -> None:
+def test_parsers_are_detected_from_type_and_template(tmp_path: Path, name: str) -> None:
     model_type, template, expected = MODELS[name]
     write(tmp_path, model_type, template)
     assert of_model(PYTHON, str(tmp_path)) == expected

@@ -13,7 +13,7 @@ from agentcore_verify.json_report import ReportDocument, render_json
 from agentcore_verify.junit_report import render_junit
 from agentcore_verify.report import render_svg, render_table
 from agentcore_verify.results import Difference, Outcome, Report, Result, Row
-from tests.helpers.typed_documents import mismatches
+from tests.helpers.documents import mismatches
 
 DIFFERENCE = Difference(
     "non-streaming 'cjk'",
@@ -76,7 +76,7 @@ ALL = report(
         ((), False, 1),
     ],
 )
-def test_the_verdict_is_yes_only_if_something_was_proven(
+def test_a_run_passes_only_if_a_check_passed(
     results: tuple[Result, ...], strict: bool, code: int
 ) -> None:
     made = report(*results, strict=strict)
@@ -113,7 +113,7 @@ def test_the_table_has_colour_only_where_it_is_wanted() -> None:
     assert "\x1b[1;31mFAILED" in render_table(ALL, 80, colour=True)
 
 
-def test_what_many_checks_say_is_said_once() -> None:
+def test_equal_messages_are_shown_once() -> None:
     text = render_table(report(PASSED, *UNPATCHED), 60)
     assert "streaming and 2 more: FAILED" in text
     below = text[text.index("and 2 more") :]
@@ -127,12 +127,12 @@ def test_a_command_is_never_broken_across_lines() -> None:
     assert command in render_table(report(missing), 60)
 
 
-def test_what_a_server_says_cannot_steer_the_terminal() -> None:
+def test_control_characters_of_a_server_are_escaped() -> None:
     rude = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07\nmore")
     assert "HTTP 500: \\x1b[2J\\x07\nmore" in render_table(report(rude))
 
 
-def test_advice_is_given_for_what_was_not_exercised() -> None:
+def test_a_check_that_was_not_exercised_shows_its_advice() -> None:
     text = render_table(report(PASSED, NOT_EXERCISED, SKIPPED))
     assert "tools: not exercised\nNo call.\nName a parser." in text
     assert "reasoning: skipped" not in text
@@ -230,7 +230,7 @@ def suite(made: Report) -> ElementTree.Element:
     return found
 
 
-def test_junit_tells_failures_from_what_did_not_run() -> None:
+def test_junit_distinguishes_failures_from_skipped_checks() -> None:
     tags = {
         case.get("name"): [child.tag for child in case]
         for case in suite(ALL).findall("testcase")
@@ -246,7 +246,7 @@ def test_junit_tells_failures_from_what_did_not_run() -> None:
     assert strict.get("failures") == "3"
 
 
-def test_junit_shows_where_sequences_part() -> None:
+def test_junit_shows_where_sequences_differ() -> None:
     [failure, _] = suite(ALL).iter("failure")
     assert failure.text is not None
     assert "> 12: 279 '世' | -" in failure.text
@@ -259,7 +259,7 @@ def test_junit_has_a_server_that_died_as_an_error() -> None:
     assert error.text == "The server died.\nIts last line"
 
 
-def test_junit_survives_what_xml_cannot_say() -> None:
+def test_junit_escapes_what_xml_does_not_allow() -> None:
     message = "a \x00 b \x1b[31m c \ud800 <&>"
     [failure] = suite(report(Result("stop", Outcome.FAILED, message))).iter("failure")
     assert failure.get("message") == "a \\x00 b \\x1b[31m c \\ud800 <&>"

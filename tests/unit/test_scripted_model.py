@@ -37,7 +37,7 @@ def test_tool_calls_are_those_in_the_text(entry: object) -> None:
     assert {name for name, _ in entry.tool_calls} <= known
 
 
-def test_the_stop_word_is_said_once_midway() -> None:
+def test_the_stop_word_occurs_once_in_the_middle() -> None:
     before, *after = line("long").text.split(STOP_WORD)
     assert len(after) == 1
     assert min(len(before), len(after[0])) > 100
@@ -51,7 +51,7 @@ def fake_python(folder: Path, body: str) -> Path:
     return fake
 
 
-def test_is_made_once_however_many_ask(tmp_path: Path) -> None:
+def test_concurrent_callers_train_it_once(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'sleep 0.2; touch "$2/model"')
     cache = tmp_path / "cache"
     found: list[Path] = []
@@ -70,7 +70,7 @@ def test_is_made_once_however_many_ask(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def test_what_a_killed_call_left_is_not_taken_for_a_model(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_call_are_not_taken_for_a_model(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'test -z "$(ls "$2")" && touch "$2/model"')
     cache = tmp_path / "cache"
     model = ensure_scripted_model(python, cache)

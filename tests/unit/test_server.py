@@ -73,7 +73,7 @@ def test_no_free_port_is_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None
             free_port()
 
 
-def test_it_knows_the_key_it_asks_for(tmp_path: Path) -> None:
+def test_its_api_key_is_among_its_arguments(tmp_path: Path) -> None:
     assert server(tmp_path).api_key is None
     assert server(tmp_path, "--api-key", "k").api_key == "k"
 
@@ -98,7 +98,7 @@ def test_one_that_was_not_started_is_not_alive_and_can_be_stopped(
         idle.ensure_alive()
 
 
-def test_a_process_that_ended_does_not_run_although_nobody_waited_for_it() -> None:
+def test_a_zombie_process_is_not_running() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from agentcore_verify import checks, runner
 from agentcore_verify.json_report import ReportDocument
 from agentcore_verify.progress import Progress
 from agentcore_verify.results import Outcome, Report, Result
-from tests.helpers.typed_documents import mismatches
+from tests.helpers.documents import mismatches
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -39,7 +41,7 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
         (("--base-url", "http://h", "--log", "x"), "--log"),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(
+def test_conflicting_options_are_a_usage_error(
     capsys: pytest.CaptureFixture[str], args: tuple[str, ...], word: str
 ) -> None:
     code, out, err = said(capsys, *args)
@@ -62,7 +64,28 @@ def test_no_server_at_the_url_is_a_server_error(
     assert "<error" in junit.read_text()
 
 
-def test_a_folder_that_is_not_there_is_told_at_once(
+class NeedsKey(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def test_a_server_that_needs_a_key_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), NeedsKey) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        code, out, err = said(capsys, "--base-url", f"{url}/v1")
+        thread.join()
+    assert (code, out) == (2, "")
+    assert f"The server at {url} needs an API key: give --api-key." in err
+
+
+def test_a_file_in_a_missing_folder_is_an_error_before_the_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for option in ("--json-file", "--junit", "--svg", "--log"):
@@ -72,7 +95,7 @@ def test_a_folder_that_is_not_there_is_told_at_once(
         assert file in err
 
 
-def test_the_checks_are_listed_with_what_they_are_about(
+def test_the_checks_are_listed_with_their_summaries(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = said(capsys, "--list-checks")

@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 
 from agentcore_patches.errors import AccessError
+from agentcore_patches.printing import print_text
 
 from . import checks, runner
 from .json_report import render_json
@@ -174,7 +175,7 @@ def verify(
       6  the server did not start, or died
     """
     if list_checks:
-        click.echo(_checks_as_json() if as_json else _checks_as_text())
+        print_text(_checks_as_json() if as_json else _checks_as_text())
         return 0
     run_options = runner.Options(
         checks=tuple(name for name in checks.NAMES if not names or name in names),
@@ -266,16 +267,9 @@ def _print(report: Report, *, as_json: bool) -> None:
     text = (
         render_json(report) if as_json else render_table(report, width, colour=colour)
     )
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
-    try:
-        click.echo(text, color=colour)
-    except BrokenPipeError:
-        # The reader has gone; the interpreter flushes once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print_text(text)
     if report.error is not None and not as_json:
-        click.echo(f"Error: {report.error}", err=True)
+        print_text(f"Error: {report.error}", sys.stderr)
 
 
 def _console(stream: TextIO) -> Console:

@@ -6,6 +6,8 @@ import json
 from typing import Literal, TypedDict
 
 from agentcore_patches.errors import ServerError
+from agentcore_patches.failure import failure_of
+from agentcore_patches.json_output import FailureDocument
 
 from .results import Difference, Report, Result
 
@@ -38,14 +40,6 @@ class CheckDocument(TypedDict):
     seconds: float
 
 
-class ErrorDocument(TypedDict):
-    """Why the run ended early: the server did not start, or died."""
-
-    kind: Literal["server"]
-    exit_code: int
-    message: str
-
-
 class ReportDocument(TypedDict):
     """One run of `verify`. Later versions may add keys, but remove none.
 
@@ -62,7 +56,7 @@ class ReportDocument(TypedDict):
     seconds: float
     startup: float | None
     log: str | None
-    error: ErrorDocument | None
+    error: FailureDocument | None
     notes: list[str]
     checks: list[CheckDocument]
 
@@ -90,10 +84,15 @@ def document(report: Report) -> ReportDocument:
     }
 
 
-def _error(message: str | None) -> ErrorDocument | None:
+def _error(message: str | None) -> FailureDocument | None:
     if message is None:
         return None
-    return {"kind": "server", "exit_code": ServerError.exit_code, "message": message}
+    failure = failure_of(ServerError(message))
+    return {
+        "kind": failure.kind,
+        "exit_code": failure.exit_code,
+        "message": failure.message,
+    }
 
 
 def _check(result: Result) -> CheckDocument:

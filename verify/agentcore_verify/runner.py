@@ -101,7 +101,7 @@ class _Run:
 
     def verify_running(self, base_url: str) -> Report:
         url = base_url.rstrip("/").removesuffix("/v1")
-        target = f"the server at {url}"
+        target = f"Server at {url}"
         try:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
@@ -282,11 +282,9 @@ class _Run:
     def _fail_unpatched(self, missing: Mapping[str, str]) -> None:
         """Fail the checks that need a missing patch, without launching a server."""
         for name in self.options.checks:
-            lacking = [p for p in checks.get(name).patches if p in missing]
             self.results.append(
-                Result(name, Outcome.FAILED, missing[lacking[0]])
-                if lacking
-                else Result(name, Outcome.SKIPPED, "No server was launched.")
+                checks.get(name).failure_without(missing)
+                or Result(name, Outcome.SKIPPED, "No server was launched.")
             )
 
     def _report(

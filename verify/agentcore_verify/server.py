@@ -130,7 +130,7 @@ class Server:
         generate within the startup timeout, or its port is taken.
         """
         port_is_ours = not _option(self.options.args, "--port")
-        if not port_is_ours and not _is_free(self.host, self.port):
+        if not port_is_ours and not port_is_free(self.host, self.port):
             raise ServerError(
                 f"Port {self.port} is in use. Choose another --port, or leave it out."
             )
@@ -329,12 +329,13 @@ def _option(args: Sequence[str], name: str) -> str | None:
 def free_port(host: str = HOST) -> int:
     """A random port of the host that is free, and so is its gRPC port."""
     for port in random.sample(PORTS, len(PORTS)):
-        if _is_free(host, port) and _is_free(host, port + GRPC_OFFSET):
+        if port_is_free(host, port) and port_is_free(host, port + GRPC_OFFSET):
             return port
     raise ServerError(f"No port of {host} from {PORTS[0]} to {PORTS[-1]} is free.")
 
 
-def _is_free(host: str, port: int) -> bool:
+def port_is_free(host: str, port: int) -> bool:
+    """Whether no process listens on the port of the host."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

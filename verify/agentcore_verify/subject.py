@@ -12,7 +12,7 @@ import requests
 from . import client
 from .client import Answer, ClientError, Completion, HttpError, Json
 from .differences import difference, logprob_distance
-from .results import Failed, Inconclusive
+from .results import Failed, Inconclusive, NotExercised, Skipped
 from .scripted_model import TOOLS, line
 
 MAX_TOKENS = 512
@@ -98,6 +98,20 @@ class Subject:
         if self._info is None:
             self._info = self._request_info()
         return self._info
+
+    def require_parser(self, option: str) -> None:
+        """End the check if the server runs without the parser that `option` sets.
+
+        Raises NotExercised if this command launched the server, Skipped otherwise.
+        """
+        name = option.removeprefix("--").replace("-", "_")
+        if name not in self.info or self.info[name]:
+            return
+        message = f"The server runs without {option}."
+        if self.launched:
+            advice = f"If the model needs one, add {option} NAME."
+            raise NotExercised(message, advice=advice)
+        raise Skipped(message, advice=f"Launch the server with {option} NAME.")
 
     def _request_info(self) -> Json:
         for _ in range(INFO_ATTEMPTS):

@@ -55,6 +55,16 @@ class Check:
     patches: tuple[str, ...]
     check: Callable[[Subject], str]
 
+    def failure_without(self, missing: Mapping[str, str]) -> Result | None:
+        """The result if a patch that it needs is missing; None if none is.
+
+        `missing` has a message for each patch that is not applied, by patch name.
+        """
+        for patch in self.patches:
+            if patch in missing:
+                return Result(self.name, Outcome.FAILED, missing[patch])
+        return None
+
     def run(self, subject: Subject) -> Result:
         """Run it; what it raises is in the result."""
         began = time.monotonic()
@@ -98,8 +108,4 @@ def run(
         check = get(name)
         if on_start:
             on_start(name)
-        lacking = [patch for patch in check.patches if patch in (missing or {})]
-        if missing and lacking:
-            yield Result(name, Outcome.FAILED, missing[lacking[0]])
-        else:
-            yield check.run(subject)
+        yield check.failure_without(missing or {}) or check.run(subject)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_verify.invariants import both_modes
-from agentcore_verify.results import NotExercised, Skipped
+from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
 PATCHES = ("token-ids",)
@@ -23,12 +23,7 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def check(subject: Subject) -> str:
-    if "reasoning_parser" in subject.info and not subject.info["reasoning_parser"]:
-        message = "The server has no reasoning parser."
-        if subject.launched:
-            advice = "If the model reasons, add --reasoning-parser NAME."
-            raise NotExercised(message, advice=advice)
-        raise Skipped(message, advice="Launch it with --reasoning-parser NAME.")
+    subject.require_parser("--reasoning-parser")
     letters = {"non-streaming": 0, "streaming": 0}
     for question, options in REQUESTS:
         for reply in both_modes(subject, question, separate_reasoning=True, **options):

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import both_modes
-from agentcore_verify.results import Failed, NotExercised, Skipped
+from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Subject
 
 PATCHES = ("token-ids",)
@@ -31,12 +31,7 @@ OPTIONAL: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def check(subject: Subject) -> str:
-    if "tool_call_parser" in subject.info and not subject.info["tool_call_parser"]:
-        message = "The server has no tool-call parser."
-        if subject.launched:
-            advice = "Add the parser of the model: --tool-call-parser NAME."
-            raise NotExercised(message, advice=advice)
-        raise Skipped(message, advice="Launch it with --tool-call-parser NAME.")
+    subject.require_parser("--tool-call-parser")
     calls = {"non-streaming": 0, "streaming": 0}
     allowed = [request for request in OPTIONAL if _is_allowed(subject, *request)]
     for question, options in (*REQUESTS, *allowed):
