@@ -78,6 +78,7 @@ Exit codes:
   4  the sources do not have the expected shape, or somebody changed them
   5  files could not be read, written or locked, or a Ray cluster not reached
   6  verify: the server did not start, or died
+  7  a patch module is written wrongly; the message names patch and edit
  70  a bug in this command (AGENTCORE_DEBUG=1 shows the traceback)
 130  interrupted
 

@@ -10,6 +10,7 @@ FailureKind: TypeAlias = Literal[
     "source-conflict",
     "access",
     "server",
+    "patch",
     "interrupted",
     "bug",
 ]
@@ -56,3 +57,10 @@ class ServerError(AgentcoreError):
 
     exit_code = 6
     kind = "server"
+
+
+class PatchError(AgentcoreError):
+    """A patch module is written wrongly; names the patch, and the edit if it is one."""
+
+    exit_code = 7
+    kind = "patch"

@@ -20,4 +20,5 @@ from agentcore_patches.edits.kinds import Graft as Graft
 from agentcore_patches.edits.kinds import Insert as Insert
 from agentcore_patches.edits.kinds import Narrow as Narrow
 from agentcore_patches.edits.kinds import Replace as Replace
+from agentcore_patches.edits.matching import MalformedEdit as MalformedEdit
 from agentcore_patches.edits.source import apply_edits as apply_edits

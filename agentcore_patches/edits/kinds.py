@@ -8,6 +8,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from textwrap import dedent, indent
 from typing import Any
 
@@ -392,9 +393,14 @@ class Graft(Edit):
     @property
     def text(self) -> str:
         """The source that lands, with its comment and the blank lines around it."""
-        source = inspect.getsource(self.definition)
+        source = _source_of(self.definition)
         text = "\n".join([*comment_lines(self.note), source])
         return indent(f"\n{text}", "    ") if self.inside else f"{text}\n\n"
+
+
+@cache
+def _source_of(definition: type | Callable[..., Any]) -> str:
+    return inspect.getsource(definition)
 
 
 def _check_each(n_places: int) -> None:
@@ -402,6 +408,7 @@ def _check_each(n_places: int) -> None:
         raise MalformedEdit(f"`each` is {n_places}, but must be 1 or more")
 
 
+@cache
 def _expression(code: str) -> cst.BaseExpression:
     try:
         return cst.parse_expression(code)
@@ -411,6 +418,7 @@ def _expression(code: str) -> cst.BaseExpression:
         ) from error
 
 
+@cache
 def _parse_new(code: str) -> cst.Module:
     try:
         module = cst.parse_module(code)

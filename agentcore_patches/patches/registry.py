@@ -10,11 +10,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentcore_patches.errors import PatchError
 from agentcore_patches.patches._files import WRITING_ORDER as WRITING_ORDER
 from agentcore_patches.patches.versions import is_between
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit
+    from agentcore_patches.patches._checking import Patch
 
 _PATCHES = Path(__file__).parent
 _OTHER_MODULES = ("registry", "versions")
@@ -32,9 +34,19 @@ def names() -> tuple[str, ...]:
 
 
 def edits(name: str, version: str) -> tuple[Edit, ...]:
-    """The edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`."""
-    listed: tuple[Edit, ...] = _module(name).EDITS
-    return tuple(edit for edit in listed if is_between(version, edit.since, edit.until))
+    """The edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`.
+
+    Raises:
+        PatchError: the patch is written wrongly, or has no edit for this release.
+    """
+    chosen = tuple(
+        edit
+        for edit in _patch(name).edits
+        if is_between(version, edit.since, edit.until)
+    )
+    if not chosen:
+        raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
+    return chosen
 
 
 def files(names: Iterable[str], version: str) -> tuple[str, ...]:
@@ -45,13 +57,13 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
 
 def summary(name: str) -> str:
     """What a patch gives, in one line."""
-    return (_module(name).__doc__ or "").splitlines()[0]
+    return _patch(name).summary
 
 
 def response_fields() -> frozenset[str]:
     """The names of all fields that patches add to answers."""
     return frozenset(
-        field for name in names() for field in _module(name).RESPONSE_FIELDS
+        field for name in names() for field in _patch(name).response_fields
     )
 
 
@@ -71,5 +83,14 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def _module(name: str):  # type: ignore[no-untyped-def]
-    return import_module(f"{__package__}.{name.replace('-', '_')}")
+@cache
+def _patch(name: str) -> Patch:
+    from agentcore_patches.patches._checking import checked
+
+    try:
+        module = import_module(f"{__package__}.{name.replace('-', '_')}")
+    except Exception as error:
+        raise PatchError(
+            f"The patch `{name}` cannot be imported: {type(error).__name__}: {error}."
+        ) from error
+    return checked(name, module)
