@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from agentcore_patches.patches import registry
 from agentcore_verify import checks, parsers
 from tests.helpers.servers import Launch, Trees
 
@@ -104,7 +105,7 @@ def test_an_unpatched_sglang_fails_by_the_name_of_the_missing_patch(
     package = trees.vanilla / "sglang"
     ran = verify("--sglang-dir", package)
     assert ran.code == 1
-    for patch in ("token-ids", "tito", "customized-info"):
+    for patch in registry.names():
         assert f"The patch {patch} is missing" in ran.out
     assert f"`agentcore-patch apply --sglang-dir {package}`" in ran.out
     assert "Starting SGLang" not in ran.err

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_patches.patches import registry
 from agentcore_verify.invariants import assert_no_error, finish, keys_in
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
 
 PATCHES = ("token-ids",)
 
-FIELDS = {"token_ids", "prompt_token_ids", "meta_info"}
+FIELDS = registry.response_fields()
 RANDOM = {"id", "created"}
 
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (

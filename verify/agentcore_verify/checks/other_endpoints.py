@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agentcore_patches.patches import registry
 from agentcore_verify import client
 from agentcore_verify.client import ClientError, Json
 from agentcore_verify.invariants import keys_in, letters
@@ -18,7 +19,7 @@ from agentcore_verify.subject import Subject
 
 PATCHES = ()
 
-FIELDS = {"token_ids", "prompt_token_ids"}
+FIELDS = registry.response_fields()
 
 
 def check(subject: Subject) -> str:
