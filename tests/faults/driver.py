@@ -1,34 +1,88 @@
-"""The transactions alone, as a program that starts fast: `driver.py PACKAGE COMMAND`."""
+"""Commands that start fast: the transactions alone, or the real command.
+
+    driver.py PACKAGE ACTION    run a transaction
+    driver.py                   run what is asked for on stdin, each in a fork
+
+A fork has everything imported, and stops itself before it does anything, so that a
+tracer sees nothing but the command.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
+import traceback
 from pathlib import Path
+from typing import Any
 
 from agentcore_patches import transaction
 from agentcore_patches.errors import AgentcoreError
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.faults import trees
 
 
-def main(package: Path, command: str) -> None:
+def run(package: Path, action: str) -> int:
     """Run `apply`, `upgrade`, `revert` or `status` on a tree of `trees.build`."""
     install = trees.install_of(package)
-    if command == "status":
-        print(transaction.inspect_and_recover(install))
-        return
-    with transaction.locked(install) as work:
-        if command == "revert":
-            print(work.revert())
-        elif not work.snapshot.holds([command], "1"):
-            paths = trees.SELECTIONS[command]
-            work.sources(paths)
-            files = {path: trees.text(path, command) for path in paths}
-            print(work.commit(files, patches=[command], tool_version="1"))
+    try:
+        if action == "status":
+            print(transaction.inspect_and_recover(install))
+            return 0
+        with transaction.locked(install) as work:
+            if action == "revert":
+                print(work.revert())
+            elif not work.snapshot.holds([action], "1"):
+                paths = trees.SELECTIONS[action]
+                work.sources(paths)
+                files = {path: trees.text(path, action) for path in paths}
+                print(work.commit(files, patches=[action], tool_version="1"))
+    except AgentcoreError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def serve() -> None:
+    """For each request on stdin: fork, print the stopped fork's ID, then its exit code."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        real = len(request["args"]) > 1
+        if real:
+            # What the command imports, libcst with it.
+            for name in registry.names():
+                registry.edits(name, SUPPORTED_VERSIONS[-1])
+        child = os.fork()
+        if child == 0:
+            run_stopped(request)
+        os.waitpid(child, os.WUNTRACED)
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def run_stopped(request: Any) -> None:
+    """Wait for SIGCONT, run a command that prints to a file, and end this process."""
+    code = 1
+    try:
+        output = os.open(request["output"], os.O_WRONLY | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        args = request["args"]
+        if len(args) > 1:
+            from agentcore_patches import cli
+        os.kill(os.getpid(), signal.SIGSTOP)
+        code = cli.main(args) if len(args) > 1 else run(Path(request["package"]), *args)
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]), sys.argv[2])
-    except AgentcoreError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+    if sys.argv[1:]:
+        sys.exit(run(Path(sys.argv[1]), sys.argv[2]))
+    serve()

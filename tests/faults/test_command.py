@@ -99,14 +99,13 @@ def test_the_next_command_mends_what_a_killed_one_left(
         return Path(shutil.copytree(model, package))
 
     package = copy()
-    log = package.parent / "calls"
-    calls = tracing.calls(command(package, last), package, log)
+    calls = tracing.calls(package, *command(package, last)[3:])
     new = contents(package)
     assert old != new
 
     def kill(call: tracing.Call) -> str:
         package = copy()
-        tracing.kill_at(call, command(package, last))
+        tracing.kill_at(call, package, *command(package, last)[3:])
         told = start(package, "status")
         status = json.loads(told.communicate()[0])
         assert told.returncode == 0

@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,13 +97,18 @@ def test_16_applies_and_16_reverts_leave_one_edition_whole(
     assert trees.photograph(tmp_path) == first
 
 
-def test_commands_killed_at_random_leave_the_others_their_way(
+# What is in our folder at a point of a command's work.
+POINTS = ("lock", "store", "begun.json", "decided.json", "state.json")
+
+
+def test_commands_killed_at_work_do_not_stop_the_others(
     tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
     first = trees.photograph(tmp_path)
     kills = 0
-    for delay in range(0, 60, 2):
+    for turn in range(30):
+        point = package / FOLDER / POINTS[turn % len(POINTS)]
         crowd = [
             subprocess.Popen(
                 tracing.command(package, action),
@@ -113,19 +119,32 @@ def test_commands_killed_at_random_leave_the_others_their_way(
             )
             for action in ("apply", "revert", "upgrade")
         ]
-        time.sleep(0.03 + delay / 1000)
-        victim = crowd[delay // 2 % 3]
-        victim.kill()
+        victim = kill_at_work(crowd, package / FOLDER / "lock", point)
         for process in crowd:
             _, errors = process.communicate(timeout=60)
             assert "Traceback" not in errors
             assert process.returncode == 0 or process is victim, errors
-        kills += victim.returncode != 0
-    assert kills
-    count["commands killed beside others at work"] += kills
+        kills += victim is not None and victim.returncode != 0
+    assert kills > 10
+    count["commands killed while others wait for them"] += kills
     with transaction.locked(trees.install_of(package)) as work:
         work.revert()
     assert trees.photograph(tmp_path) == first
+
+
+def kill_at_work(
+    crowd: Sequence[subprocess.Popen[str]], lock: Path, point: Path
+) -> subprocess.Popen[str] | None:
+    """Kill the process that holds the lock once a file is there; None if all ended."""
+    while any(process.poll() is None for process in crowd):
+        with suppress(OSError):
+            holder = lock.read_text().removeprefix("process ")
+            for process in crowd:
+                if str(process.pid) == holder and point.exists():
+                    process.kill()
+                    return process
+        time.sleep(0.001)
+    return None
 
 
 def test_a_waiting_command_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
@@ -151,6 +170,7 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     package = trees.build(tmp_path)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD.format(package=str(package))],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=tracing.ENVIRONMENT,
     )
@@ -174,10 +194,10 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
 
 
 HOLD = """
-import time, trees
+import sys, trees
 from pathlib import Path
 from agentcore_patches import transaction
 with transaction.locked(trees.install_of(Path("{package}"))):
     print("locked", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """

@@ -78,8 +78,7 @@ def photograph(package: Path) -> trees.Photograph:
 
 def calls_of(action: str, model: Path) -> list[Call]:
     with a_copy(model) as package:
-        log = package.parents[2] / "calls"
-        return tracing.calls(tracing.command(package, action), package, log)
+        return tracing.calls(package, action)
 
 
 def each(task: Callable[..., None], *columns: Iterable[object]) -> int:
@@ -98,7 +97,7 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
 
     def kill(call: Call, follower: str) -> None:
         with a_copy(model) as package:
-            tracing.kill_at(call, tracing.command(package, action))
+            tracing.kill_at(call, package, action)
             for path, text in trees.texts(package).items():
                 assert text in (old[path], new[path]), call
             assert trees.stale_bytecode(package) == [], call
@@ -137,14 +136,14 @@ def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
 
     def fail(call: Call) -> None:
         with a_copy(model) as package:
-            ended = tracing.fail_at(call, error, tracing.command(package, action))
+            ended = tracing.fail_at(call, error, package, action)
             outcomes[ended.returncode] += 1
-            assert "Traceback" not in ended.stderr, (call, ended.stderr)
-            assert ended.returncode in (0, 5), (call, ended.stderr)
-            if ended.returncode == 0 or DONE.search(ended.stderr):
+            assert "Traceback" not in ended.output, (call, ended.output)
+            assert ended.returncode in (0, 5), (call, ended.output)
+            if ended.returncode == 0 or DONE.search(ended.output):
                 assert trees.texts(package) == new, call
             else:
-                assert STAYED.search(ended.stderr), (call, ended.stderr)
+                assert STAYED.search(ended.output), (call, ended.output)
                 assert trees.without_ours(photograph(package)) == old, call
             assert trees.stale_bytecode(package) == [], call
             run(package, "revert")
@@ -172,11 +171,11 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
     # Before the decision, in the middle of the files, and when only ours are left.
     for call in (decision, replacing[1], places[-5]):
         with a_copy(models[BEFORE[action]]) as model:
-            tracing.kill_at(call, tracing.command(model, action))
+            tracing.kill_at(call, model, action)
 
             def kill(again: Call, model: Path = model) -> None:
                 with a_copy(model) as package:
-                    tracing.kill_at(again, tracing.command(package, "status"))
+                    tracing.kill_at(again, package, "status")
                     assert trees.stale_bytecode(package) == [], again
                     transaction.inspect_and_recover(trees.install_of(package))
                     assert trees.texts(package) in (old, new), again
@@ -199,10 +198,9 @@ def test_a_disk_that_fails_for_good_is_mended_once_it_works_again(
 
     def fail(call: Call) -> None:
         with a_copy(model) as package:
-            args = tracing.command(package, action)
-            ended = tracing.fail_at(call, "EIO", args, for_good=True)
-            assert "Traceback" not in ended.stderr, (call, ended.stderr)
-            assert ended.returncode in (0, 5), (call, ended.stderr)
+            ended = tracing.fail_at(call, "EIO", package, action, for_good=True)
+            assert "Traceback" not in ended.output, (call, ended.output)
+            assert ended.returncode in (0, 5), (call, ended.output)
             assert trees.stale_bytecode(package) == [], call
             snapshot, _ = transaction.inspect_and_recover(trees.install_of(package))
             assert snapshot.pending is None

@@ -146,15 +146,11 @@ def mount_read_only(root: Path) -> None:
         revert(package)
     mount("-o", "remount,rw,bind", site)
 
-    calls = tracing.calls(
-        tracing.command(trees.copy(package, root / "copy"), "revert"),
-        root / "copy",
-        root / "calls",
-    )
+    calls = tracing.calls(trees.copy(package, root / "copy"), "revert")
     half = next(
         c for c in reversed(calls) if c.kind.startswith("rename") and "srt/" in c.line
     )
-    tracing.kill_at(half, tracing.command(package, "revert"))
+    tracing.kill_at(half, package, "revert")
     mount("-o", "remount,ro,bind", site)
     before = trees.photograph(root)
     snapshot, line = transaction.inspect_and_recover(install_of(package))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +33,7 @@ CHANGING = (
 )
 READING = ("openat", "read", "readlink", "readlinkat", "flock")
 
-_CALL = re.compile(r"^\d+\s+(\w+)\((.*)$")
+_CALL = re.compile(r"^(?:\d+\s+)?(\w+)\((.*)$")
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,60 @@ class Call:
 
     @property
     def changes(self) -> bool:
-        """Whether anything on the disk is another after the call."""
+        """Whether the call changes anything on the disk."""
         return self.kind in CHANGING or "O_CREAT" in self.line
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The exit code of a command (negative: a signal) and what it printed."""
+
+    returncode: int
+    output: str
+
+
+class _Starter:
+    """A process of `driver.py` that forks commands, one at a time."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(DRIVER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+
+    def run(self, package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
+        """Run a command below strace to its end."""
+        assert self._process.stdin and self._process.stdout
+        with tempfile.NamedTemporaryFile(mode="r", errors="replace") as output:
+            request = {"package": str(package), "args": args, "output": output.name}
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            child = int(self._process.stdout.readline())
+            strace = subprocess.Popen(
+                [require_strace(), "-p", str(child), *options],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert strace.stderr
+            attached = strace.stderr.readline()
+            os.kill(child, signal.SIGCONT)
+            returncode = int(self._process.stdout.readline())
+            strace.communicate(timeout=60)
+            assert attached.endswith("attached\n"), attached
+            return Ended(returncode, output.read())
+
+
+_idle: list[_Starter] = []
+
+
+def _run(package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
+    # Threads that run at the same time have a starter each.
+    starter = _idle.pop() if _idle else _Starter()
+    ended = starter.run(package, args, options)
+    _idle.append(starter)
+    return ended
 
 
 def require_strace() -> str:
@@ -54,17 +110,23 @@ def require_strace() -> str:
 
 
 def command(package: Path, action: str) -> list[str]:
-    """The transactions alone, with an interpreter that starts fast."""
+    """The transactions alone, as a process of its own."""
     return [sys.executable, "-S", str(DRIVER), str(package), action]
 
 
-def calls(args: list[str], package: Path, log: Path) -> list[Call]:
-    """Run a command to its end; the calls it makes on a package, in order."""
+def calls(package: Path, *args: str) -> list[Call]:
+    """Run a command to its end; the calls it makes on its package, in order.
+
+    The command is an action of the driver's, or the arguments of `agentcore-patch`.
+    """
     kinds = ",".join(f"?{kind}" for kind in (*CHANGING, *READING))
-    _strace(["-y", "-s", "300", "-o", str(log), "-e", f"trace={kinds}"], args)
+    with tempfile.NamedTemporaryFile(mode="r", errors="replace") as log:
+        tracing = ["-y", "-s", "300", "-o", log.name, "-e", f"trace={kinds}"]
+        _run(package, args, tracing)
+        lines = log.read().splitlines()
     counts: Counter[str] = Counter()
     found = []
-    for line in log.read_text(errors="replace").splitlines():
+    for line in lines:
         if match := _CALL.match(line):
             kind, rest = match.groups()
             counts[kind] += 1
@@ -73,33 +135,21 @@ def calls(args: list[str], package: Path, log: Path) -> list[Call]:
     return found
 
 
-def kill_at(call: Call, args: list[str]) -> None:
-    """Run a command up to a call, which is not done any more."""
-    ended = _inject(args, call.kind, f"signal=SIGKILL:when={call.number}")
-    assert ended.returncode in (137, -9), (call, ended)
+def kill_at(call: Call, package: Path, *args: str) -> None:
+    """Run a command up to a call, which is not made any more."""
+    ended = _inject(call, f"signal=SIGKILL:when={call.number}", package, args)
+    assert ended.returncode == -signal.SIGKILL, (call, ended)
 
 
 def fail_at(
-    call: Call, error: str, args: list[str], *, for_good: bool = False
-) -> subprocess.CompletedProcess[str]:
+    call: Call, error: str, package: Path, *args: str, for_good: bool = False
+) -> Ended:
     """Run a command whose call fails; `for_good`: and every later one of its kind."""
-    what = f"error={error}:when={call.number}{'+' if for_good else ''}"
-    # Faster, but it misses signals.
-    return _inject(args, call.kind, what, "--seccomp-bpf")
+    when = f"{call.number}{'+' if for_good else ''}"
+    return _inject(call, f"error={error}:when={when}", package, args)
 
 
-def _inject(
-    args: list[str], kind: str, what: str, *options: str
-) -> subprocess.CompletedProcess[str]:
-    chosen = ["-o", "/dev/null", "-e", f"trace={kind}", "-e", f"inject={kind}:{what}"]
-    return _strace([*options, *chosen], args)
-
-
-def _strace(options: list[str], args: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [require_strace(), "-f", *options, *args],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=ENVIRONMENT,
-    )
+def _inject(call: Call, what: str, package: Path, args: Sequence[str]) -> Ended:
+    kind = call.kind
+    injection = ["-e", f"trace={kind}", "-e", f"inject={kind}:{what}"]
+    return _run(package, args, ["-o", "/dev/null", *injection])

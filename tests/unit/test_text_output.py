@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import __version__, api, text_output, transaction
+from agentcore_patches import __version__, api, cli, text_output, transaction
 from agentcore_patches.failure import Failure
 from agentcore_patches.install import find
 from agentcore_patches.patches import registry
@@ -204,14 +204,23 @@ def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -
     assert ran.document["recovered"] == line
 
 
-def test_a_waiting_command_says_so_and_goes_on(run: Run, package: Path) -> None:
+def test_a_waiting_command_says_so_and_goes_on(
+    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install = find(package, supported=SUPPORTED_VERSIONS)
-    held = threading.Event()
+    held, waiting = threading.Event(), threading.Event()
+    show = cli._notify
+
+    def notify(line: str) -> None:
+        show(line)
+        waiting.set()
+
+    monkeypatch.setattr(cli, "_notify", notify)
 
     def hold() -> None:
         with transaction.locked(install):
             held.set()
-            threading.Event().wait(0.3)
+            waiting.wait()
 
     holder = threading.Thread(target=hold)
     holder.start()
