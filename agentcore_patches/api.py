@@ -253,7 +253,12 @@ class _PlannedApply:
         self.install = install
         self.removed = tuple(name for name in before if name not in patches)
         self.originals = sources(dict.fromkeys([*files, *ours]))
-        self.plan = make_plan(self.originals, patches, install.release)
+        self.plan = make_plan(
+            self.originals,
+            patches,
+            install.release,
+            read=lambda path: _texts(install, [path]).get(path),
+        )
         self.before = _texts(install, self.originals)
         self.after = {**self.originals, **self.plan.files}
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
-import symtable
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -49,15 +47,22 @@ class Plan:
 
 
 def make_plan(
-    sources: Mapping[str, bytes], patches: Sequence[str], version: str
+    sources: Mapping[str, bytes],
+    patches: Sequence[str],
+    version: str,
+    read: Callable[[str], bytes | None] = lambda path: None,
 ) -> Plan:
     """Rewrite `sources`, by path below `sglang`, so that `patches` hold.
+
+    `read` gives the text of any other file of the install, None if there is none: new
+    code may need what is defined there.
 
     Raises:
         SourceConflict: a place is missing, found twice, or already changed by others.
     """
     # libcst, which this imports, takes longer than all else that `status` does.
     from agentcore_patches.edits import apply_edits
+    from agentcore_patches.undefined import refuse_undefined_attributes
 
     edits = _edits(patches, version)
     files: dict[str, bytes] = {}
@@ -71,6 +76,8 @@ def make_plan(
                 _check(sources[file], new, file)
                 files[file] = new
         _refuse_halves(changed)
+        if files:
+            refuse_undefined_attributes(edits, sources, read)
     except SourceConflict as conflict:
         raise SourceConflict(f"{conflict}. {_REMEDY}") from None
     outcomes = tuple(
@@ -117,34 +124,6 @@ def _check(old: bytes, new: bytes, file: str) -> None:
         raise SourceConflict(
             f"{file} would not compile once patched: {error}"
         ) from error
-    unbound = _unbound_names(new, file)
-    if unbound and (unbound := unbound - _unbound_names(old, file)):
-        scope, name = min(unbound)
-        raise SourceConflict(
-            f"{file}: in `{scope or 'the module'}`, new code would use `{name}`, which "
-            "nothing defines"
-        )
+    from agentcore_patches.undefined import refuse_unbound_names
 
-
-def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
-    """Names that no function, module or builtin binds, after the scope that reads them."""
-    module = symtable.symtable(source, file, "exec")  # type: ignore[arg-type] # bytes do
-    bound = set(dir(builtins))
-    bound |= {
-        symbol.get_name()
-        for symbol in module.get_symbols()
-        if symbol.is_assigned() or symbol.is_imported()
-    }
-    unbound = set()
-    tables = [("", module)]
-    for scope, table in tables:
-        unbound |= {
-            (scope, symbol.get_name())
-            for symbol in table.get_symbols()
-            if symbol.is_global() and symbol.get_name() not in bound
-        }
-        tables += [
-            (f"{scope}.{child.get_name()}".lstrip("."), child)
-            for child in table.get_children()
-        ]
-    return unbound
+    refuse_unbound_names(old, new, file)

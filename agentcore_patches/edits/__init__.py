@@ -22,3 +22,5 @@ from agentcore_patches.edits.kinds import Narrow as Narrow
 from agentcore_patches.edits.kinds import Replace as Replace
 from agentcore_patches.edits.matching import MalformedEdit as MalformedEdit
 from agentcore_patches.edits.source import apply_edits as apply_edits
+from agentcore_patches.edits.source import decode as decode
+from agentcore_patches.edits.source import parse as parse

@@ -66,6 +66,11 @@ class Edit(ABC):
     def describe(self) -> str:
         """What the edit puts where, in a few words; never empty."""
 
+    @property
+    @abstractmethod
+    def new_code(self) -> str:
+        """The code that it brings, as Python that can be parsed on its own."""
+
     def check(self) -> None:
         """Look at what the author wrote, without any source.
 
@@ -97,6 +102,10 @@ class AddField(DefinitionEdit):
 
     def describe(self) -> str:
         return f"field `{self.declaration}`"
+
+    @property
+    def new_code(self) -> str:
+        return self.declaration
 
     def check(self) -> None:
         super().check()
@@ -139,6 +148,10 @@ class AddParameter(DefinitionEdit):
     def describe(self) -> str:
         return f"parameter `{self.parameter}`"
 
+    @property
+    def new_code(self) -> str:
+        return f"def _({self.parameter}): ..."
+
     def check(self) -> None:
         super().check()
         self._parameter()
@@ -164,7 +177,7 @@ class AddParameter(DefinitionEdit):
         return definition.with_changes(params=params.with_changes(**{kind: items}))
 
     def _parameter(self) -> cst.Param:
-        match parse_shape(f"def _({self.parameter}): ..."):
+        match parse_shape(self.new_code):
             case cst.FunctionDef(params=cst.Parameters(params=[parameter])) if (
                 parameter.default is not None
             ):
@@ -191,6 +204,10 @@ class AddKeyword(DefinitionEdit):
         name = self.argument.partition("=")[0].strip()
         return f"argument `{name}=` of `{self.function}`"
 
+    @property
+    def new_code(self) -> str:
+        return f"_(\n{indent(self.argument, '    ')}\n)"
+
     def check(self) -> None:
         super().check()
         _check_each(self.each)
@@ -216,7 +233,7 @@ class AddKeyword(DefinitionEdit):
         return changed
 
     def _argument(self) -> cst.Arg:
-        match _expression(f"_(\n{indent(self.argument, '    ')}\n)"):
+        match _expression(self.new_code):
             case cst.Call(args=[argument]) if argument.keyword is not None:
                 return argument
         raise MalformedEdit(f"`{headline(self.argument)}` is not one keyword argument")
@@ -243,6 +260,10 @@ class Insert(DefinitionEdit):
             else "at the start"
         )
         return f"`{headline(self.code)}` {where}"
+
+    @property
+    def new_code(self) -> str:
+        return self.code
 
     def check(self) -> None:
         super().check()
@@ -293,6 +314,10 @@ class Replace(DefinitionEdit):
     def describe(self) -> str:
         return f"`{headline(self.new)}` in place of `{headline(self.old)}`"
 
+    @property
+    def new_code(self) -> str:
+        return self.new
+
     def check(self) -> None:
         super().check()
         _check_each(self.each)
@@ -340,6 +365,10 @@ class Narrow(DefinitionEdit):
     def describe(self) -> str:
         return f"`and {self.condition}` in `{headline(self.shape)}`"
 
+    @property
+    def new_code(self) -> str:
+        return self.condition
+
     def check(self) -> None:
         super().check()
         if not isinstance(parse_shape(self.shape), cst.If):
@@ -375,10 +404,14 @@ class Graft(Edit):
     def describe(self) -> str:
         return f"definition of `{self.name}`"
 
+    @property
+    def new_code(self) -> str:
+        return dedent(self.text)
+
     def check(self) -> None:
         super().check()
         try:
-            [copied] = ast.parse(dedent(self.text)).body
+            [copied] = ast.parse(self.new_code).body
         except (OSError, TypeError, ValueError, SyntaxError) as error:
             raise MalformedEdit(
                 f"the source of `{self.name}` cannot be copied: {error}"

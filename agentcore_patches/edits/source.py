@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
 import libcst as cst
 
@@ -29,7 +30,7 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
         SourceConflict: the source cannot be parsed, or a place is missing, found too
             often or changed by others.
     """
-    text, encoding = _decode(source, edits[0].file)
+    text, encoding = decode(source, edits[0].file)
     module = _Spans(text, edits[0].file)
     grafts = [edit for edit in edits if isinstance(edit, Graft)]
     by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
@@ -56,16 +57,24 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     return new.encode(encoding), tuple(changed[edit] for edit in edits)
 
 
+@lru_cache(maxsize=8)
+def parse(text: str, file: str) -> ast.Module:
+    """The tree of a file's text; kept for who asks next, and not to be changed.
+
+    Raises:
+        SourceConflict: it is not Python.
+    """
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise SourceConflict(f"{file} cannot be parsed as Python: {error}") from error
+
+
 class _Spans:
     """A module's lines, and which of them each definition takes."""
 
     def __init__(self, text: str, file: str) -> None:
-        try:
-            self._tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise SourceConflict(
-                f"{file} cannot be parsed as Python: {error}"
-            ) from error
+        self._tree = parse(text, file)
         self._lines = list(io.StringIO(text, newline=""))
         first = self._lines[0] if self._lines else "\n"
         self.newline = "\r\n" if first.endswith("\r\n") else "\n"
@@ -200,7 +209,12 @@ def _group(edits: Iterable[DefinitionEdit]) -> dict[str, list[DefinitionEdit]]:
     return groups
 
 
-def _decode(source: bytes, file: str) -> tuple[str, str]:
+def decode(source: bytes, file: str) -> tuple[str, str]:
+    """The text of a file, and its encoding.
+
+    Raises:
+        SourceConflict: it cannot be decoded.
+    """
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(encoding), encoding

@@ -95,6 +95,7 @@ STREAMING: tuple[Edit, ...] = (
         f"{_SERVING}._generate_anthropic_stream",
         "_wrap_sse_event",
         "trace=trace",
+        each=11,
     ),
     Insert(
         ANTHROPIC_SERVING,

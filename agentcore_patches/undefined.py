@@ -1,0 +1,264 @@
+"""What new code reads must be defined: names, attributes of `self` and `server_args`.
+
+Where a fork or a release renamed something or dropped an import, the code would be
+placed well and fail when it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import symtable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import TypeAlias
+
+from agentcore_patches.edits import AddField, Edit, Graft, decode, parse
+from agentcore_patches.errors import SourceConflict
+
+Read: TypeAlias = Callable[[str], bytes | None]
+"""The text of a file by its path below `sglang`; None if there is no such file."""
+
+SERVER_ARGS = "srt/server_args.py"
+
+# What these give to a class has no name that new code could mean by mistake.
+_PLAIN_BASES = {"ABC", "Enum", "Exception", "Generic", "Protocol", "object"}
+_MODEL_BASES = {"BaseModel"}
+
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
+    """Refuse new code that reads a name nothing binds, unless the old code did."""
+    unbound = _unbound_names(new, file)
+    if unbound and (unbound := unbound - _unbound_names(old, file)):
+        scope, name = min(unbound)
+        raise SourceConflict(
+            f"{file}: in `{scope or 'the module'}`, new code would use `{name}`, which "
+            "nothing defines"
+        )
+
+
+def refuse_undefined_attributes(
+    edits: Iterable[Edit], sources: Mapping[str, bytes], read: Read
+) -> None:
+    """Refuse edits whose code reads an attribute that nothing in the install defines.
+
+    An attribute of `self` is looked for in the class where the code lands (what the old
+    code of the class uses counts), in its bases, and in what the edits add to them; one
+    of `server_args` in the old code of the file and in `ServerArgs`.
+    """
+    edits = list(edits)
+    install = _Install(sources, read, edits)
+    for edit in edits:
+        where = f"{edit.file}: in `{edit.scope}`, new code would read"
+        for owner, attribute in _attributes(edit.new_code, ast.Load):
+            if owner == "server_args":
+                if not install.server_args_have(edit.file, attribute):
+                    raise SourceConflict(
+                        f"{where} `server_args.{attribute}`, which `ServerArgs` in "
+                        f"{SERVER_ARGS} does not define"
+                    )
+                continue
+            name = install.class_around(edit)
+            if name and not install.has_attribute(edit.file, name, attribute):
+                raise SourceConflict(
+                    f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
+                    "it defines"
+                )
+
+
+def _attributes(
+    code: str, context: type[ast.expr_context]
+) -> Iterator[tuple[str, str]]:
+    """The attributes of `self` and of any `server_args` that code reads, or stores."""
+    if "self." not in code and "server_args." not in code:
+        return
+    nodes = list(ast.walk(ast.parse(code)))
+    # `self.x += 1` reads it first.
+    read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
+    for node in nodes:
+        if isinstance(node, ast.Attribute):
+            kind = ast.Load if node in read else type(node.ctx)
+            match node.value:
+                case ast.Name(id="self") if kind is context:
+                    yield "self", node.attr
+                case ast.Name(id="server_args") | ast.Attribute(attr="server_args") if (
+                    kind is context
+                ):
+                    yield "server_args", node.attr
+
+
+class _Install:
+    """The classes of an install, parsed where edits ask for them."""
+
+    def __init__(
+        self, sources: Mapping[str, bytes], read: Read, edits: Iterable[Edit]
+    ) -> None:
+        self._sources = sources
+        self._edits = edits
+        self._module = cache(self._parse)
+        self._members = cache(self._find_members)
+        self._read = read
+
+    def class_around(self, edit: Edit) -> str:
+        """The innermost class that an edit's code lands in; empty if there is none."""
+        if isinstance(edit, Graft) and not edit.inside:
+            return ""
+        parts = edit.scope.split(".")
+        for depth in range(len(parts), 0, -1):
+            name = ".".join(parts[:depth])
+            if self._class(edit.file, name) is not None:
+                return name
+        return ""
+
+    def has_attribute(self, file: str, name: str, attribute: str) -> bool:
+        """Whether a class or a base of it has an attribute, or may have any."""
+        definition = self._class(file, name)
+        if definition is None:
+            return True
+        members = self._members(file, name)
+        if (
+            attribute in members
+            or "__getattr__" in members
+            or hasattr(object, attribute)
+        ):
+            return True
+        return any(self._base_has(file, base, attribute) for base in definition.bases)
+
+    def server_args_have(self, file: str, attribute: str) -> bool:
+        """Whether `ServerArgs` has an attribute, or the old code of a file reads it."""
+        text = self._text(SERVER_ARGS)
+        if text is None:
+            return True
+        found = re.search(_SERVER_ARGS_CLASS, text)
+        defined = (
+            rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
+            rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
+        )
+        if found and re.search(defined, found[0]):
+            return True
+        return bool(re.search(rf"\bserver_args\.{attribute}\b", self._text(file) or ""))
+
+    def _base_has(self, file: str, base: ast.expr, attribute: str) -> bool:
+        if isinstance(base, ast.Subscript):
+            base = base.value
+        if not isinstance(base, ast.Name):
+            return True
+        if base.id in _PLAIN_BASES:
+            return False
+        if base.id in _MODEL_BASES:
+            return attribute.startswith("model_")
+        if self._class(file, base.id) is not None:
+            return self.has_attribute(file, base.id, attribute)
+        imported = self._imported(file, base.id)
+        return imported is None or self.has_attribute(*imported, attribute)
+
+    def _imported(self, file: str, name: str) -> tuple[str, str] | None:
+        """The file and the name in it that a class is imported from; None: not ours."""
+        for node in self._module(file).body:
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    path = _path_of(node, file)
+                    if path is not None and self._text(path) is not None:
+                        return path, alias.name
+        return None
+
+    def _class(self, file: str, name: str) -> ast.ClassDef | None:
+        body = self._module(file).body
+        found: ast.stmt | None = None
+        for part in name.split("."):
+            found = next(
+                (
+                    node
+                    for node in body
+                    if isinstance(node, _DEFINITIONS) and node.name == part
+                ),
+                None,
+            )
+            if found is None:
+                return None
+            body = found.body
+        return found if isinstance(found, ast.ClassDef) else None
+
+    def _find_members(self, file: str, name: str) -> set[str]:
+        """What a class defines or its code uses of `self`, and what edits add to it."""
+        definition = self._class(file, name)
+        assert definition is not None
+        members = {
+            node.attr
+            for node in ast.walk(definition)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "self"
+        }
+        for statement in definition.body:
+            match statement:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    members.add(statement.name)
+                case ast.AnnAssign(target=ast.Name(id=field)):
+                    members.add(field)
+                case ast.Assign(targets=targets):
+                    members |= {t.id for t in targets if isinstance(t, ast.Name)}
+        for edit in self._edits:
+            if edit.file != file or self.class_around(edit) != name:
+                continue
+            if isinstance(edit, AddField):
+                members.add(edit.declaration.partition(":")[0].strip())
+            if isinstance(edit, Graft):
+                members.add(edit.name)
+            members |= {
+                attribute
+                for owner, attribute in _attributes(edit.new_code, ast.Store)
+                if owner == "self"
+            }
+        return members
+
+    def _parse(self, file: str) -> ast.Module:
+        return parse(self._text(file) or "", file)
+
+    def _text(self, file: str) -> str | None:
+        text = self._sources[file] if file in self._sources else self._read(file)
+        return None if text is None else decode(text, file)[0]
+
+
+_SERVER_ARGS_CLASS = re.compile(
+    r"^class ServerArgs\b.*?(?=^(?:class|def|@|[A-Za-z_]\w*\s*=)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def _path_of(node: ast.ImportFrom, file: str) -> str | None:
+    """The path below `sglang` of the module that names are imported from."""
+    module = (node.module or "").split(".")
+    if node.level:
+        folders = file.split("/")[: -node.level]
+        return "/".join([*folders, *module]) + ".py"
+    return "/".join(module[1:]) + ".py" if module[0] == "sglang" else None
+
+
+def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
+    """Names that no function, module or builtin binds, after the scope that reads them."""
+    module = symtable.symtable(source, file, "exec")  # type: ignore[arg-type] # bytes do
+    bound = set(dir(builtins))
+    bound |= {
+        symbol.get_name()
+        for symbol in module.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
+    unbound = set()
+    tables = [("", module)]
+    for scope, table in tables:
+        unbound |= {
+            (scope, symbol.get_name())
+            for symbol in table.get_symbols()
+            if symbol.is_global() and symbol.get_name() not in bound
+        }
+        tables += [
+            (f"{scope}.{child.get_name()}".lstrip("."), child)
+            for child in table.get_children()
+        ]
+    return unbound

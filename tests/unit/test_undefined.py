@@ -1,0 +1,281 @@
+"""New code that reads attributes which nothing in the install defines."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from agentcore_patches.edits import (
+    AddField,
+    AddKeyword,
+    AddParameter,
+    Edit,
+    Graft,
+    Insert,
+    Narrow,
+    Replace,
+)
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.patches import registry
+from agentcore_patches.plan import make_plan
+from agentcore_patches.undefined import refuse_undefined_attributes
+
+FILE = "srt/managers/manager.py"
+BASE = "srt/managers/base.py"
+SERVER_ARGS = "srt/server_args.py"
+
+SOURCE = """
+    from dataclasses import dataclass
+    from fastapi import Request
+    from pydantic import BaseModel
+    from sglang.srt.managers.base import Base, Mixin as BaseMixin
+    from .base import Base as Sibling
+
+    class Manager(BaseMixin, Base):
+        limit: int = 3
+        kind = "manager"
+
+        def __init__(self, server_args):
+            self.server_args = server_args
+            self.first, self.second = 1, 2
+
+        def run(self, data):
+            count = 0
+            log(data)
+            return data
+
+        @property
+        def size(self):
+            return self.cached_size
+
+    class Child(Manager):
+        def run(self, data):
+            return data
+
+    class Relative(Sibling):
+        def run(self, data):
+            return data
+
+    class Model(BaseModel):
+        text: str
+        def run(self, data):
+            return data
+
+    class Foreign(Request):
+        def run(self, data):
+            return data
+
+    class Dynamic:
+        def __getattr__(self, name):
+            return name
+        def run(self, data):
+            return data
+
+    class Outer:
+        field: int = 0
+        class Inner:
+            inner_field: int = 0
+            def run(self, data):
+                return data
+
+    def run(self, data):
+        return data
+"""
+BASE_SOURCE = """
+    class Base:
+        def helper(self):
+            self.state = {}
+
+    class Mixin:
+        mixed = True
+"""
+SERVER_ARGS_SOURCE = '''
+    @dataclass
+    class ServerArgs:
+        """The arguments: no_field is not one of them."""
+        model_path: str
+        stream_interval: int = 1
+        enable_lora: Optional[
+            bool
+        ] = None
+
+        def __post_init__(self):
+            self.late = 1
+            local_variable = 2
+
+        def url(self):
+            return ""
+
+        @property
+        def tp_rank(self): ...
+
+    class PortArgs:
+        tokenizer_port: int
+
+    def free_function(not_a_field=1): ...
+'''
+FILES = {
+    BASE: dedent(BASE_SOURCE).encode(),
+    SERVER_ARGS: dedent(SERVER_ARGS_SOURCE).encode(),
+}
+
+
+def check(*edits: Edit) -> None:
+    refuse_undefined_attributes(edits, {FILE: dedent(SOURCE).encode()}, FILES.get)
+
+
+def insert(code: str, scope: str = "Manager.run") -> Edit:
+    return Insert(FILE, scope, code, before="return data")
+
+
+DEFINED = [
+    insert("self.limit"),
+    insert("self.kind"),
+    insert("self.server_args"),
+    insert("self.second"),
+    insert("self.size()"),
+    insert("self.cached_size"),
+    insert("self.run"),
+    insert("self.__class__"),
+    insert("self.helper(self.state, self.mixed)"),
+    insert("self.other = 1"),
+    insert("self.other = 1\nself.other += 1"),
+    insert("state.nothing; other.self.nothing"),
+    insert("log('self.nothing')"),
+    insert("self.helper(self.limit)", "Child.run"),
+    insert("self.state", "Relative.run"),
+    insert("self.text, self.model_dump()", "Model.run"),
+    insert("self.anything", "Foreign.run"),
+    insert("self.anything", "Dynamic.run"),
+    insert("self.inner_field", "Outer.Inner.run"),
+    insert("self.anything", "run"),
+    insert("self.server_args.stream_interval"),
+    insert("server_args.enable_lora, server_args.model_path"),
+    insert("self.first.server_args.url()"),
+    insert("self.server_args.late, self.server_args.tp_rank"),
+    insert("self.server_args.anything_set = 1"),
+]
+
+
+@pytest.mark.parametrize("edit", DEFINED, ids=lambda edit: edit.new_code)
+def test_what_is_defined_may_be_read(edit: Edit) -> None:
+    check(edit)
+
+
+def grafted(self: Any) -> Any:
+    return self.nothing
+
+
+UNDEFINED = [
+    (insert("self.nothing"), "self.nothing", "Manager"),
+    (insert("self.limit_"), "self.limit_", "Manager"),
+    (insert("log(lambda: [self.nothing for _ in data])"), "self.nothing", "Manager"),
+    (insert("self.nothing += 1"), "self.nothing", "Manager"),
+    (insert("self.nothing()", "Child.run"), "self.nothing", "Child"),
+    (insert("self.limit", "Relative.run"), "self.limit", "Relative"),
+    (insert("self.limit", "Model.run"), "self.limit", "Model"),
+    (insert("self.field", "Outer.Inner.run"), "self.field", "Outer.Inner"),
+    (
+        Replace(FILE, "Manager.run", "log(data)", "log(self.nothing)"),
+        "self.nothing",
+        "Manager",
+    ),
+    (
+        AddKeyword(FILE, "Manager.run", "log", "key=self.nothing"),
+        "self.nothing",
+        "Manager",
+    ),
+    (
+        Narrow(FILE, "Manager.run", "if data: ...", "self.nothing"),
+        "self.nothing",
+        "Manager",
+    ),
+    (
+        AddParameter(FILE, "Manager.run", "key=self.nothing"),
+        "self.nothing",
+        "Manager",
+    ),
+    (Graft(FILE, "Manager", grafted, inside=True), "self.nothing", "Manager"),
+]
+
+
+@pytest.mark.parametrize(("edit", "attribute", "name"), UNDEFINED)
+def test_an_attribute_of_self_that_nothing_defines_is_refused(
+    edit: Edit, attribute: str, name: str
+) -> None:
+    with pytest.raises(SourceConflict) as refused:
+        check(edit)
+    assert str(refused.value) == (
+        f"{FILE}: in `{edit.scope}`, new code would read `{attribute}`, which neither "
+        f"`{name}` nor a base of it defines"
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "log(server_args.stream_output)",
+        "log(self.server_args.stream_output)",
+        "log(self.first.server_args.stream_output)",
+        "self.server_args.stream_output = self.server_args.stream_output or 1",
+    ],
+)
+def test_an_attribute_that_server_args_lack_is_refused(code: str) -> None:
+    with pytest.raises(SourceConflict) as refused:
+        check(insert(code))
+    assert str(refused.value) == (
+        f"{FILE}: in `Manager.run`, new code would read `server_args.stream_output`, "
+        "which `ServerArgs` in srt/server_args.py does not define"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["no_field", "local_variable", "tokenizer_port", "not_a_field", "stream", "free"],
+)
+def test_other_names_of_that_file_are_no_server_arguments(name: str) -> None:
+    with pytest.raises(SourceConflict, match=f"`server_args.{name}`"):
+        check(insert(f"server_args.{name}"))
+
+
+def test_what_other_edits_add_may_be_read() -> None:
+    reading = insert("self.added; self.grafted(); self.stored")
+    check(
+        AddField(FILE, "Manager", "added: int = 0"),
+        Graft(FILE, "Manager", grafted, inside=True),
+        insert("self.stored = 1\nself.nothing = 2"),
+        reading,
+    )
+    for edits in (
+        [AddField(FILE, "Child", "added: int = 0"), insert("self.added")],
+        [AddField(BASE, "Other", "added: int = 0"), insert("self.added")],
+    ):
+        with pytest.raises(SourceConflict, match=r"`self\.added`"):
+            check(*edits)
+
+
+def test_what_the_old_code_of_the_file_reads_may_be_read() -> None:
+    source = dedent(SOURCE).replace("log(data)", "log(self.server_args.forked)")
+    edit = insert("server_args.forked")
+    refuse_undefined_attributes([edit], {FILE: source.encode()}, FILES.get)
+
+
+def test_what_cannot_be_looked_up_may_be_there() -> None:
+    edit = insert("self.nothing; server_args.nothing")
+    sources = {FILE: dedent(SOURCE).encode()}
+    refuse_undefined_attributes([edit], sources, lambda path: None)
+
+
+def test_the_planner_refuses_it_and_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    edit = insert("self.nothing")
+    monkeypatch.setattr(registry, "edits", lambda name, version: (edit,))
+    monkeypatch.setattr(registry, "files", lambda names, version: (FILE,))
+    sources = {FILE: dedent(SOURCE).encode()}
+    with pytest.raises(SourceConflict) as refused:
+        make_plan(sources, ["a"], "0.5.9", FILES.get)
+    assert "would read `self.nothing`" in str(refused.value)
+    assert "Nothing was written." in str(refused.value)
