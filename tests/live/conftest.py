@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from agentcore_verify.server import Server, ServerOptions
+from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import MODES, Launch, Trees
 
 HERE = Path(__file__).parent
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def options(
     sglang_python: Path,
     scripted_model: Path,
-    bytecode: dict[str, str],
+    bytecode: Bytecode,
     tmp_path: Path,
 ) -> ServerOptions:
     """A vanilla server on the CPU; tests replace in it what they are about."""
@@ -35,7 +36,7 @@ def options(
         log=tmp_path / "server.log",
         args=("--tool-call-parser", "qwen25"),
         cpu=True,
-        env=bytecode,
+        env=bytecode.env,
         startup_timeout=240,
     )
 

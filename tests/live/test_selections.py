@@ -14,6 +14,7 @@ from agentcore_patches.patches.registry import names
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
 from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
+from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Launch
 
 SELECTIONS = [*combinations(names(), 1), *combinations(names(), 2)]
@@ -22,11 +23,13 @@ SELECTIONS = [*combinations(names(), 1), *combinations(names(), 2)]
 @pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
 def test_a_selection_gives_what_was_selected(
     vanilla_tree: Callable[[Path], Path],
+    bytecode: Bytecode,
     tmp_path: Path,
     launch: Launch,
     selection: tuple[str, ...],
 ) -> None:
     package = vanilla_tree(tmp_path)
+    bytecode.give_to(package)
     before = {path: path.read_bytes() for path in package.rglob("*.py")}
     # Asked for in another order, and after something else was in place.
     apply(sglang_dir=package)

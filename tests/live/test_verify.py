@@ -16,6 +16,7 @@ import pytest
 
 from agentcore_patches.patches import registry
 from agentcore_verify import checks, parsers
+from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Launch, Trees
 
 # What a server may take to start here, while other tests run.
@@ -38,7 +39,7 @@ class Ran:
 
 @pytest.fixture
 def verify(
-    sglang_python: Path, bytecode: dict[str, str], tmp_path: Path
+    sglang_python: Path, bytecode: Bytecode, tmp_path: Path
 ) -> Callable[..., Ran]:
     """Runs the command on the CPU; arguments are added to those that every run has."""
 
@@ -53,7 +54,12 @@ def verify(
                 *(launching if launches else ()),
                 *("--json-file", report, *args),
             ],
-            env={**os.environ, **bytecode, "TMPDIR": str(tmp_path), "COLUMNS": "80"},
+            env={
+                **os.environ,
+                **bytecode.env,
+                "TMPDIR": str(tmp_path),
+                "COLUMNS": "80",
+            },
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.bytecode import Bytecode
 from tests.packaging.scratch import Scratch, add_rest, make_scratch, repack, rest_of
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def empty_scratch(
     sglang_python: Path,
     scripted_model: Path,
     with_dist: dict[str, str],
-    bytecode: dict[str, str],
+    bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
     rest: Path,
     wheels: Callable[[str], Path],
@@ -79,7 +80,7 @@ def empty_scratch(
     def make() -> Scratch:
         folder = tmp_path_factory.mktemp("scratch") / "scratch"
         links = f"{with_dist['PIP_FIND_LINKS']} {wheels('0.5.9').parent}"
-        env = {**with_dist, **bytecode, "PIP_FIND_LINKS": links}
+        env = {**with_dist, **bytecode.env, "PIP_FIND_LINKS": links, "PIP_COMPILE": "0"}
         scratch = make_scratch(folder, sglang_python, env)
         add_rest(scratch, rest)
         return scratch
@@ -112,20 +113,25 @@ def wheels(
 
 @pytest.fixture(scope="session")
 def wheel_scratch(
-    empty_scratch: Callable[[], Scratch], wheels: Callable[[str], Path]
+    empty_scratch: Callable[[], Scratch],
+    wheels: Callable[[str], Path],
+    bytecode: Bytecode,
 ) -> Callable[..., Scratch]:
     """Makes environments with SGLang from its wheel."""
 
     def make(version: str = "0.5.9") -> Scratch:
         scratch = empty_scratch()
         scratch.ok(f"uv pip install --no-deps --link-mode copy '{wheels(version)}'")
+        bytecode.give_to(scratch.site / "sglang")
         return scratch
 
     return make
 
 
 @pytest.fixture(scope="session")
-def checkout(wheels: Callable[[str], Path]) -> Callable[[Path], Path]:
+def checkout(
+    wheels: Callable[[str], Path], bytecode: Bytecode
+) -> Callable[[Path], Path]:
     """Makes a folder what `python` of SGLang's repository is; returns it."""
 
     def make(folder: Path) -> Path:
@@ -133,6 +139,7 @@ def checkout(wheels: Callable[[str], Path]) -> Callable[[Path], Path]:
             inside = [name for name in wheel.namelist() if name.startswith("sglang/")]
             wheel.extractall(folder, inside)
         (folder / "pyproject.toml").write_text(CHECKOUT)
+        bytecode.give_to(folder / "sglang")
         return folder
 
     return make
@@ -164,7 +171,7 @@ def uv_scratch(
     sglang_python: Path,
     scripted_model: Path,
     with_dist: dict[str, str],
-    bytecode: dict[str, str],
+    bytecode: Bytecode,
     tmp_path: Path,
     rest: Path,
     wheels: Callable[[str], Path],
@@ -172,10 +179,11 @@ def uv_scratch(
     """Makes environments by uv, SGLang in them linked from one cache."""
 
     def make(name: str) -> Scratch:
-        env = {**with_dist, **bytecode, "UV_CACHE_DIR": str(tmp_path / "cache")}
+        env = {**with_dist, **bytecode.env, "UV_CACHE_DIR": str(tmp_path / "cache")}
         scratch = make_scratch(tmp_path / name, sglang_python, env, with_uv=True)
         add_rest(scratch, rest)
         scratch.ok(f"uv pip install --no-deps --link-mode hardlink '{wheels('0.5.9')}'")
+        bytecode.give_to(scratch.site / "sglang")
         return scratch
 
     return make
