@@ -9,28 +9,56 @@ READY := $(VENV)/.ready
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
 
-# Two at a time; tests that share a server stay together.
-PARALLEL := -n 2 --dist loadgroup
+# Two at a time, in the order of tests/conftest.py; tests that share a server stay together.
+PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+# What needs no server.
+QUICK := tests/unit tests/sglang_sources
 
-.PHONY: help demo test test-lowest lint clean
+# The versions of Python to test with, where they are installed; pyenv's are looked for too.
+PYTHONS ?= 3.10 3.11 3.12 3.13
+PYENVS := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/*/bin)
+empty :=
+FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
+	$(BIN)/uv python find --system --no-python-downloads --no-project
+
+.PHONY: help demo test test-lowest test-pythons pythons coverage lint system clean
 
 help:
-	@echo "make demo         patch SGLang, show token IDs from a real server, verify it"
-	@echo "make test         run the whole test suite"
-	@echo "make test-lowest  run what needs no server with the oldest dependencies"
-	@echo "make lint         check style, types and spelling"
-	@echo "make clean        remove what these made"
+	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
+	@echo "make test          run the whole test suite"
+	@echo "make lint          check style, types and spelling"
+	@echo "make test-lowest   run what needs no server with the oldest dependencies"
+	@echo "make test-pythons  run what needs no server with each Python that is installed"
+	@echo "make coverage      run what needs no server, and say how much of the code it ran"
+	@echo "make clean         remove what these made"
 
 demo: $(READY)
 	$(BIN)/agentcore-patch apply
 	$(BIN)/python -m agentcore_verify.demo
 	$(BIN)/agentcore-patch verify --model scripted
 
-test: $(READY)
+test: system $(READY)
 	$(BIN)/pytest $(PARALLEL)
 
 test-lowest: $(READY) $(LOWEST_READY)
-	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(PARALLEL) tests/unit tests/sglang_sources
+	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(PARALLEL) $(QUICK)
+
+test-pythons: $(READY)
+	@set -e; for version in $(PYTHONS); do \
+		python=$$($(FIND_PYTHON) $$version 2>/dev/null) || { echo "Python $$version is not installed: left out."; continue; }; \
+		echo "Python $$version: $$python"; \
+		venv=build/python$$version; \
+		[ -x $$venv/bin/python ] || $(BIN)/uv venv --quiet --python $$python $$venv; \
+		$(UV) --python $$venv/bin/python --editable '.[dev]'; \
+		AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $$venv/bin/pytest $(PARALLEL) $(QUICK); \
+	done
+
+# The versions in PYTHONS that test-pythons finds, oldest first.
+pythons: $(BIN)/uv
+	@for version in $(PYTHONS); do $(FIND_PYTHON) $$version >/dev/null 2>&1 && echo $$version; done; true
+
+coverage: $(READY)
+	$(BIN)/pytest $(PARALLEL) $(QUICK) --cov --cov-report=term:skip-covered --cov-report=html
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -38,8 +66,14 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/codespell
 
+# What the tests need that Python's packages do not bring.
+system:
+	@command -v strace >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --yes --quiet strace; } || \
+		{ echo "make test needs strace, for the fault tests. Install it with your system's package manager, for example: sudo apt-get install strace" >&2; exit 1; }
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/uv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=...")'

@@ -19,8 +19,8 @@ from agentcore_patches import install, transaction
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.faults import tracing
+from tests.helpers.planning import VERSION
 
-VERSION = "0.5.9"
 Make = Callable[[], Path]
 
 

@@ -14,8 +14,7 @@ from agentcore_patches import edits, install, plan, transaction
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-
-VERSION = "0.5.9"
+from tests.helpers.planning import VERSION
 
 
 @pytest.fixture(scope="session")

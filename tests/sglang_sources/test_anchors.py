@@ -17,12 +17,9 @@ from agentcore_patches.edits import (
     Narrow,
     Replace,
 )
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches.registry import edits, names
-from agentcore_patches.plan import make_plan
+from tests.helpers.planning import VERSION, refusal
 from tests.sglang_sources import surgery
-
-VERSION = "0.5.9"
 
 EDITS = list(dict.fromkeys(edit for name in names() for edit in edits(name, VERSION)))
 
@@ -43,13 +40,11 @@ def each_place() -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("file", "scope"), PLACES, ids=ids)
 
 
-def refusal(sources: Mapping[str, bytes], file: str, mutant: bytes) -> str:
+def refusal_of(sources: Mapping[str, bytes], file: str, mutant: bytes) -> str:
     """What is said of sources with another text for the edit's file."""
     assert mutant != sources[file]
     compile(mutant, file, "exec")
-    with pytest.raises(SourceConflict) as refused:
-        make_plan({**sources, file: mutant}, names(), VERSION)
-    message = str(refused.value)
+    message = refusal({**sources, file: mutant}, names())
     assert file in message
     assert "Nothing was written. If another tool changed these sources" in message
     return message
@@ -77,7 +72,7 @@ def test_a_renamed_definition_is_missed(
 ) -> None:
     source = pristine[file]
     node = surgery.definition(source, scope)
-    message = refusal(pristine, file, surgery.renamed(source, node))
+    message = refusal_of(pristine, file, surgery.renamed(source, node))
     assert f"`{node.name}` is not defined" in message
 
 
@@ -87,7 +82,7 @@ def test_a_dropped_definition_is_missed(
 ) -> None:
     source = pristine[file]
     node = surgery.definition(source, scope)
-    message = refusal(pristine, file, surgery.dropped(source, [node]))
+    message = refusal_of(pristine, file, surgery.dropped(source, [node]))
     assert f"`{node.name}` is not defined" in message
 
 
@@ -97,7 +92,7 @@ def test_a_definition_found_twice_is_refused(
 ) -> None:
     source = pristine[file]
     node = surgery.definition(source, scope)
-    message = refusal(pristine, file, surgery.doubled(source, node))
+    message = refusal_of(pristine, file, surgery.doubled(source, node))
     assert f"`{node.name}` is defined 2 times" in message
 
 
@@ -110,7 +105,7 @@ def test_a_dropped_statement_is_missed(
     source = pristine[edit.file]
     found = anchors(source, edit)
     assert len(found) == 1 or (isinstance(edit, Replace) and edit.each)
-    message = refusal(pristine, edit.file, surgery.dropped(source, found))
+    message = refusal_of(pristine, edit.file, surgery.dropped(source, found))
     assert f"in `{edit.scope}`" in message
     assert "was not found" in message
 
@@ -125,7 +120,7 @@ def test_a_statement_found_twice_is_refused(
         return
     source = pristine[edit.file]
     [found] = anchors(source, edit)
-    message = refusal(pristine, edit.file, surgery.doubled(source, found))
+    message = refusal_of(pristine, edit.file, surgery.doubled(source, found))
     assert f"in `{edit.scope}`" in message
     assert "was found 2 times, expected 1" in message
 
@@ -137,7 +132,7 @@ def test_a_renamed_call_is_missed(pristine: Mapping[str, bytes], edit: Edit) -> 
     node = surgery.definition(source, edit.scope)
     name = edit.function.split(".")[-1]
     mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
-    message = refusal(pristine, edit.file, mutant)
+    message = refusal_of(pristine, edit.file, mutant)
     assert f"in `{edit.scope}`" in message
     assert f"a call of `{edit.function}` was not found" in message
 
@@ -149,7 +144,7 @@ def test_a_class_without_fields_is_refused(
     source = pristine[edit.file]
     node = surgery.definition(source, edit.scope)
     fields = [child for child in node.body if isinstance(child, ast.AnnAssign)]
-    message = refusal(pristine, edit.file, surgery.dropped(source, fields))
+    message = refusal_of(pristine, edit.file, surgery.dropped(source, fields))
     assert f"in `{edit.scope}`" in message
     assert "the class declares no fields" in message
 
@@ -191,7 +186,7 @@ def test_another_one_of_that_name_is_refused(
                 source, [(end if edit.inside else start, new.encode())]
             )
             expected = "the file has another definition of that name"
-    message = refusal(pristine, edit.file, mutant)
+    message = refusal_of(pristine, edit.file, mutant)
     assert f"in `{edit.scope}`" in message
     assert expected in message
 
@@ -213,7 +208,7 @@ def test_a_variable_of_another_name_is_missed(
     node = surgery.definition(source, edit.scope)
     own = surgery.bound_names(ast.parse(code))
     for name in (surgery.read_names(code) - own) & surgery.bound_names(node):
-        message = refusal(
+        message = refusal_of(
             pristine,
             edit.file,
             surgery.substituted(source, node, name, f"{name}_of_a_fork"),
@@ -233,5 +228,5 @@ def test_an_import_that_new_code_needs_is_missed(
     ]
     # A fork may write `dict` for `Dict` everywhere; here the old code breaks as well.
     mutant = surgery.substituted(pristine[file], imported, name, "Final")
-    message = refusal(pristine, file, mutant)
+    message = refusal_of(pristine, file, mutant)
     assert f"new code would use `{name}`, which nothing defines" in message

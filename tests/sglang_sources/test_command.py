@@ -21,8 +21,8 @@ from agentcore_patches import __version__, install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
+from tests.helpers.planning import VERSION
 
-VERSION = "0.5.9"
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 OURS = ".agentcore-patch"
 

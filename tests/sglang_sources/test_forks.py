@@ -11,9 +11,8 @@ import pytest
 
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
+from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
-
-VERSION = "0.5.9"
 
 Sources = Mapping[str, bytes]
 Located = ast.expr | ast.arg | ast.keyword

@@ -12,9 +12,9 @@ import pytest
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
+from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
 
-VERSION = "0.5.9"
 SEED = 59
 N_MUTANTS = 350
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from agentcore_patches.edits import apply_edits
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
-
-VERSION = "0.5.9"
+from tests.helpers.planning import VERSION, refusal
 
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
@@ -72,15 +70,13 @@ def test_somebody_elses_token_ids_are_refused_with_what_to_do(
             text = text.replace(old, new, 1)
         compile(text, file, "exec")
         sources[file] = text.encode()
-    message = refusal(sources, selection)
+    message = refusal_with_advice(sources, selection)
     assert any(file in message for file in OTHERS[other])
     assert "token_ids" in message
 
 
-def refusal(sources: Mapping[str, bytes], selection: tuple[str, ...]) -> str:
-    with pytest.raises(SourceConflict) as refused:
-        make_plan(sources, selection, VERSION)
-    message = str(refused.value)
+def refusal_with_advice(sources: Mapping[str, bytes], patches: Sequence[str]) -> str:
+    message = refusal(sources, patches)
     for advice in (
         "Nothing was written.",
         "put the originals back first",
@@ -96,7 +92,7 @@ def test_one_patched_file_among_vanilla_ones_is_refused(
     pristine: Mapping[str, bytes], file: str
 ) -> None:
     patched = make_plan(pristine, registry.names(), VERSION).files
-    message = refusal({**pristine, file: patched[file]}, registry.names())
+    message = refusal_with_advice({**pristine, file: patched[file]}, registry.names())
     assert f"{file}: `" in message
     assert "somebody else's version of this patch, or a part of ours" in message
 
@@ -106,7 +102,7 @@ def test_one_vanilla_file_among_patched_ones_is_refused(
     pristine: Mapping[str, bytes], file: str
 ) -> None:
     patched = make_plan(pristine, registry.names(), VERSION).files
-    message = refusal({**patched, file: pristine[file]}, registry.names())
+    message = refusal_with_advice({**patched, file: pristine[file]}, registry.names())
     assert f"but {file}: `" in message
     assert "somebody else's version of this patch, or a part of ours" in message
 
@@ -121,7 +117,7 @@ def test_a_file_with_a_part_of_its_edits_is_refused(
     here = list(dict.fromkeys(edit for edit in all_edits if edit.file == file))
     for n_made in {1, len(here) // 2, len(here) - 1}:
         part, _ = apply_edits(pristine[file], here[:n_made])
-        message = refusal({**pristine, file: part}, registry.names())
+        message = refusal_with_advice({**pristine, file: part}, registry.names())
         assert file in message
 
 
@@ -136,7 +132,7 @@ def test_another_patch_of_ours_is_no_source_to_start_from(
     if needed <= there:
         assert make_plan(patched, (wanted,), VERSION).files == {}
     elif needed & there:
-        assert "or a part of ours" in refusal(patched, (wanted,))
+        assert "or a part of ours" in refusal_with_advice(patched, (wanted,))
     else:
         plan = make_plan(patched, (wanted,), VERSION)
         assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}

@@ -13,9 +13,8 @@ import pytest
 
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import Plan, make_plan
+from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
-
-VERSION = "0.5.9"
 
 SELECTIONS = [
     pytest.param(selection, id="+".join(selection))

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from agentcore_patches.edits import AddField, Edit, Graft, Insert, Replace
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import EditOutcome, make_plan
+from tests.helpers.planning import VERSION, refusal
 
-VERSION = "0.5.9"
 MODELS = "srt/models.py"
 SERVING = "srt/serving.py"
 
@@ -42,12 +39,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Edit, ...]]:
         ),
     )
     return made
-
-
-def refusal(sources: Mapping[str, bytes], *patches: str) -> str:
-    with pytest.raises(SourceConflict) as refused:
-        make_plan(sources, patches, VERSION)
-    return str(refused.value)
 
 
 def test_a_plan_has_the_new_texts_in_writing_order() -> None:
@@ -98,7 +89,7 @@ def test_the_sources_stay_as_they_are() -> None:
 
 
 def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
-    message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, "alpha")
+    message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
     assert message == (
         f"{MODELS}: in `Answer`, cannot place field `ids: list = None`: "
         "the class declares no fields. Nothing was written. If another tool changed "
@@ -109,7 +100,7 @@ def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
 
 def test_a_part_of_the_edits_is_somebody_elses() -> None:
     patched = make_plan(SOURCES, ("alpha",), VERSION).files
-    message = refusal({**SOURCES, MODELS: patched[MODELS]}, "alpha")
+    message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
     assert message.startswith(
         f"{MODELS}: `Answer` has field `ids: list = None` already, but {SERVING}: "
         "`serve` lacks `text.ids = model.ids` before `return text`: the sources carry "
@@ -123,7 +114,7 @@ def test_a_text_that_would_not_compile_is_refused(
     registered["gamma"] = (
         Insert(MODELS, "Answer.dump", "await log(data)", before="return data"),
     )
-    message = refusal(SOURCES, "gamma")
+    message = refusal(SOURCES, ["gamma"])
     assert message.startswith(f"{MODELS} would not compile once patched: ")
 
 
@@ -168,7 +159,7 @@ def test_new_code_that_reads_what_nothing_defines_is_refused(
     registered["gamma"] = (
         Insert(SERVING, scope, "text.ids = model.ids", before="return text"),
     )
-    assert refusal({SERVING: source.encode()}, "gamma").startswith(
+    assert refusal({SERVING: source.encode()}, ["gamma"]).startswith(
         f"{SERVING}: in `{scope}`, new code would use `{name}`, which nothing defines."
     )
 
@@ -177,7 +168,7 @@ def test_a_type_that_a_module_does_not_import_is_refused(
     registered: dict[str, tuple[Edit, ...]],
 ) -> None:
     registered["gamma"] = (AddField(MODELS, "Answer", "ids: Optional[int] = None"),)
-    message = refusal(SOURCES, "gamma")
+    message = refusal(SOURCES, ["gamma"])
     assert "in `Answer`, new code would use `Optional`" in message
 
 
@@ -189,7 +180,7 @@ def test_a_graft_that_needs_what_the_module_lacks_is_refused(
     registered: dict[str, tuple[Edit, ...]],
 ) -> None:
     registered["gamma"] = (Graft(MODELS, "Answer", returns),)
-    message = refusal(SOURCES, "gamma")
+    message = refusal(SOURCES, ["gamma"])
     assert "in `the module`, new code would use `Undefined`" in message
     lazy = b"from __future__ import annotations\n" + SOURCES[MODELS]
     assert make_plan({MODELS: lazy}, ("gamma",), VERSION).files

@@ -1,0 +1,19 @@
+"""What the planner says of sources, for the release whose files the suite reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.plan import make_plan
+
+VERSION = "0.5.9"
+
+
+def refusal(sources: Mapping[str, bytes], patches: Sequence[str]) -> str:
+    """The message with which the planner refuses sources; fails if it takes them."""
+    with pytest.raises(SourceConflict) as refused:
+        make_plan(sources, tuple(patches), VERSION)
+    return str(refused.value)
