@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ print(json.dumps({"origin": spec and spec.origin, "path": sys.path}))
 """
 _PROBE_SECONDS = 60
 
-# What setuptools-scm says when it finds no git metadata.
+# The version that setuptools-scm gives where there is no git metadata.
 _PLACEHOLDER = "0.0.0.dev0"
 
 
@@ -33,9 +34,14 @@ _PLACEHOLDER = "0.0.0.dev0"
 class Install:
     """One SGLang on disk.
 
-    `version` is what the install says of itself, `release` the supported release
-    it counts as. `dist_info` describes it, if anything does; `editable` tells that
-    this lies apart from the package, so that no RECORD knows its files.
+    Attributes:
+        package: the `sglang` folder.
+        version: as the install states it.
+        release: the supported release that has the same sources.
+        found: how it was found, in a few words.
+        editable: whether `dist_info` is in another folder than the package, so that its
+            RECORD does not list the package's files.
+        dist_info: the folder with the metadata; None if there is none.
     """
 
     package: Path
@@ -48,7 +54,7 @@ class Install:
     def wheel_hashes(self, paths: Iterable[str]) -> dict[str, str]:
         """SHA-256 (hex) that the wheel's RECORD has for paths below the package.
 
-        Paths that no RECORD covers are left out; all of them for an editable install.
+        Paths that it does not list are left out; all of them for an editable install.
         """
         if self.dist_info is None or self.editable:
             return {}
@@ -70,8 +76,8 @@ def find(
 
     Raises:
         UsageError: both a folder and an interpreter were given.
-        UnsupportedTarget: none is there, or its version is none of `supported`.
-        AccessError: it is there and cannot be read.
+        UnsupportedTarget: there is no SGLang, or its version is not in `supported`.
+        AccessError: it is there but cannot be read.
     """
     refuse_both(sglang_dir, python)
     try:
@@ -81,12 +87,12 @@ def find(
             found = "given by --sglang-dir"
         elif python is not None:
             package, search = _of_other_interpreter(python)
-            found = f"what {python} imports"
+            found = f"imported by {python}"
         else:
             package, search = _of_this_interpreter(), sys.path
-            found = f"what {sys.executable} imports"
+            found = f"imported by {sys.executable}"
         dist_info, editable = _dist_info(package, search)
-        version = _version(package, dist_info)
+        version = _version(package, dist_info, supported)
     except OSError as error:
         raise AccessError(
             f"Cannot read {error.filename}: {error.strerror}. Run the command as a "
@@ -103,7 +109,7 @@ def refuse_both(sglang_dir: object, python: object) -> None:
 
 
 def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | None]:
-    """Whether files (SHA-256 by path) are as the wheel has them; None: nothing tells."""
+    """Whether files (SHA-256 by path) are as in the wheel; None if unknown."""
     wheel = install.wheel_hashes(hashes)
     return {
         path: wheel[path] == digest if path in wheel else None
@@ -116,9 +122,14 @@ def _in_folder(folder: Path) -> Path:
     try:
         package = folder.resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):
-        raise UnsupportedTarget(f"There is no folder {folder}.") from None
+        raise UnsupportedTarget(
+            f"There is no folder {folder}. --sglang-dir is the `sglang` package folder, "
+            "the one that holds `srt/`."
+        ) from None
     except RuntimeError:  # Python 3.12 and older; newer ones raise OSError
-        raise AccessError(f"{folder} is a loop of symbolic links.") from None
+        raise AccessError(
+            f"{folder} cannot be read: it is a loop of symbolic links."
+        ) from None
     if _is_package(package):
         return package
     likely = [
@@ -127,11 +138,11 @@ def _in_folder(folder: Path) -> Path:
         *package.glob("lib/python3*/site-packages/sglang"),
         package.parent,
     ]
-    meant = next((place for place in likely if _is_package(place)), None)
+    likely_place = next((place for place in likely if _is_package(place)), None)
     advice = (
-        f"Did you mean --sglang-dir {meant}?"
-        if meant
-        else "Give the `sglang` package folder itself, the one that holds `srt/`."
+        f"Did you mean --sglang-dir {likely_place}?"
+        if likely_place
+        else "Give the `sglang` folder itself, the one that holds `srt/`."
     )
     raise UnsupportedTarget(f"{package} is not SGLang's package folder. {advice}")
 
@@ -159,11 +170,11 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
         advice = (
             f"Did you mean --python {inside}?"
             if inside.exists()
-            else "--python wants an interpreter, such as /opt/venv/bin/python."
+            else "Give --python an interpreter, such as /opt/venv/bin/python."
         )
         raise UnsupportedTarget(f"There is no program {python}. {advice}")
     try:
-        # From the root folder: what lies in the current one is not installed.
+        # In the root folder, so that it does not import from the current one.
         answer = subprocess.run(
             [Path(command).absolute(), "-c", _PROBE],
             cwd="/",
@@ -174,38 +185,41 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
             timeout=_PROBE_SECONDS,
             check=True,
         )
-        told: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+        answered: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         raise UnsupportedTarget(
-            f"{python} did not say within {_PROBE_SECONDS} s where its SGLang is."
+            f"{python} was asked where its SGLang is and did not answer within "
+            f"{_PROBE_SECONDS} s. Give SGLang's package folder with --sglang-dir instead."
         ) from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no message"])[-1]
         raise UnsupportedTarget(
-            f"{python} could not say where its SGLang is: it ended with "
-            f"{error.returncode} ({last}). --python wants a Python 3 interpreter."
+            f"{python} was asked where its SGLang is and failed with exit code "
+            f"{error.returncode} ({last}). Give --python a Python 3 interpreter."
         ) from None
     except OSError as error:
         raise UnsupportedTarget(
-            f"Cannot run {python}: {error.strerror}. --python wants an interpreter, "
-            "such as /opt/venv/bin/python."
+            f"Cannot run {python}: {error.strerror}. Give --python an interpreter, such "
+            "as /opt/venv/bin/python."
         ) from None
     except (ValueError, IndexError):
         raise UnsupportedTarget(
-            f"{python} does not answer as a Python interpreter does."
+            f"{python} is not a Python interpreter: it did not answer as one. Give "
+            "--python an interpreter, such as /opt/venv/bin/python."
         ) from None
-    return _package_of(told["origin"], str(python)), told["path"]
+    return _package_of(answered["origin"], str(python)), answered["path"]
 
 
 def _package_of(origin: str | None, python: str) -> Path:
-    """The package folder of a module spec's origin, which a namespace package lacks."""
+    """The package folder of a module spec's origin; that of a namespace package is None."""
     if origin is not None:
         package = Path(origin).resolve().parent
         if _is_package(package):
             return package
         raise UnsupportedTarget(
             f"{python} imports `sglang` from {origin}, which is not the SGLang server: "
-            "no `srt/` lies beside it."
+            "there is no `srt/` in its folder. Name another interpreter with --python, "
+            "or SGLang's package folder with --sglang-dir."
         )
     raise UnsupportedTarget(
         f"{python} has no SGLang. Name another interpreter with --python, or SGLang's "
@@ -214,10 +228,10 @@ def _package_of(origin: str | None, python: str) -> Path:
 
 
 def _dist_info(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:
-    """The metadata folder of a package, and whether it lies apart (editable)."""
+    """The metadata folder of a package, and whether the install is editable."""
     for folder in _metadata_folders(package.parent):
-        covered = f"{package.name}/"
-        if any(name.startswith(covered) for name, _ in _read_record(folder)):
+        prefix = f"{package.name}/"
+        if any(name.startswith(prefix) for name, _ in _read_record(folder)):
             return folder, False
     for entry in search:
         for folder in _metadata_folders(Path(entry)):
@@ -230,16 +244,17 @@ def _metadata_folders(site: Path) -> list[Path]:
     return sorted(site.glob("sglang-*.dist-info"))
 
 
-def _read_record(dist_info: Path) -> Iterable[tuple[str, str]]:
-    """Path and hash (`sha256=...`) of every line of a RECORD; nothing if it is missing."""
+def _read_record(dist_info: Path) -> Iterator[tuple[str, str]]:
+    """Path and hash (`sha256=...`) of each file in a RECORD; none if it is missing."""
     try:
-        text = (dist_info / "RECORD").read_text("utf-8", errors="replace")
+        with (dist_info / "RECORD").open(
+            encoding="utf-8", errors="replace", newline=""
+        ) as record:
+            for row in csv.reader(record):
+                if len(row) > 1 and row[1].startswith("sha256="):
+                    yield row[0], row[1]
     except FileNotFoundError:
         return
-    for line in text.splitlines():
-        name, _, rest = line.rpartition(",")[0].rpartition(",")
-        if rest.startswith("sha256="):
-            yield name.strip('"'), rest
 
 
 def _hex(digest: str) -> str:
@@ -249,18 +264,20 @@ def _hex(digest: str) -> str:
     return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
 
 
-def _version(package: Path, dist_info: Path | None) -> str:
-    """What the package says of itself, else what its metadata says."""
-    told = [_literal_version(package / name) for name in ("_version.py", "version.py")]
+def _version(package: Path, dist_info: Path | None, supported: Sequence[str]) -> str:
+    """The version in the package, or else in its metadata."""
+    stated = [
+        _literal_version(package / name) for name in ("_version.py", "version.py")
+    ]
     if dist_info is not None:
-        told.append(_metadata_version(dist_info / "METADATA"))
-    for version in told:
+        stated.append(_metadata_version(dist_info / "METADATA"))
+    for version in stated:
         if version is not None and version != _PLACEHOLDER:
             return version
     raise UnsupportedTarget(
-        f"Nothing tells which version the SGLang in {package} is: neither "
-        "`_version.py` nor installed metadata has one. A checkout gets it when it is "
-        "installed, from git or from SETUPTOOLS_SCM_PRETEND_VERSION=0.5.9."
+        f"The version of the SGLang in {package} is unknown: it is neither in "
+        "`_version.py` nor in installed metadata. Install the checkout, which writes it "
+        f"(without git, set SETUPTOOLS_SCM_PRETEND_VERSION={supported[-1]})."
     )
 
 
@@ -309,24 +326,24 @@ def _supported_release(version: str, package: Path, supported: Sequence[str]) ->
             if _is_release(parsed, Version(release)):
                 return release
     advice = (
-        " It calls itself a development version; if it is such a release plus commits "
-        "of your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+        " This is a development version. If it is a supported release with commits of "
+        "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
         f"{supported[-1]}+own set."
         if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
         else ""
     )
     raise UnsupportedTarget(
-        f"SGLang {version} in {package} is not supported; supported: "
+        f"SGLang {version} in {package} is not supported. Supported: "
         f"{', '.join(supported)}.{advice}"
     )
 
 
 def _is_release(version: Version, release: Version) -> bool:
-    """Whether a version names a release's own sources, with local changes or without.
+    """Whether a version stands for the sources of a release, maybe changed locally.
 
-    A local label does not count (`0.5.9+cu130`), and neither do the names that
-    setuptools-scm gives to the tagged commit itself with uncommitted changes: zero
-    commits after it, and a date (`0.5.10.dev0+g1a2b3c4.d20260301`).
+    So does one with a local label (`0.5.9+cu130`), and the versions that setuptools-scm
+    gives to the tagged commit itself with uncommitted changes: zero commits after it,
+    and a date (`0.5.10.dev0+g1a2b3c4.d20260301`).
     """
     if version.public == release.public:
         return True

@@ -19,7 +19,7 @@ from agentcore_patches import install, transaction
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.faults import tracing
-from tests.helpers.planning import VERSION
+from tests.helpers import trees
 
 Make = Callable[[], Path]
 
@@ -31,7 +31,7 @@ def wheel() -> dict[str, bytes]:
     found = install.find(
         python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
     )
-    paths = registry.files(registry.names(), VERSION)
+    paths = registry.files(registry.names(), SUPPORTED_VERSIONS[-1])
     return transaction.sources(found, transaction.inspect(found), paths)
 
 
@@ -45,7 +45,9 @@ def make(wheel: dict[str, bytes], tmp_path: Path) -> Make:
         for path, text in wheel.items():
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_bytes(text)
-        (package / "_version.py").write_text(f'__version__ = "{VERSION}"\n')
+        (package / "_version.py").write_text(
+            f'__version__ = "{SUPPORTED_VERSIONS[-1]}"\n'
+        )
         return package
 
     return make
@@ -69,9 +71,9 @@ def start(package: Path, *words: str) -> subprocess.Popen[str]:
 def contents(package: Path) -> dict[str, bytes]:
     """All files, but for what is ours."""
     return {
-        str(file.relative_to(package)): file.read_bytes()
-        for file in package.rglob("*")
-        if file.is_file() and "agentcore" not in str(file.relative_to(package))
+        path: text
+        for path, text in trees.contents(package).items()
+        if "agentcore" not in path
     }
 
 

@@ -18,6 +18,7 @@ from agentcore_patches import transaction
 from agentcore_patches.errors import AccessError
 from agentcore_patches.files import FOLDER
 from tests.faults import tracing, trees
+from tests.helpers.trees import photograph
 
 Ended = tuple[str, int, str]
 
@@ -65,7 +66,7 @@ def test_of_32_applies_one_does_the_work_and_all_end_well(
     tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
-    first = trees.photograph(tmp_path)
+    first = photograph(tmp_path)
 
     ended = all_at_once(package, ["apply"] * 32)
 
@@ -75,7 +76,7 @@ def test_of_32_applies_one_does_the_work_and_all_end_well(
     count["commands that ran 32 at once"] += 32
     with transaction.locked(trees.install_of(package)) as work:
         work.revert()
-    assert trees.photograph(tmp_path) == first
+    assert photograph(tmp_path) == first
 
 
 @pytest.mark.parametrize("attempt", range(3))
@@ -83,18 +84,18 @@ def test_16_applies_and_16_reverts_leave_one_edition_whole(
     attempt: int, tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
-    first = trees.photograph(tmp_path)
+    first = photograph(tmp_path)
 
     ended = all_at_once(package, ["apply", "revert"] * 16)
 
     assert [(code, errors) for _, code, errors in ended] == [(0, "")] * 32
     if edition_of(package) == "vanilla":
-        assert trees.photograph(tmp_path) == first
+        assert photograph(tmp_path) == first
     assert trees.stale_bytecode(package) == []
     count["commands that ran 32 at once"] += 32
     with transaction.locked(trees.install_of(package)) as work:
         work.revert()
-    assert trees.photograph(tmp_path) == first
+    assert photograph(tmp_path) == first
 
 
 # What is in our folder at a point of a command's work.
@@ -105,7 +106,7 @@ def test_commands_killed_at_work_do_not_stop_the_others(
     tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
-    first = trees.photograph(tmp_path)
+    first = photograph(tmp_path)
     kills = 0
     for turn in range(30):
         point = package / FOLDER / POINTS[turn % len(POINTS)]
@@ -129,7 +130,7 @@ def test_commands_killed_at_work_do_not_stop_the_others(
     count["commands killed while others wait for them"] += kills
     with transaction.locked(trees.install_of(package)) as work:
         work.revert()
-    assert trees.photograph(tmp_path) == first
+    assert photograph(tmp_path) == first
 
 
 def kill_at_work(

@@ -17,6 +17,7 @@ import pytest
 from agentcore_patches import transaction
 from tests.faults import tracing, trees
 from tests.faults.tracing import Call
+from tests.helpers.trees import Photograph, photograph, without_ours
 
 ACTIONS = ("apply", "upgrade", "revert")
 BEFORE = {"apply": "vanilla", "upgrade": "apply", "revert": "upgrade"}
@@ -72,8 +73,9 @@ def a_copy(model: Path) -> Iterator[Path]:
         yield trees.copy(model, Path(folder) / "tree")
 
 
-def photograph(package: Path) -> trees.Photograph:
-    return trees.photograph(package.parents[1])
+def tree_of(package: Path) -> Photograph:
+    """The whole tree of a package, its cache included."""
+    return photograph(package.parents[1])
 
 
 def calls_of(action: str, model: Path) -> list[Call]:
@@ -112,7 +114,7 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
                 assert trees.texts(package) == expected(follower), call
             assert trees.stale_bytecode(package) == [], call
             run(package, "revert")
-            assert photograph(package) == photograph(models["vanilla"]), call
+            assert tree_of(package) == tree_of(models["vanilla"]), call
 
     places = [call for call in calls_of(action, model) if call.changes]
     followers = itertools.cycle(("status", "apply", "status", "upgrade", "revert"))
@@ -130,7 +132,7 @@ def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
     action: str, error: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]
-    old = trees.without_ours(photograph(model))
+    old = without_ours(tree_of(model))
     new = expected(action)
     outcomes: Counter[int] = Counter()
 
@@ -144,10 +146,10 @@ def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
                 assert trees.texts(package) == new, call
             else:
                 assert STAYED.search(ended.output), (call, ended.output)
-                assert trees.without_ours(photograph(package)) == old, call
+                assert without_ours(tree_of(package)) == old, call
             assert trees.stale_bytecode(package) == [], call
             run(package, "revert")
-            assert photograph(package) == photograph(models["vanilla"]), call
+            assert tree_of(package) == tree_of(models["vanilla"]), call
 
     places = calls_of(action, model)
     if error not in READING_ERRORS:
@@ -180,7 +182,7 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
                     transaction.inspect_and_recover(trees.install_of(package))
                     assert trees.texts(package) in (old, new), again
                     run(package, "revert")
-                    assert photograph(package) == photograph(models["vanilla"])
+                    assert tree_of(package) == tree_of(models["vanilla"])
 
             places = [call for call in calls_of("status", model) if call.changes]
             done += each(kill, places)
@@ -206,7 +208,7 @@ def test_a_disk_that_fails_for_good_is_mended_once_it_works_again(
             assert snapshot.pending is None
             assert trees.texts(package) in (old, new), call
             run(package, "revert")
-            assert photograph(package) == photograph(models["vanilla"]), call
+            assert tree_of(package) == tree_of(models["vanilla"]), call
 
     places = [call for call in calls_of(action, model) if call.kind.startswith(kind)]
     count["disks that fail from one call on, mended by the next command"] += each(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import errno
-import hashlib
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +21,7 @@ from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
 from tests.faults import tracing, trees
 from tests.faults.trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
+from tests.helpers.trees import photograph
 
 NOBODY = 65534
 
@@ -43,12 +42,12 @@ def revert(package: Path) -> tuple[str, ...]:
 @contextmanager
 def refused(root: Path, number: int) -> Iterator[None]:
     """Expect an AccessError that names an error, and a tree that stays as it is."""
-    before = trees.photograph(root)
+    before = photograph(root)
     with pytest.raises(AccessError) as caught:
         yield
     assert os.strerror(number) in str(caught.value)
     assert "Nothing was changed." in str(caught.value)
-    assert trees.photograph(root) == before
+    assert photograph(root) == before
 
 
 def in_own_mounts(check: Callable[[Path], object], root: Path) -> str:
@@ -88,7 +87,7 @@ def fill_a_disk(root: Path) -> None:
     """Apply and revert with ever more room, on a disk of little."""
     mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", root)
     package = trees.build(root)
-    first = trees.photograph(root)
+    first = photograph(root)
     outcomes = Counter[bool]()
     for command, back in ((apply, revert), (revert, apply)):
         start = trees.texts(package)
@@ -106,9 +105,9 @@ def fill_a_disk(root: Path) -> None:
             if done:
                 back(package)
             elif command is apply:
-                assert trees.photograph(root) == first
+                assert photograph(root) == first
         command(package)
-    assert trees.photograph(root) == first
+    assert photograph(root) == first
     print(outcomes[False], outcomes[True])
 
 
@@ -152,11 +151,11 @@ def mount_read_only(root: Path) -> None:
     )
     tracing.kill_at(half, package, "revert")
     mount("-o", "remount,ro,bind", site)
-    before = trees.photograph(root)
+    before = photograph(root)
     snapshot, line = transaction.inspect_and_recover(install_of(package))
     assert snapshot.pending == "an interrupted revert"
     assert line is not None and os.strerror(errno.EROFS) in line
-    assert trees.photograph(root) == before
+    assert photograph(root) == before
     mount("-o", "remount,rw,bind", site)
     assert (
         transaction.inspect_and_recover(install_of(package))[1]
@@ -171,7 +170,7 @@ def test_files_with_mounts_over_them(tmp_path: Path) -> None:
 def mount_over_files(root: Path) -> None:
     """A folder from elsewhere can be patched; a single file cannot be replaced."""
     package = trees.build(root)
-    first = trees.photograph(root)
+    first = photograph(root)
     own = root / "own"
     shutil.copytree((package / PROTOCOL).parent, own)
     mount("--bind", own, (package / PROTOCOL).parent)
@@ -180,7 +179,7 @@ def mount_over_files(root: Path) -> None:
     revert(package)
     subprocess.run(["umount", (package / PROTOCOL).parent], check=True)
     shutil.rmtree(own)
-    assert trees.photograph(root) == first
+    assert photograph(root) == first
 
     mount("--bind", package / PROTOCOL, package / PROTOCOL)
     with refused(root, errno.EBUSY):
@@ -195,7 +194,7 @@ def mount_layers(root: Path) -> None:
     """Apply in a layer over a package, then in another layer over that one."""
     mount("-t", "tmpfs", "tmpfs", root)
     package = trees.build(root / "image")
-    image = trees.photograph(root / "image")
+    image = photograph(root / "image")
     layers = [root / "image"]
     for number in range(2):
         upper, work, merged = (root / f"{name}{number}" for name in ("up", "wk", "mg"))
@@ -210,8 +209,8 @@ def mount_layers(root: Path) -> None:
         assert trees.stale_bytecode(inside) == []
         layers.append(upper)
     revert(inside)
-    assert trees.photograph(merged) == image
-    assert trees.photograph(root / "image") == image
+    assert photograph(merged) == image
+    assert photograph(root / "image") == image
 
 
 # Users
@@ -238,13 +237,14 @@ def give_to_nobody(package: Path) -> None:
 
 
 @pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """A folder that other users may enter as well."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_mode & 0o001:
-            break
-        folder.chmod(0o755)
-    return tmp_path
+def open_path() -> Iterator[Path]:
+    """A folder that other users may enter as well.
+
+    Not below pytest's, which each session closes again to other users.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
@@ -272,14 +272,14 @@ def test_a_file_whose_owner_cannot_be_kept_is_refused(open_path: Path) -> None:
 def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
     package = trees.build(open_path)
     give_to_nobody(package)
-    first = trees.photograph(open_path)
+    first = photograph(open_path)
 
     apply(package)
     assert {file.lstat().st_uid for file in package.rglob("*")} == {NOBODY}
     with another_user():
         apply(package, "upgrade")
         revert(package)
-    assert trees.photograph(open_path) == first
+    assert photograph(open_path) == first
 
 
 def test_a_folder_without_permission_is_refused(open_path: Path) -> None:
@@ -346,14 +346,14 @@ def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
     Path(importlib.util.cache_from_source(str(package / PROTOCOL))).unlink()
     give_to_nobody(package)
     caches.chmod(0o555)
-    first = trees.photograph(open_path)
+    first = photograph(open_path)
     with another_user():
         apply(package)
         assert len(list(caches.iterdir())) == 2
         assert trees.stale_bytecode(package) == []
         revert(package)
     assert trees.stale_bytecode(package) == []
-    assert trees.photograph(open_path) == first
+    assert photograph(open_path) == first
 
 
 # Links
@@ -372,10 +372,10 @@ def test_a_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None
     folder = (package / PROTOCOL).parent
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    before = trees.photograph(tmp_path)
+    before = photograph(tmp_path)
     with pytest.raises(AgentcoreError, match="symbolic link"):
         apply(package)
-    assert trees.photograph(tmp_path) == before
+    assert photograph(tmp_path) == before
 
 
 def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_environments_that_share_a_cache_stay_as_they_are(
 ) -> None:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert uv, "This test needs uv (pip install uv)."
-    wheel = make_wheel(tmp_path)
+    wheel = trees.make_wheel(tmp_path)
 
     def environment(name: str) -> Path:
         options = ["--target", str(tmp_path / name)]
@@ -411,15 +411,13 @@ def test_environments_that_share_a_cache_stay_as_they_are(
     # uv links as well where it cannot clone.
     shared = (one / PROTOCOL).stat().st_nlink > 1
     assert shared if mode == "hardlink" else not shared or mode != "copy"
-    first = trees.photograph(tmp_path)
+    first = photograph(tmp_path)
 
     found = install.find(sglang_dir=one, supported=["0.5.9"])
     assert found.wheel_hashes(trees.SOURCES).keys() == set(trees.SOURCES)
     apply(one)
     changed = {
-        name
-        for name, seen in trees.photograph(tmp_path).items()
-        if seen != first.get(name)
+        name for name, seen in photograph(tmp_path).items() if seen != first.get(name)
     }
     assert {name for name in changed if FOLDER not in name} == {
         f"one/sglang/{path}" for path in SELECTIONS["apply"]
@@ -428,29 +426,5 @@ def test_environments_that_share_a_cache_stay_as_they_are(
     assert trees.texts(third) == trees.texts(other)
     shutil.rmtree(third.parent)
     revert(one)
-    assert trees.photograph(tmp_path) == first
+    assert photograph(tmp_path) == first
     count["environments beside a patched one, all as before"] += 2
-
-
-def make_wheel(root: Path) -> Path:
-    """A wheel of the small SGLang, with the hashes that a RECORD has."""
-    files = {f"sglang/{path}": trees.text(path, "vanilla") for path in trees.SOURCES}
-    files["sglang/__init__.py"] = b""
-    files["sglang/_version.py"] = b'__version__ = "0.5.9"\n'
-    metadata = "sglang-0.5.9.dist-info"
-    files[f"{metadata}/METADATA"] = (
-        b"Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.9\n"
-    )
-    files[f"{metadata}/WHEEL"] = (
-        b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    )
-    record = "".join(
-        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip('=')},{len(text)}\n"
-        for path, text in files.items()
-    )
-    wheel = root / "sglang-0.5.9-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(path, text)
-        archive.writestr(f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n")
-    return wheel

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import marshal
 import os
 import py_compile
 import shutil
-import stat
+import zipfile
 from pathlib import Path
 
 from agentcore_patches.install import Install
@@ -79,30 +81,6 @@ def install_of(package: Path, version: str = "0.5.9") -> Install:
     return Install(package, version, "0.5.9", "a test", False, None)
 
 
-Photograph = dict[str, tuple[object, ...]]
-
-
-def photograph(root: Path) -> Photograph:
-    """Every file below a folder: its kind, bytes, mode, owner and time."""
-    found: Photograph = {}
-    for place in sorted(root.rglob("*")):
-        status = place.lstat()
-        owner = (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
-        name = str(place.relative_to(root))
-        if place.is_symlink():
-            found[name] = ("link", place.readlink(), status.st_mtime_ns, *owner)
-        elif place.is_dir():
-            found[name] = ("folder", *owner)
-        else:
-            found[name] = ("file", place.read_bytes(), status.st_mtime_ns, *owner)
-    return found
-
-
-def without_ours(picture: Photograph) -> Photograph:
-    """A photograph without what lies in our folder."""
-    return {name: seen for name, seen in picture.items() if ".agentcore" not in name}
-
-
 def texts(package: Path) -> dict[str, bytes]:
     """The sources as they are."""
     return {path: (package / path).read_bytes() for path in SOURCES}
@@ -124,3 +102,27 @@ def stale_bytecode(package: Path) -> list[str]:
             ):
                 found.append(str(cache))
     return found
+
+
+def make_wheel(root: Path) -> Path:
+    """A wheel of the small SGLang, with the hashes that a RECORD has."""
+    files = {f"sglang/{path}": text(path, "vanilla") for path in SOURCES}
+    files["sglang/__init__.py"] = b""
+    files["sglang/_version.py"] = b'__version__ = "0.5.9"\n'
+    metadata = "sglang-0.5.9.dist-info"
+    files[f"{metadata}/METADATA"] = (
+        b"Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.9\n"
+    )
+    files[f"{metadata}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    record = "".join(
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')},{len(content)}\n"
+        for path, content in files.items()
+    )
+    wheel = root / "sglang-0.5.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+        archive.writestr(f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n")
+    return wheel

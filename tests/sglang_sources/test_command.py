@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pty
 import shutil
 import stat
 import subprocess
@@ -22,6 +21,7 @@ from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION
+from tests.helpers.terminal import shown_on_terminal
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 OURS = ".agentcore-patch"
@@ -238,7 +238,7 @@ def test_the_sglang_of_an_interpreter_is_found(run: Run, package: Path) -> None:
     other = document(run("status", "--json", "--python", sys.executable, target=False))
 
     assert own["sglang"]["path"] == other["sglang"]["path"] == str(package)
-    assert own["sglang"]["found"] == f"what {sys.executable} imports"
+    assert own["sglang"]["found"] == f"imported by {sys.executable}"
     assert document(run("apply", "--json", target=False))["changed"]
 
 
@@ -270,7 +270,7 @@ def test_a_version_that_is_not_supported_is_3(run: Run, package: Path) -> None:
     for command in ("apply", "status", "revert"):
         ran = run(command)
         assert (ran.returncode, ran.stdout) == (3, "")
-        assert f"SGLang 0.5.10 in {package} is not supported; supported: 0.5.9" in (
+        assert f"SGLang 0.5.10 in {package} is not supported. Supported: 0.5.9" in (
             ran.stderr
         )
     assert picture(package) == before
@@ -380,24 +380,17 @@ def test_what_has_nothing_to_do_imports_nothing_heavy(
     ("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)]
 )
 def test_a_diff_is_coloured_on_a_terminal_only(
-    package: Path, variables: dict[str, str], coloured: bool
+    package: Path,
+    variables: dict[str, str],
+    coloured: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ours, theirs = pty.openpty()
-    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    process = subprocess.Popen(
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = shown_on_terminal(
         [*COMMAND, "apply", "--dry-run", "--diff", "--sglang-dir", str(package)],
-        stdout=theirs,
-        env={**clean, "TERM": "xterm", **variables},
+        columns=100,
+        **{"TERM": "xterm", **variables},
     )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(ours, 65536)
-        except OSError:  # all of it was read
-            break
-    os.close(ours)
 
-    assert process.wait() == 0
-    assert (b"\x1b[32m+" in shown) is coloured
-    assert (b"\x1b" in shown) is coloured
+    assert ("\x1b[32m+" in shown) is coloured
+    assert ("\x1b" in shown) is coloured

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from agentcore_patches import cli
+from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from tests.unit.running import Ran, Run
+from tests.unit.small_install import ALL, photograph, vanilla
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
 
 # How long an example takes says more about the machine than about the code.
@@ -37,3 +41,23 @@ def run(package: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         return Ran(cli.main([*args, *target]), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    """A package of three files, for transactions alone."""
+    package = tmp_path / "sglang"
+    for path in ALL:
+        file = package / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(vanilla(path))
+        os.utime(file, (1_600_000_000, 1_600_000_000))
+    return Install(package, "0.5.9", "0.5.9", "a test", False, None)
+
+
+@pytest.fixture
+def unchanged(install: Install) -> Iterator[None]:
+    """What the test begins with is there at its end."""
+    before = photograph(install)
+    yield
+    assert photograph(install) == before

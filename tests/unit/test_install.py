@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import os
 import sys
@@ -143,7 +144,7 @@ def test_a_version_that_does_not(version: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTarget) as caught:
         find(package)
     assert f"SGLang {version} in {package}" in str(caught.value)
-    assert "supported: 0.5.9" in str(caught.value)
+    assert "Supported: 0.5.9" in str(caught.value)
 
 
 def test_commits_after_the_release_get_advice(tmp_path: Path) -> None:
@@ -186,7 +187,9 @@ def test_older_packages_say_it_in_another_module(tmp_path: Path) -> None:
 def test_a_version_that_nothing_tells(text: str, tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", None)
     (package / "_version.py").write_text(text)
-    with pytest.raises(UnsupportedTarget, match="Nothing tells which version"):
+    with pytest.raises(
+        UnsupportedTarget, match=r"The version of the SGLang in .* is unknown"
+    ):
         find(package)
 
 
@@ -204,6 +207,18 @@ def test_a_record_tells_what_is_pristine(tmp_path: Path) -> None:
     assert install.pristine(found, {ENGINE: original}) == {ENGINE: True}
     assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: False}
     assert install.pristine(found, {"srt/own.py": original}) == {"srt/own.py": None}
+
+
+@pytest.mark.parametrize("name", ["with,comma.py", 'with"quote.py', "with space.py"])
+def test_a_record_is_read_as_csv(name: str, tmp_path: Path) -> None:
+    package = make_package(tmp_path / "sglang")
+    metadata = make_metadata(tmp_path, "0.5.9")
+    with (metadata / "RECORD").open("a", newline="") as record:
+        csv.writer(record).writerow([f"sglang/srt/{name}", f"sha256={'A' * 43}", "1"])
+
+    found = find(package)
+
+    assert found.wheel_hashes([f"srt/{name}"]) == {f"srt/{name}": "00" * 32}
 
 
 def test_of_a_bare_folder_nothing_is_known(tmp_path: Path) -> None:
@@ -228,7 +243,7 @@ def test_this_interpreter_tells_without_an_import(
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     found = install.find(supported=SUPPORTED)
-    assert (found.package, found.found) == (package, f"what {sys.executable} imports")
+    assert (found.package, found.found) == (package, f"imported by {sys.executable}")
     assert "sglang" not in sys.modules
 
 
@@ -264,7 +279,7 @@ def test_another_interpreter_tells_what_it_imports(tmp_path: Path) -> None:
     python = make_interpreter(tmp_path / "bin", package.parent, noise="a greeting")
     found = install.find(python=python, supported=SUPPORTED)
     assert (found.package, found.dist_info) == (package, metadata)
-    assert found.found == f"what {python} imports"
+    assert found.found == f"imported by {python}"
 
 
 def test_a_name_without_a_folder_is_looked_up(
@@ -331,10 +346,10 @@ sys.meta_path.insert(0, Finder)
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("exit 7", r"ended with 7 \(no message\)"),
-        ("echo no >&2; exit 1", r"ended with 1 \(no\)"),
-        ("echo hello", "does not answer as a Python interpreter"),
-        ("true", "does not answer as a Python interpreter"),
+        ("exit 7", r"failed with exit code 7 \(no message\)"),
+        ("echo no >&2; exit 1", r"failed with exit code 1 \(no\)"),
+        ("echo hello", "is not a Python interpreter"),
+        ("true", "is not a Python interpreter"),
     ],
 )
 def test_a_program_that_is_no_interpreter(
@@ -354,7 +369,7 @@ def test_a_program_that_does_not_answer(
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nexec sleep 30\n")
     program.chmod(0o755)
-    with pytest.raises(UnsupportedTarget, match=r"did not say within 0\.2 s"):
+    with pytest.raises(UnsupportedTarget, match=r"did not answer within 0\.2 s"):
         install.find(python=program, supported=SUPPORTED)
 
 

@@ -1,0 +1,48 @@
+"""A small package for transactions alone, and how they are run on it."""
+
+from __future__ import annotations
+
+from agentcore_patches import transaction
+from agentcore_patches.install import Install
+from tests.helpers import trees
+from tests.helpers.trees import Photograph
+
+FIRST, SECOND, THIRD = "srt/first.py", "srt/deep/second.py", "srt/third.py"
+ALL = (FIRST, SECOND, THIRD)
+FOLDER = ".agentcore-patch"
+LOCK = f"{FOLDER}/lock"
+
+
+def vanilla(path: str) -> bytes:
+    return f"import os\n\nNAME = {path!r}\n".encode()
+
+
+def patched(path: str, edition: str = "one") -> bytes:
+    return vanilla(path) + f"EDITION = {edition!r}  # ours\n".encode()
+
+
+def commit(install: Install, *paths: str, edition: str = "one") -> tuple[str, ...]:
+    with transaction.locked(install) as work:
+        work.sources(paths)
+        files = {path: patched(path, edition) for path in paths}
+        return work.commit(files, patches=["ours"], tool_version=edition)
+
+
+def revert(install: Install, *, force: bool = False) -> tuple[str, ...]:
+    with transaction.locked(install) as work:
+        return work.revert(force=force)
+
+
+def read(install: Install, path: str) -> bytes:
+    return (install.package / path).read_bytes()
+
+
+def write(install: Install, path: str, text: bytes) -> None:
+    (install.package / path).write_bytes(text)
+
+
+def photograph(install: Install) -> Photograph:
+    """All files below the package, but the lock."""
+    found = trees.photograph(install.package)
+    found.pop(LOCK, None)
+    return found

@@ -1,0 +1,262 @@
+"""`apply` and `apply_patch`: what a program is told, on a small SGLang."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import agentcore_patches
+from agentcore_patches import api, edits, transaction
+from agentcore_patches.api import apply, apply_patch, revert, status
+from agentcore_patches.errors import (
+    AccessError,
+    SourceConflict,
+    UsageError,
+)
+from agentcore_patches.install import find
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.results import PatchInfo, PatchState
+from tests.helpers.trees import contents
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+
+Command = Callable[..., Any]
+
+
+def test_status_watches_every_file_that_a_patch_changes() -> None:
+    for supported in SUPPORTED_VERSIONS:
+        files = registry.files(registry.names(), supported)
+        assert set(files) <= set(registry.WRITING_ORDER)
+
+
+def test_every_comment_of_a_patch_begins_alike() -> None:
+    assert f"# {edits.OWNER}: ".encode() == api.COMMENT_START
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert agentcore_patches.__version__ == version("agentcore-patches")
+
+
+def test_apply_brings_all_patches_and_says_what_it_did(package: Path) -> None:
+    result = apply(sglang_dir=package)
+
+    assert result.changed and result.recorded and not result.dry_run
+    assert result.install.package == package
+    assert result.patches == ("alpha", "beta")
+    assert [(f.path, f.applied, f.present, f.action) for f in result.files] == [
+        (MODELS, 1, 0, "patched"),  # an edit of both patches, made once
+        (SERVING, 1, 0, "patched"),
+    ]
+    assert [(edit.patch, edit.outcome) for edit in result.edits] == [
+        ("alpha", "applied"),
+        ("beta", "applied"),
+        ("beta", "applied"),
+    ]
+    assert all(file.pristine for file in result.files)
+    assert b"ids: list = None" in (package / MODELS).read_bytes()
+    assert b"text.ids = model.ids" in (package / SERVING).read_bytes()
+
+
+def test_a_second_apply_finds_nothing_to_do(package: Path) -> None:
+    apply(sglang_dir=package)
+    before = contents(package)
+
+    result = apply(sglang_dir=package)
+
+    assert not result.changed
+    assert result.patches == ("alpha", "beta")
+    assert result.files == ()
+    assert result.edits == ()
+    assert contents(package) == before
+
+
+def test_only_brings_exactly_the_patches_named(package: Path) -> None:
+    apply(sglang_dir=package)
+
+    result = apply(sglang_dir=package, only=["alpha", "alpha"])
+
+    assert result.patches == ("alpha",)
+    assert result.removed == ("beta",)
+    assert {file.path: file.action for file in result.files} == {
+        MODELS: "unchanged",
+        SERVING: "restored",
+    }
+    assert (package / SERVING).read_bytes() == SOURCES[SERVING]
+    assert not apply(sglang_dir=package, only=["alpha"]).changed
+    assert apply(sglang_dir=package, only=["beta"]).removed == ("alpha",)
+
+
+def test_an_unknown_patch_is_refused_by_name(package: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"named gamma\. The patches are alpha, beta\."
+    ):
+        apply(sglang_dir=package, only=["alpha", "gamma"])
+
+
+def test_a_dry_run_tells_what_apply_then_does(package: Path) -> None:
+    before = contents(package)
+
+    planned = apply(sglang_dir=package, dry_run=True, diff=True)
+
+    assert planned.dry_run and planned.changed
+    assert contents(package) == before
+    done = apply(sglang_dir=package, diff=True)
+    assert planned.files == done.files
+    assert not apply(sglang_dir=package, dry_run=True).changed
+
+
+def test_a_dry_run_of_another_selection_tells_what_is_restored(package: Path) -> None:
+    apply(sglang_dir=package)
+    before = contents(package)
+
+    planned = apply(sglang_dir=package, only=["alpha"], dry_run=True, diff=True)
+
+    assert contents(package) == before
+    assert planned.files == apply(sglang_dir=package, only=["alpha"], diff=True).files
+
+
+def test_the_diff_is_one_that_patch_takes(package: Path) -> None:
+    result = apply(sglang_dir=package, diff=True)
+
+    assert result.files[0].diff == (
+        "--- a/sglang/srt/models.py\n"
+        "+++ b/sglang/srt/models.py\n"
+        "@@ -1,2 +1,4 @@\n"
+        " class Answer:\n"
+        "     text: str\n"
+        "+    # agentcore-patch: the IDs\n"
+        "+    ids: list = None\n"
+    )
+
+
+def test_the_diff_keeps_line_ends_and_a_missing_last_one(package: Path) -> None:
+    source = b"def answer(model):\r\n    text = model()\r\n    return text"
+    (package / SERVING).write_bytes(source)
+
+    diff = apply(sglang_dir=package, diff=True).files[1].diff
+
+    assert " def answer(model):\r\n     text = model()\r\n" in diff
+    assert diff.endswith("\n\\ No newline at end of file\n")
+
+
+def test_there_is_no_diff_unless_asked_for(package: Path) -> None:
+    assert [file.diff for file in apply(sglang_dir=package).files] == ["", ""]
+
+
+def test_others_changes_are_kept_and_told(package: Path) -> None:
+    forked = SOURCES[SERVING] + b"\n\ndef theirs(): ...\n"
+    (package / SERVING).write_bytes(forked)
+
+    result = apply(sglang_dir=package)
+
+    assert [file.pristine for file in result.files] == [True, False]
+    assert b"def theirs(): ..." in (package / SERVING).read_bytes()
+    revert(sglang_dir=package)
+    assert (package / SERVING).read_bytes() == forked
+
+
+def test_a_conflict_leaves_everything_as_it_was(package: Path) -> None:
+    (package / SERVING).write_text("def reply(model): ...\n")
+    before = contents(package)
+
+    for dry_run in (True, False):
+        with pytest.raises(SourceConflict, match="in `answer`, cannot place"):
+            apply(sglang_dir=package, dry_run=dry_run)
+        assert contents(package) == before
+
+
+def test_a_changed_patch_replaces_the_old_one(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(sglang_dir=package)
+    monkeypatch.setattr(registry, "fingerprint", lambda: "another")
+
+    assert set(status(sglang_dir=package).patches.values()) == {PatchState.OUTDATED}
+    assert not status(sglang_dir=package).complete
+    apply(sglang_dir=package)
+    assert status(sglang_dir=package).complete
+
+
+def test_apply_says_whom_it_waits_for_and_gives_up(package: Path) -> None:
+    told: list[str] = []
+    install = find(package, supported=SUPPORTED_VERSIONS)
+
+    with (
+        transaction.locked(install),
+        pytest.raises(AccessError, match=r"within 0\.1 s"),
+    ):
+        apply(sglang_dir=package, lock_timeout=0.1, notify=told.append)
+
+    assert len(told) == 1
+    assert told[0].startswith("waiting for another agentcore-patch (process ")
+
+
+@pytest.fixture
+def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package, as the one that this interpreter imports."""
+    monkeypatch.syspath_prepend(str(package.parent))
+    (package / "__init__.py").touch()
+    return package
+
+
+def test_apply_patch_tells_whether_files_changed(
+    importable: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "agentcore_patches")
+
+    assert apply_patch() is True
+    assert apply_patch() is False
+
+    assert b"ids: list" in (importable / MODELS).read_bytes()
+    where = f"SGLang 0.5.9 in {importable}"
+    assert caplog.messages == [
+        f"{where}: applied alpha, beta",
+        f"{where}: already in place: alpha, beta",
+    ]
+
+
+def test_apply_patch_warns_if_sglang_runs_here_already(
+    importable: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "sglang.srt", ModuleType("sglang.srt"))
+
+    assert apply_patch() is True
+
+    assert "imported before it was patched" in caplog.text
+
+
+def test_apply_patch_logs_a_refusal(
+    importable: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (importable / SERVING).write_text("def reply(model): ...\n")
+
+    assert apply_patch() is False
+
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "srt/serving.py: in `answer`" in record.message
+
+
+def test_apply_patch_logs_a_bug_and_does_not_raise(
+    importable: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(transaction, "inspect", lambda install: 1 / 0)
+
+    assert apply_patch() is False
+
+    [record] = caplog.records
+    assert record.exc_info is not None and record.exc_info[0] is ZeroDivisionError
+
+
+def test_available_tells_what_each_patch_gives_and_changes(package: Path) -> None:
+    assert api.available() == (
+        PatchInfo("alpha", "what alpha gives", (MODELS,)),
+        PatchInfo("beta", "what beta gives", (MODELS, SERVING)),
+    )

@@ -1,0 +1,98 @@
+"""The bytecode files of the sources that are changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.install import Install
+from tests.unit.small_install import (
+    ALL,
+    FIRST,
+    commit,
+    patched,
+    photograph,
+    revert,
+    vanilla,
+)
+
+
+def compile_unchecked(source: Path, text: bytes) -> Path:
+    """A bytecode file that an interpreter runs whatever its source is."""
+    cache = Path(importlib.util.cache_from_source(str(source)))
+    cache.parent.mkdir(exist_ok=True)
+    code = marshal.dumps(compile(text, str(source), "exec"))
+    cache.write_bytes(
+        importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + code
+    )
+    return cache
+
+
+def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) -> None:
+    source = install.package / FIRST
+    cache = compile_unchecked(source, vanilla(FIRST))
+    before = photograph(install)
+    commit(install, FIRST)
+    assert not cache.exists()
+    compile_unchecked(source, patched(FIRST))
+    commit(install, FIRST, edition="two")
+    assert not cache.exists()
+    compile_unchecked(source, patched(FIRST, "two"))
+    revert(install)
+    assert photograph(install) == before
+
+
+def test_bytecode_that_the_patches_brought_goes_with_its_folder(
+    install: Install,
+) -> None:
+    before = photograph(install)
+    commit(install, FIRST)
+    compile_unchecked(install.package / FIRST, patched(FIRST))
+    revert(install)
+    assert photograph(install) == before
+
+
+def test_bytecode_of_other_modules_is_left_alone(install: Install) -> None:
+    other = compile_unchecked(install.package / "srt/first_of_all.py", b"")
+    commit(install, FIRST)
+    assert other.exists()
+    revert(install)
+    assert other.exists()
+
+
+def test_bytecode_written_while_at_work_goes_too(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_file = Path.replace
+    caches: list[Path] = []
+
+    def beside_a_compiler(draft: Path, target: Path) -> Path:
+        if target.name == "first.py":
+            for path in ALL:
+                text = (install.package / path).read_bytes()
+                caches.append(compile_unchecked(install.package / path, text))
+        return replace_file(draft, target)
+
+    monkeypatch.setattr(Path, "replace", beside_a_compiler)
+    commit(install, *ALL)
+    assert len(caches) == len(ALL)
+    assert not any(cache.exists() for cache in caches)
+
+
+def test_a_new_text_gets_a_time_that_no_bytecode_goes_by(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_700_000_000
+    source = install.package / FIRST
+    os.utime(source, (now, now))
+    cache = compile_unchecked(source, vanilla(FIRST))
+    stamp = (now + 1).to_bytes(4, "little")
+    cache.write_bytes(importlib.util.MAGIC_NUMBER + bytes(4) + stamp + bytes(4))
+    monkeypatch.setattr(time, "time_ns", lambda: now * 1_000_000_000 + 5)
+    commit(install, FIRST)
+    assert int(source.stat().st_mtime) == now + 2

@@ -1,0 +1,156 @@
+"""Files that somebody else changed since they were patched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from agentcore_patches import transaction
+from agentcore_patches.errors import AccessError, SourceConflict
+from agentcore_patches.install import Install
+from agentcore_patches.transaction import FileState
+from tests.unit.small_install import (
+    ALL,
+    FIRST,
+    FOLDER,
+    SECOND,
+    commit,
+    patched,
+    photograph,
+    read,
+    revert,
+    vanilla,
+    write,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [patched(FIRST) + b"# more\n", b"new\n", None],
+    ids=["edited", "replaced", "missing"],
+)
+def test_a_change_by_others_is_kept_unless_forced(
+    text: bytes | None, install: Install
+) -> None:
+    before = photograph(install)
+    commit(install, FIRST, SECOND)
+    if text is None:
+        (install.package / FIRST).unlink()
+    else:
+        write(install, FIRST, text)
+    snapshot = transaction.inspect(install)
+    assert snapshot.changed == (FIRST,)
+    assert not snapshot.applied and not snapshot.holds(["ours"], "one")
+
+    changed = photograph(install)
+    with pytest.raises(SourceConflict, match=rf"{FIRST} in .*--force"):
+        revert(install)
+    assert photograph(install) == changed
+
+    assert revert(install, force=True) == (SECOND, FIRST)
+    assert photograph(install) == before
+
+
+def test_an_edited_text_is_not_patched_over(install: Install) -> None:
+    commit(install, FIRST, SECOND)
+    write(install, FIRST, patched(FIRST) + b"# more\n")
+    assert transaction.inspect(install).files[FIRST] is FileState.EDITED
+    before = photograph(install)
+    for paths in ((FIRST, SECOND), (SECOND,)):
+        with pytest.raises(SourceConflict, match=f"{FIRST} was changed after"):
+            commit(install, *paths, edition="two")
+    with pytest.raises(SourceConflict):
+        transaction.sources(install, transaction.inspect(install), [FIRST])
+    assert photograph(install) == before
+
+
+def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
+    commit(install, FIRST, SECOND)
+    for path in (FIRST, SECOND):
+        write(install, path, vanilla(path))
+    snapshot = transaction.inspect(install)
+    assert snapshot.superseded and not snapshot.applied and not snapshot.changed
+    assert commit(install, FIRST, SECOND) == (FIRST, SECOND)
+
+    for path in (FIRST, SECOND):
+        write(install, path, vanilla(path))
+    before = {path: (install.package / path).stat() for path in ALL}
+    assert revert(install) == ()
+    assert not (install.package / FOLDER).exists()
+    assert {path: (install.package / path).stat() for path in ALL} == before
+
+
+def test_newer_texts_are_where_an_apply_starts(install: Install) -> None:
+    commit(install, FIRST, SECOND)
+    newer = b"# of another checkout\n"
+    write(install, FIRST, newer)
+    snapshot = transaction.inspect(install)
+    assert snapshot.files[FIRST] is FileState.REPLACED
+    assert transaction.sources(install, snapshot, [FIRST, SECOND]) == {
+        FIRST: newer,
+        SECOND: vanilla(SECOND),
+    }
+    with transaction.locked(install) as work:
+        files = {FIRST: newer + b"ours\n", SECOND: patched(SECOND)}
+        assert work.commit(files, patches=["ours"], tool_version="one") == (FIRST,)
+    revert(install)
+    assert read(install, FIRST) == newer
+    assert read(install, SECOND) == vanilla(SECOND)
+
+
+def test_originals_are_never_put_over_another_version(install: Install) -> None:
+    commit(install, FIRST, SECOND)
+    newer = b"# of the next release\n"
+    write(install, FIRST, newer)
+    after_upgrade = replace(install, version="0.5.10")
+    assert revert(after_upgrade) == (SECOND,)
+    assert read(install, FIRST) == newer
+    assert not (install.package / FOLDER).exists()
+
+
+def test_what_the_wheel_has_is_an_original(install: Install) -> None:
+    commit(install, FIRST)
+    write(install, FIRST, b"# another build of the same version\n")
+    metadata = install.package.parent / "sglang-0.5.9.dist-info"
+    metadata.mkdir()
+    digest = hashlib.sha256(read(install, FIRST)).digest()
+    encoded = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+    (metadata / "RECORD").write_text(f"sglang/{FIRST},sha256={encoded},1\n")
+    install = replace(install, dist_info=metadata)
+    assert transaction.inspect(install).files == {FIRST: FileState.ORIGINAL}
+    assert revert(install) == ()
+    assert read(install, FIRST).startswith(b"# another build")
+
+
+@pytest.mark.parametrize("text", [b"new\n", None], ids=["changed", "missing"])
+def test_a_change_while_at_work_is_noticed(
+    text: bytes | None, install: Install
+) -> None:
+    before = photograph(install)
+    files = {path: patched(path) for path in ALL}
+    with transaction.locked(install) as work:
+        work.sources(ALL)
+        if text is None:
+            (install.package / SECOND).unlink()
+        else:
+            write(install, SECOND, text)
+        with pytest.raises(SourceConflict, match=f"{SECOND} was changed by somebody"):
+            work.commit(files, patches=["ours"], tool_version="one")
+    after = photograph(install)
+    assert after.pop(SECOND, None) != before.pop(SECOND)
+    assert after == before
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_missing_file_is_said(install: Install) -> None:
+    with pytest.raises(SourceConflict, match=r"srt/none\.py is missing"):
+        commit(install, "srt/none.py")
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_what_is_no_file_is_refused(install: Install) -> None:
+    with pytest.raises(AccessError, match="Not a regular file"):
+        commit(install, "srt/deep")

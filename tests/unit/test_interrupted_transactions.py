@@ -1,0 +1,203 @@
+"""Transactions that fail or are killed, and what they leave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches import transaction
+from agentcore_patches.errors import AccessError
+from agentcore_patches.install import Install
+from tests.unit.small_install import (
+    ALL,
+    FIRST,
+    FOLDER,
+    SECOND,
+    commit,
+    patched,
+    photograph,
+    read,
+    revert,
+    vanilla,
+    write,
+)
+
+
+def fail_at(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int, error: BaseException
+) -> None:
+    """Make a method of Path raise the `number`th time it is called on a source."""
+    method: Callable[..., Path] = getattr(Path, name)
+    calls = iter(range(1, 1000))
+
+    def failing(self: Path, *args: Path) -> Path:
+        if self.name.endswith(FOLDER) and next(calls) == number:
+            raise error
+        return method(self, *args)
+
+    monkeypatch.setattr(Path, name, failing)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_interrupt_in_the_middle_undoes_the_rest(
+    number: int, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_at(monkeypatch, "replace", number, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        commit(install, *ALL)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_an_error_in_the_caller_leaves_nothing_of_ours(install: Install) -> None:
+    with pytest.raises(RuntimeError), transaction.locked(install):
+        raise RuntimeError
+
+
+def kill(install: Install, number: int, change: Callable[[], object]) -> None:
+    """Run a change in a process that dies before its `number`th replacement."""
+    pid = os.fork()
+    if pid == 0:
+        method = Path.replace
+        calls = iter(range(1, 1000))
+
+        def dying(self: Path, target: Path) -> Path:
+            if self.name.endswith(FOLDER) and next(calls) == number:
+                os._exit(9)
+            return method(self, target)
+
+        Path.replace = dying  # type: ignore[assignment, method-assign]
+        change()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+def test_a_killed_commit_is_finished_by_who_comes_next(install: Install) -> None:
+    kill(install, 2, lambda: commit(install, *ALL))
+    assert [read(install, path) == patched(path) for path in ALL] == [1, 0, 0]
+    before = photograph(install)
+    snapshot = transaction.inspect(install)
+    assert snapshot.pending == "an interrupted apply of ours"
+    assert photograph(install) == before
+
+    snapshot, line = transaction.inspect_and_recover(install)
+    assert line == "finished an interrupted apply of ours"
+    assert snapshot.applied and snapshot.pending is None
+    assert [read(install, path) for path in ALL] == [patched(path) for path in ALL]
+    assert transaction.inspect_and_recover(install) == (snapshot, None)
+
+
+def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
+    before = photograph(install)
+    commit(install, *ALL)
+    kill(install, 2, lambda: revert(install))
+    with transaction.locked(install) as work:
+        assert work.recovered == "finished an interrupted revert"
+        assert work.snapshot.record is None
+    assert photograph(install) == before
+
+
+def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -> None:
+    before = photograph(install)
+    kill(install, 3, lambda: commit(install, *ALL))
+    write(install, SECOND, b"by hand\n")
+    _, line = transaction.inspect_and_recover(install)
+    assert line == (
+        "undid an interrupted apply of ours; not touched, because somebody else "
+        f"changed them: {SECOND}"
+    )
+    after = photograph(install)
+    assert after.pop(SECOND)[-1] == b"by hand\n"
+    before.pop(SECOND)
+    assert after == before
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("leftover", ["", "lock", "begun.json.tmp", "store/text.tmp"])
+def test_what_a_command_left_before_it_did_anything_goes(
+    leftover: str, install: Install
+) -> None:
+    folder = install.package / FOLDER
+    folder.mkdir()
+    if leftover:
+        (folder / leftover).parent.mkdir(exist_ok=True)
+        (folder / leftover).touch()
+    pending = transaction.inspect(install).pending
+    assert pending == "leftovers of an interrupted command"
+    snapshot, _ = transaction.inspect_and_recover(install)
+    assert snapshot.pending is None
+
+
+def test_a_link_in_place_of_our_folder_is_not_followed(install: Install) -> None:
+    elsewhere = install.package.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").touch()
+    (install.package / FOLDER).symlink_to(elsewhere)
+    with pytest.raises(AccessError, match="symbolic link"):
+        commit(install, FIRST)
+    assert (elsewhere / "file").exists()
+
+
+def damaged(state: dict[str, object]) -> Mapping[str, bytes]:
+    escaping = json.dumps(state).replace(FIRST, "../../elsewhere.py")
+    return {
+        "truncated": json.dumps(state)[:-9].encode(),
+        "of a later format": json.dumps(state | {"format": 2}).encode(),
+        "of another shape": b"[]",
+        "not text": b"\xff",
+        "about files elsewhere": escaping.encode(),
+    }
+
+
+@pytest.mark.parametrize("how", damaged({}))
+def test_a_record_that_is_not_understood_stops_everything(
+    how: str, install: Install
+) -> None:
+    commit(install, FIRST)
+    file = install.package / FOLDER / "state.json"
+    file.write_bytes(damaged(json.loads(file.read_text()))[how])
+    before = photograph(install)
+    for command in (
+        lambda: transaction.inspect(install),
+        lambda: transaction.inspect_and_recover(install),
+        lambda: revert(install),
+        lambda: commit(install, FIRST, edition="two"),
+    ):
+        with pytest.raises(AccessError, match=r"state\.json cannot be read"):
+            command()
+    assert photograph(install) == before
+
+
+def test_a_damaged_original_is_not_given_back(install: Install) -> None:
+    commit(install, FIRST)
+    name = hashlib.sha256(vanilla(FIRST)).hexdigest()
+    write(install, f"{FOLDER}/store/{name}", b"damaged")
+    before = photograph(install)
+    with pytest.raises(AccessError, match="not the text that was saved"):
+        revert(install)
+    assert photograph(install) == before
+
+
+def test_a_reinstall_gets_over_a_damaged_original(install: Install) -> None:
+    commit(install, FIRST)
+    name = hashlib.sha256(vanilla(FIRST)).hexdigest()
+    write(install, f"{FOLDER}/store/{name}", b"damaged")
+    write(install, FIRST, vanilla(FIRST))
+    assert commit(install, FIRST) == (FIRST,)
+    assert revert(install) == (FIRST,)
+    assert read(install, FIRST) == vanilla(FIRST)
+
+
+def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
+    shutil.rmtree(install.package)
+    with (
+        pytest.raises(AccessError, match="No such file"),
+        transaction.locked(install, timeout=1),
+    ):
+        pass

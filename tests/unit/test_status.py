@@ -1,0 +1,218 @@
+"""`status`, and installs that were interrupted or lost their record."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentcore_patches
+from agentcore_patches.api import apply, revert, status
+from agentcore_patches.errors import (
+    SourceConflict,
+)
+from agentcore_patches.results import PatchState
+from agentcore_patches.transaction import FileState
+from tests.helpers.trees import contents
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
+
+Command = Callable[..., Any]
+
+
+def test_status_of_a_pristine_install(package: Path) -> None:
+    result = status(sglang_dir=package)
+
+    assert result.patches == {
+        "alpha": PatchState.ABSENT,
+        "beta": PatchState.ABSENT,
+    }
+    assert result.applied_by is None and result.recorded and not result.complete
+    assert [(file.path, file.state, file.pristine) for file in result.files] == [
+        (MODELS, FileState.ORIGINAL, True),
+        (SERVING, FileState.ORIGINAL, True),
+    ]
+
+
+def test_status_of_a_patched_install(package: Path) -> None:
+    apply(sglang_dir=package)
+
+    result = status(sglang_dir=package)
+
+    assert result.complete
+    assert result.applied_by == agentcore_patches.__version__
+    assert [(file.state, file.pristine) for file in result.files] == [
+        (FileState.PATCHED, True)
+    ] * 2
+
+
+def test_complete_is_about_the_patches_asked_for(package: Path) -> None:
+    apply(sglang_dir=package, only=["alpha"])
+
+    assert status(sglang_dir=package, only=["alpha"]).complete
+    assert not status(sglang_dir=package, only=["beta"]).complete
+    assert not status(sglang_dir=package).complete
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (b"# theirs\n", FileState.EDITED),
+        (b"", FileState.PATCHED),
+    ],
+)
+def test_status_tells_an_edit_since_apply(
+    package: Path, text: bytes, state: FileState
+) -> None:
+    apply(sglang_dir=package)
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + text)
+
+    result = status(sglang_dir=package)
+
+    assert result.files[0].state is state
+    assert result.complete is (state is FileState.PATCHED)
+
+
+def test_status_tells_a_file_replaced_since_apply(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / SERVING).write_bytes(b"class Other: ...\n")
+
+    result = status(sglang_dir=package)
+
+    assert [(file.state, file.pristine) for file in result.files] == [
+        (FileState.PATCHED, True),
+        (FileState.REPLACED, False),
+    ]
+    assert set(result.patches.values()) == {PatchState.CHANGED}
+
+
+def test_status_tells_a_file_that_is_gone(package: Path) -> None:
+    (package / SERVING).unlink()
+    assert status(sglang_dir=package).files[1].state is FileState.MISSING
+    (package / SERVING).write_bytes(SOURCES[SERVING])
+    apply(sglang_dir=package)
+    (package / SERVING).unlink()
+
+    result = status(sglang_dir=package)
+
+    assert result.files[1].state is FileState.MISSING
+    assert set(result.patches.values()) == {PatchState.CHANGED}
+
+
+def test_a_reinstall_takes_the_patches_out(package: Path) -> None:
+    apply(sglang_dir=package)
+    for path, source in SOURCES.items():
+        (package / path).write_bytes(source)
+    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# another release")
+
+    result = status(sglang_dir=package)
+
+    assert set(result.patches.values()) == {PatchState.ABSENT}
+    assert result.applied_by is None and not result.complete
+    assert [(file.state, file.pristine) for file in result.files] == [
+        (FileState.ORIGINAL, True),
+        (FileState.REPLACED, False),
+    ]
+    assert apply(sglang_dir=package, only=["alpha"]).removed == ()
+
+
+def test_status_tells_somebody_elses_changes(package: Path) -> None:
+    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
+
+    files = status(sglang_dir=package).files
+
+    assert [file.pristine for file in files] == [True, False]
+
+
+def test_without_a_record_of_the_wheel_nothing_is_known(package: Path) -> None:
+    shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
+
+    assert {file.pristine for file in status(sglang_dir=package).files} == {None}
+    assert {file.pristine for file in apply(sglang_dir=package).files} == {None}
+
+
+@pytest.mark.parametrize("command", [apply, status, revert])
+@pytest.mark.parametrize(
+    ("renaming", "line"),
+    [
+        ("decided.json", "undid an interrupted apply of alpha, beta"),
+        ("models.py", "finished an interrupted apply of alpha, beta"),
+    ],
+)
+def test_every_command_says_what_it_put_right(
+    package: Path, command: Command, renaming: str, line: str
+) -> None:
+    kill_apply(package, renaming)
+    told: list[str] = []
+
+    result = command(sglang_dir=package, notify=told.append)
+
+    assert told == [line]
+    assert result.recovered == line
+    revert(sglang_dir=package)
+    assert contents(package) == SOURCES
+
+
+def test_a_dry_run_puts_right_what_was_left_before_it_plans(package: Path) -> None:
+    kill_apply(package, "decided.json")
+
+    planned = apply(sglang_dir=package, dry_run=True)
+
+    assert planned.changed and planned.recovered
+    assert contents(package) == SOURCES
+
+
+def test_status_says_what_it_cannot_put_right_now(package: Path) -> None:
+    kill_apply(package, "models.py")
+    lock = os.open(package / ".agentcore-patch" / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+
+    result = status(sglang_dir=package)
+
+    assert result.pending == "an interrupted apply of alpha, beta"
+    assert result.recovered is not None and "locked by" in result.recovered
+    assert not result.complete
+    os.close(lock)
+    assert status(sglang_dir=package).complete
+
+
+def test_patches_without_a_record_count_as_in_place(package: Path) -> None:
+    apply(sglang_dir=package)
+    shutil.rmtree(package / ".agentcore-patch")
+    before = contents(package)
+
+    result = apply(sglang_dir=package)
+
+    assert not result.changed and not result.recorded
+    assert {file.present for file in result.files} == {1}
+    assert contents(package) == before
+    told = status(sglang_dir=package)
+    assert told.complete and not told.recorded and told.applied_by is None
+    assert {file.state for file in told.files} == {FileState.PATCHED}
+    assert {file.pristine for file in result.files} == {None}
+    assert {file.pristine for file in told.files} == {None}
+
+
+def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> None:
+    apply(sglang_dir=package)
+    shutil.rmtree(package / ".agentcore-patch")
+    (package / SERVING).write_bytes(SOURCES[SERVING])
+
+    result = status(sglang_dir=package)
+
+    assert result.patches == {"alpha": PatchState.IN_PLACE, "beta": PatchState.ABSENT}
+    assert not result.recorded
+    with pytest.raises(SourceConflict, match="a part of ours"):
+        apply(sglang_dir=package)
+
+
+def test_patches_without_a_record_cannot_be_reverted(package: Path) -> None:
+    apply(sglang_dir=package)
+    shutil.rmtree(package / ".agentcore-patch")
+
+    with pytest.raises(SourceConflict, match="the original files were not found"):
+        revert(sglang_dir=package)
