@@ -10,12 +10,18 @@ from agentcore_patches.install import find
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 
 
-def copies(folder: Path) -> tuple[Path, Path]:
-    """Folders that hold a vanilla and a patched `sglang`, ready for PYTHONPATH."""
+def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
+    """Folders that hold a `sglang`, ready for PYTHONPATH.
+
+    A vanilla one, one with all patches, and one with each of `selections` alone.
+    """
     package = find(supported=SUPPORTED_VERSIONS).package
-    trees = folder / "vanilla", folder / "patched"
+    trees = [folder / "vanilla", folder / "patched"]
+    trees += [folder / "+".join(selection) for selection in selections]
     for tree in trees:
         shutil.copytree(package, tree / "sglang")
         revert(sglang_dir=tree / "sglang")
     apply(sglang_dir=trees[1] / "sglang")
-    return trees
+    for tree, selection in zip(trees[2:], selections, strict=True):
+        apply(sglang_dir=tree / "sglang", only=selection)
+    return tuple(trees)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
+SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
+HTTP_SERVER = "srt/entrypoints/http_server.py"
 IO_STRUCT = "srt/managers/io_struct.py"
 TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
 OPENAI_UTILS = "srt/entrypoints/openai/utils.py"
@@ -20,8 +22,10 @@ WRITING_ORDER = (
     TOKENIZER_MANAGER,
     PROTOCOL,
     OPENAI_UTILS,
+    SERVING_BASE,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
+    HTTP_SERVER,
 )

@@ -28,6 +28,7 @@ from agentcore_patches.patches._files import (
 )
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._shared import (
+    ANSWER_BY_ORJSON,
     CHOICE_PROMPT_TOKEN_IDS,
     PROMPT_TOKEN_IDS,
     WHOLE_STREAM_OUTPUT,
@@ -269,6 +270,7 @@ EDITS: tuple[Edit, ...] = (
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,
     *WHOLE_STREAM_OUTPUT,
+    *ANSWER_BY_ORJSON,
     *FIELDS,
     *REQUEST,
     *NON_STREAMING,

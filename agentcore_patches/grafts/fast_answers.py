@@ -1,0 +1,183 @@
+"""Lands in `serving_base.py`, `serving_chat.py`, `http_server.py`, for `fast-answers`.
+
+What vanilla does with an answer: `model_dump(mode="json")`, FastAPI's encoder over every
+value, `json.dumps` without NaN. Here orjson writes the same, or else vanilla does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+if TYPE_CHECKING:
+    import orjson
+
+
+def _dump_numbers(values: List[float]) -> List[bytes]:
+    """The JSON of each number, as `json.dumps` writes it: 1e-07, where orjson has 1e-7.
+
+    Raises:
+        ValueError: one is no float, or not finite.
+    """
+    if set(map(type, values)) - {float} or not abs(sum(values)) < float("inf"):
+        raise ValueError("a number is no finite float")
+    return [
+        text if 1e-4 <= abs(value) < 1e15 else repr(value).encode()
+        for text, value in zip(orjson.dumps(values)[1:-1].split(b","), values)
+    ]
+
+
+def _prepare_for_orjson(value: Any) -> Any:
+    """JSON data of which orjson makes the bytes that FastAPI makes of `value`.
+
+    Raises:
+        TypeError: FastAPI would convert the value, or drop a key.
+        ValueError: a number that is not finite, which is an error in FastAPI.
+    """
+    kind = type(value)
+    if kind is float:
+        return orjson.Fragment(_dump_numbers([value])[0])
+    if kind is dict:
+        if any(type(key) is not str or key.startswith("_sa") for key in value):
+            raise TypeError("FastAPI does not keep these keys as they are")
+        return {key: _prepare_for_orjson(item) for key, item in value.items()}
+    if kind is list:
+        kinds = set(map(type, value))
+        if kinds <= {int, str}:
+            return value
+        if kinds == {float}:
+            return orjson.Fragment(b"[%b]" % b",".join(_dump_numbers(value)))
+        return [_prepare_for_orjson(item) for item in value]
+    if kind in (str, int, bool, type(None)):
+        return value
+    raise TypeError(f"{kind.__name__} is not JSON")
+
+
+def _write_answer(response: Any) -> Any:
+    """The HTTP response that FastAPI makes of a model, without FastAPI's encoder.
+
+    What has no choices comes back as it is, as does what FastAPI would write in another
+    way.
+    """
+    from fastapi import Response
+
+    if not hasattr(response, "choices"):
+        return response
+    try:
+        content = _prepare_for_orjson(response.model_dump(mode="json", by_alias=True))
+        return Response(orjson.dumps(content), media_type="application/json")
+    except (TypeError, ValueError):
+        return response
+
+
+def _dump_logprobs(meta_info: Dict[str, Any]) -> bytes:
+    """The JSON of a chat choice's logprobs, from the engine's lists.
+
+    Raises:
+        AttributeError, IndexError, TypeError, ValueError: they are not as they should be.
+    """
+    entries = meta_info["output_token_logprobs"]
+    tops = meta_info.get("output_top_logprobs") or []
+    rows = [*entries, *(row for top in tops for row in top)]
+    # A text is missing where tokens are to be named by ID.
+    texts = [f"token_id:{row[1]}" if row[2] is None else row[2] for row in rows]
+    numbers = _dump_numbers([row[0] for row in rows])
+    # What stands before the logprob, once for each text: most come again and again.
+    openings: Dict[str, bytes] = {}
+    for text in set(texts):
+        token = orjson.dumps({"token": text, "bytes": list(text.encode("utf-8"))})
+        openings[text] = token[:-1] + b',"logprob":'
+    pairs = iter(zip(texts, numbers))
+    tokens = [(openings[text], number) for _, (text, number) in zip(entries, pairs)]
+    endings = [b',"top_logprobs":[]},'] * len(tokens)
+    if tops and len(tops) != len(tokens):
+        raise ValueError(f"{len(tops)} top_logprobs for {len(tokens)} tokens")
+    for i, top in enumerate(tops):
+        # Of several tokens with the same text one is kept, as in vanilla.
+        kept = dict([pair for _, pair in zip(top, pairs)])
+        joined = b",".join([openings[text] + kept[text] + b"}" for text in kept])
+        endings[i] = b',"top_logprobs":[%b]},' % joined
+    content = [
+        part
+        for (opening, number), ending in zip(tokens, endings)
+        for part in (opening, number, ending)
+    ]
+    return b'{"content":[%b]}' % b"".join(content)[:-1]
+
+
+def _keep_first_token(ret_item: Dict[str, Any]) -> Dict[str, Any]:
+    """An answer of the engine with the logprobs of its first token only."""
+    meta_info = dict(ret_item["meta_info"])
+    for key in ("output_token_logprobs", "output_top_logprobs"):
+        if meta_info.get(key):
+            meta_info[key] = meta_info[key][:1]
+    return {**ret_item, "meta_info": meta_info}
+
+
+def _write_chat_answer(self, response: Any, ret: List[Dict[str, Any]]) -> Any:
+    """The HTTP response for an answer whose choices hold the first token's logprobs.
+
+    Pydantic writes all but the other tokens' logprobs. Where it writes the first one's
+    in another way than `_dump_logprobs`, it writes them all.
+    """
+    from fastapi import Response
+    from sglang.srt.entrypoints.openai.serving_base import (
+        _dump_logprobs,
+        _prepare_for_orjson,
+    )
+
+    if not hasattr(response, "choices"):
+        return response
+    try:
+        content = _prepare_for_orjson(response.model_dump(mode="json", by_alias=True))
+        for choice, ret_item in zip(content["choices"], ret):
+            first = _dump_logprobs(_keep_first_token(ret_item)["meta_info"])
+            if orjson.dumps(choice["logprobs"]) != first:
+                raise TypeError("the models were changed")
+            whole = _dump_logprobs(ret_item["meta_info"])
+            choice["logprobs"] = orjson.Fragment(whole)
+        return Response(orjson.dumps(content), media_type="application/json")
+    except (AttributeError, LookupError, TypeError, ValueError):
+        for model, ret_item in zip(response.choices, ret):
+            model.logprobs = self._process_response_logprobs(ret_item)
+        return response
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether FastAPI writes what orjson takes without a change: no NaN, no `_sa` keys.
+
+    orjson writes NaN as null, FastAPI refuses it and drops SQLAlchemy's keys.
+    """
+    kind = type(value)
+    if kind is dict:
+        return all(not key.startswith("_sa") for key in value) and all(
+            map(_is_plain, value.values())
+        )
+    if kind not in (list, tuple):
+        value = (value,)
+    kinds = set(map(type, value))
+    if kinds and kinds <= {list, tuple}:
+        # Rows of one length, as logprobs are: by column.
+        if len(set(map(len, value))) == 1:
+            return all(map(_is_plain, zip(*value)))
+        return _is_plain([item for row in value for item in row])
+    if kinds & {dict, list, tuple}:
+        return all(map(_is_plain, value))
+    if float in kinds:
+        numbers = [item for item in value if type(item) is float]
+        if not abs(sum(numbers)) < float("inf"):
+            return False
+    return kinds <= {float, int, str, bool, type(None)}
+
+
+def _write_generated(content: Any) -> Optional[bytes]:
+    """The JSON of the engine's answer, None if FastAPI would write another."""
+    try:
+        data: bytes = orjson.dumps(
+            content,
+            option=orjson.OPT_PASSTHROUGH_DATACLASS
+            | orjson.OPT_PASSTHROUGH_DATETIME
+            | orjson.OPT_PASSTHROUGH_SUBCLASS,
+        )
+    except TypeError:
+        return None
+    return data if _is_plain(content) else None

@@ -1,0 +1,338 @@
+"""CPU time of a whole answer, from the engine's result to its bytes, against vanilla.
+
+    python benchmarks/answers.py [--quick] [--json FILE]
+
+SGLang's own FastAPI application is called as an ASGI server calls it, over a stand-in for
+the engine, in alternating processes: vanilla, all patches, `token-ids` alone. Ratios are
+of the medians over the rounds. The requests with 32,000 token IDs are timed from the
+call to the moment the engine gets them. Needs SGLang in this interpreter; its install is
+copied, never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from agentcore_verify import cpu
+
+MODEL_VOCABULARY = 32_000
+PROMPT = 512
+CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of answer.
+
+    Attributes:
+        tokens: length of the answer.
+        logprobs: whether it has them.
+        top: how many `top_logprobs` for each token.
+        bar: what the ratio to vanilla may be, None if nothing was promised.
+    """
+
+    path: str
+    tokens: int
+    logprobs: bool = False
+    top: int = 0
+    bar: float | None = None
+
+    @property
+    def name(self) -> str:
+        extra = f", top_logprobs {self.top}" if self.top else ""
+        return f"{self.path}, {self.tokens:,} tokens" + (
+            f", logprobs{extra}" if self.logprobs else ""
+        )
+
+    def body(self) -> dict[str, Any]:
+        """The request."""
+        if self.path == CHAT:
+            more: dict[str, Any] = {"messages": [{"role": "user", "content": "-"}]}
+            if self.logprobs:
+                more |= {"logprobs": True, "top_logprobs": self.top}
+        elif self.path == COMPLETIONS:
+            more = {"prompt": "-"}
+            if self.logprobs:
+                more |= {"logprobs": self.top}
+        else:
+            more = {"text": "-", "return_logprob": self.logprobs}
+            return more | {"top_logprobs_num": self.top}
+        return {"model": "m", **more}
+
+
+BARS = {
+    (CHAT, 16_000, True, 0): 0.06,
+    (CHAT, 1_000, True, 0): 0.15,
+    (CHAT, 4_000, True, 5): 0.15,
+    (GENERATE, 16_000, True, 0): 0.06,
+}
+WORKLOADS = tuple(
+    Workload(path, tokens, logprobs, top, BARS.get((path, tokens, logprobs, top)))
+    for path in (CHAT, COMPLETIONS, GENERATE)
+    for tokens, logprobs, top in (
+        *((tokens, False, 0) for tokens in (1_000, 16_000, 64_000)),
+        *((tokens, True, 0) for tokens in (1_000, 16_000, 64_000)),
+        (4_000, True, 5),
+    )
+)
+REQUESTS = (CHAT, COMPLETIONS, GENERATE)
+PROMPT_IDS = 32_000
+VOCABULARY = [
+    f"{word}{i}" for i in range(300) for word in (" w", "é", "\n", '"', "見 ")
+]
+
+
+def logprob(i: int) -> tuple[float, int, str]:
+    """What the engine says of a token; every other one it was nearly sure of."""
+    value = -(((i * 7919) % 10_007 / 10_007) ** 10) * 10 - 1e-9
+    return value, i % MODEL_VOCABULARY, VOCABULARY[i % len(VOCABULARY)]
+
+
+def result(workload: Workload) -> dict[str, Any]:
+    """What the tokenizer manager hands on for an answer."""
+    n = workload.tokens
+    meta_info: dict[str, Any] = {
+        "id": "0" * 32,
+        "finish_reason": {"type": "length", "length": n},
+        "prompt_tokens": PROMPT,
+        "weight_version": "default",
+        "total_retractions": 0,
+        "completion_tokens": n,
+        "cached_tokens": 0,
+        "e2e_latency": 12.5,
+    }
+    if workload.logprobs:
+        openai = workload.path != GENERATE
+        entries = [logprob(i) for i in range(n)]
+        meta_info["output_token_logprobs"] = (
+            entries if openai else [(value, i, None) for value, i, _ in entries]
+        )
+        meta_info["input_token_logprobs"] = []
+        if workload.top:
+            meta_info["output_top_logprobs"] = [
+                [
+                    (value, token_id, text if openai else None)
+                    for value, token_id, text in map(
+                        logprob, range(i, i + workload.top)
+                    )
+                ]
+                for i in range(n)
+            ]
+    return {
+        "text": "word " * n,
+        "output_ids": [i % MODEL_VOCABULARY for i in range(n)],
+        "prompt_token_ids": list(range(PROMPT)),
+        "meta_info": meta_info,
+    }
+
+
+class Application:
+    """SGLang's FastAPI application over a stand-in for the engine."""
+
+    def __init__(self) -> None:
+        from sglang.srt.entrypoints import http_server
+        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+        from sglang.srt.entrypoints.openai.serving_completions import (
+            OpenAIServingCompletion,
+        )
+
+        self.result: dict[str, Any] = {}
+        self.arrived = 0.0
+        self.delivered = 0.0
+        manager = SimpleNamespace(
+            generate_request=self._generate,
+            server_args=SimpleNamespace(
+                tool_call_parser=None,
+                reasoning_parser=None,
+                stream_output=False,
+                enable_cache_report=False,
+                skip_tokenizer_init=False,
+                allow_auto_truncate=False,
+                context_length=131_072,
+                tokenizer_metrics_custom_labels_header=None,
+            ),
+            model_config=SimpleNamespace(
+                get_default_sampling_params=dict,
+                is_multimodal=False,
+                vocab_size=MODEL_VOCABULARY,
+                hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+            ),
+            context_len=131_072,
+            num_reserved_tokens=0,
+            max_req_input_len=131_000,
+            tokenizer=SimpleNamespace(
+                apply_chat_template=lambda *_, **__: list(range(PROMPT)),
+                chat_template="x",
+                bos_token_id=None,
+            ),
+        )
+        templates = SimpleNamespace(
+            chat_template_name=None,
+            completion_template_name=None,
+            jinja_template_content_format="string",
+            force_reasoning=False,
+        )
+        http_server.set_global_state(
+            http_server._GlobalState(manager, templates, scheduler_info={})
+        )
+        self.app = http_server.app
+        self.app.state.openai_serving_chat = OpenAIServingChat(manager, templates)
+        self.app.state.openai_serving_completion = OpenAIServingCompletion(
+            manager, templates
+        )
+
+    async def _generate(self, *_: Any) -> AsyncIterator[dict[str, Any]]:
+        self.arrived = time.process_time()
+        answer, self.result = self.result, {}
+        self.delivered = time.process_time()
+        yield answer
+
+    async def post(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Status and body of an answer."""
+        sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        got: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if sent:
+                return sent.pop()
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+        async def send(message: dict[str, Any]) -> None:
+            got.append(message)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 2),
+        }
+        await self.app(scope, receive, send)
+        status = got[0]["status"]
+        return status, b"".join(message.get("body", b"") for message in got[1:])
+
+    def answer(self, workload: Workload) -> float:
+        """Seconds of CPU from the engine's result to the bytes of one answer."""
+        self.result = result(workload)
+        gc.collect()
+        status, body = asyncio.run(self.post(workload.path, workload.body()))
+        seconds = time.process_time() - self.delivered
+        if status != 200 or len(body) < workload.tokens:
+            raise SystemExit(f"{workload.name}: {status}, {body[:300]!r}")
+        return seconds
+
+    def request(self, path: str) -> float:
+        """Seconds of CPU from a prompt of 32,000 IDs to the engine's turn."""
+        ids = [i % MODEL_VOCABULARY for i in range(PROMPT_IDS)]
+        body: dict[str, Any] = {"model": "m", "max_tokens": 1, "prompt": ids}
+        if path != COMPLETIONS:
+            body = {"model": "m", "input_ids": ids}
+        if path == CHAT:
+            body["messages"] = [{"role": "user", "content": "-"}]
+        if path == GENERATE:
+            del body["model"]
+        self.result = result(Workload(path, 1))
+        gc.collect()
+        began = time.process_time()
+        status, answer = asyncio.run(self.post(path, body))
+        if status != 200:
+            raise SystemExit(f"{path}: {status}, {answer[:300]!r}")
+        # What it takes to write the request is the client's.
+        writing = time.process_time()
+        json.dumps(body).encode()
+        return self.arrived - began - (time.process_time() - writing)
+
+
+def measure() -> dict[str, float]:
+    """All workloads in this process, the best of a few each, in milliseconds."""
+    application = Application()
+    gc.freeze()  # What SGLang has imported is the same for both.
+    times = {}
+    for workload in WORKLOADS:
+        repeats = 3 if workload.tokens > 1_000 else 8
+        times[workload.name] = min(application.answer(workload) for _ in range(repeats))
+    for path in REQUESTS:
+        name = f"{path}, a prompt of {PROMPT_IDS:,} IDs"
+        times[name] = min(application.request(path) for _ in range(8))
+    return {name: seconds * 1e3 for name, seconds in times.items()}
+
+
+def measured(tree: Path) -> dict[str, float]:
+    """All workloads, in a process of their own on the SGLang in `tree`."""
+    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--child"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the measurement failed:\n{done.stderr}")
+    times: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return times
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one round")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
+        print(json.dumps(measure()))
+        return
+
+    import report
+    from trees import copies
+
+    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
+        trees = copies(Path(folder), ("token-ids",))
+        rounds = [
+            [measured(tree) for tree in trees] for _ in range(1 if options.quick else 5)
+        ]
+    bars = {workload.name: workload.bar for workload in WORKLOADS}
+    rows: list[dict[str, str | float]] = []
+    for name in rounds[0][0]:
+        vanilla, patched, ids_only = (
+            statistics.median(times[i][name] for times in rounds) for i in range(3)
+        )
+        rows.append(
+            {
+                "answer": name,
+                "vanilla_ms": vanilla,
+                "patched_ms": patched,
+                "ratio": patched / vanilla,
+                "bar": bars.get(name) or "",
+                "token_ids_alone_ms": ids_only,
+            }
+        )
+    report.show("CPU time of a whole answer", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
