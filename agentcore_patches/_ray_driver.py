@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeAlias
 
 from agentcore_patches import api
 from agentcore_patches.errors import AccessError, AgentcoreError, UsageError
-from agentcore_patches.results import ApplyResult, NodeResult, RayNode, StatusResult
+from agentcore_patches.ray_results import NodeResult, RayNode
+from agentcore_patches.results import ApplyResult, StatusResult
 
 Action: TypeAlias = Literal["apply", "status"]
 Answer: TypeAlias = tuple[

@@ -18,7 +18,6 @@ from typing import TypeAlias
 from agentcore_patches import install as installs
 from agentcore_patches import transaction
 from agentcore_patches._version import __version__
-from agentcore_patches.diff import unified_diff
 from agentcore_patches.errors import (
     AccessError,
     AgentcoreError,
@@ -305,12 +304,15 @@ class _PlannedApply:
                 if path in self.plan.files
                 else "restored",
                 pristine=None if counts[path, "present"] else wheel[path],
-                diff=unified_diff(path, self.before[path], self.after[path])
-                if diff
-                else "",
+                diff=self._diff(path) if diff else "",
             )
             for path in self.originals
         )
+
+    def _diff(self, path: str) -> str:
+        from agentcore_patches.diff import unified_diff
+
+        return unified_diff(path, self.before[path], self.after[path])
 
 
 def _nothing_to_do(

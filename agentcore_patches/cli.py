@@ -13,8 +13,7 @@ import click
 
 from agentcore_patches import api
 from agentcore_patches._version import __version__
-from agentcore_patches.errors import AccessError, UsageError
-from agentcore_patches.failure import DEBUG, PROGRAM, failure_of
+from agentcore_patches.errors import PROGRAM, AccessError, UsageError
 from agentcore_patches.patches import registry
 from agentcore_patches.printing import print_text, terminal_width
 
@@ -34,6 +33,8 @@ def main(args: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:
+        from agentcore_patches.failure import DEBUG, failure_of
+
         failure = failure_of(error)
         if failure.kind == "bug" and os.environ.get(DEBUG):
             raise

@@ -25,7 +25,7 @@ from agentcore_patches._ray_driver import Action, one_line, unreachable
 from agentcore_patches.api import StrPath
 from agentcore_patches.errors import AgentcoreError, UsageError
 from agentcore_patches.install import refuse_both
-from agentcore_patches.results import NodeResult
+from agentcore_patches.ray_results import NodeResult
 
 TIMEOUT = 120.0
 """Seconds that a node may take to answer, not counting its wait for the lock."""

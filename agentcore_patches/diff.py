@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+
 
 def unified_diff(path: str, before: bytes, after: bytes) -> str:
     """A unified diff for `patch -p1` in the folder that holds `sglang`."""
     if before == after:
         return ""
-    import difflib
-
     lines = difflib.unified_diff(
         _lines(before), _lines(after), f"a/sglang/{path}", f"b/sglang/{path}"
     )

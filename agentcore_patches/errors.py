@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
+PROGRAM = "agentcore-patch"
+"""The name of the command, as errors give it."""
+
 FailureKind: TypeAlias = Literal[
     "usage",
     "unsupported-target",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.errors import AgentcoreError, FailureKind
+from agentcore_patches.errors import PROGRAM, AgentcoreError, FailureKind
 
-PROGRAM = "agentcore-patch"
 DEBUG = "AGENTCORE_DEBUG"
 """The environment variable that makes the command show the traceback of a bug."""
 

@@ -14,10 +14,10 @@ from agentcore_patches.errors import FailureKind
 from agentcore_patches.failure import Failure
 from agentcore_patches.install import Install
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.ray_results import NodeResult
 from agentcore_patches.results import (
     ApplyResult,
     FileStatus,
-    NodeResult,
     PatchInfo,
     PatchState,
     RevertResult,

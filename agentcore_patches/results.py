@@ -1,4 +1,4 @@
-"""What `apply`, `status` and `revert` return, for one install and for a Ray cluster."""
+"""What `apply`, `status` and `revert` return."""
 
 from __future__ import annotations
 
@@ -145,41 +145,3 @@ class PatchInfo:
     name: str
     summary: str
     files: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class RayNode:
-    """A node of a Ray cluster, as Ray names it."""
-
-    node_id: str
-    address: str
-    hostname: str
-
-
-@dataclass(frozen=True)
-class NodeResult:
-    """What was found and done on one node of a Ray cluster.
-
-    Attributes:
-        node: the node.
-        before: what was in place before `apply`; None for `status`.
-        applied: what `apply` did; None if it failed, and for `status`.
-        status: what is in place now; None if that could not be found out.
-        error: why the node failed, in one line; None if it did not.
-    """
-
-    node: RayNode
-    before: StatusResult | None = None
-    applied: ApplyResult | None = None
-    status: StatusResult | None = None
-    error: str | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether every patch asked about is in place there, complete and up to date."""
-        return self.error is None and self.status is not None and self.status.complete
-
-    @property
-    def changed(self) -> bool:
-        """Whether any file was changed there; in a dry run, would be."""
-        return self.applied is not None and self.applied.changed

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.failure import Failure
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
@@ -26,7 +25,8 @@ from agentcore_patches.results import (
 from agentcore_patches.transaction import FileState
 
 if TYPE_CHECKING:
-    from agentcore_patches.results import NodeResult
+    from agentcore_patches.failure import Failure
+    from agentcore_patches.ray_results import NodeResult
 
 _STATES = {
     FileState.ORIGINAL: "not patched",

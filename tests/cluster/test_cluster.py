@@ -24,7 +24,7 @@ from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
 from agentcore_patches.patches.registry import WRITING_ORDER
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-from agentcore_patches.results import NodeResult
+from agentcore_patches.ray_results import NodeResult
 from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
 from tests.helpers.waiting import wait_until
 
