@@ -10,8 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,27 @@ from agentcore_patches.errors import ServerError
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.scripted_model import SCRIPT, TOOLS, line
-from agentcore_verify.server import Server, ServerOptions, free_port, running
+from agentcore_verify.server import (
+    HOST,
+    Server,
+    ServerOptions,
+    free_port,
+    port_is_free,
+    running,
+)
+from tests.helpers.waiting import wait_until
 
-WAYS = {
-    "default": (),
-    "two-workers": ("--tokenizer-worker-num", "2", "--stream-output"),
-    "reasoning": ("--reasoning-parser", "deepseek-r1", "--stream-interval", "4"),
+# The scripted model answers word for word in each of these, and in each dtype.
+WAYS: dict[str, tuple[str, ...]] = {
+    "default": ("--tool-call-parser", "hermes"),
+    "two-workers": (
+        *("--tokenizer-worker-num", "2", "--stream-output"),
+        *("--dtype", "bfloat16"),
+    ),
+    "reasoning": (
+        *("--reasoning-parser", "deepseek-r1", "--stream-interval", "4"),
+        *("--dtype", "float16"),
+    ),
 }
 
 
@@ -44,25 +58,6 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def is_free(port: int) -> bool:
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def shared_memory(pid: int | None) -> list[Path]:
     """Shared memory that the server launched as `pid` has."""
     return list(Path("/dev/shm").glob(f"*_{pid}"))
@@ -73,7 +68,7 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
     """Checks that after the block no process, file or port of the server is left."""
     yield
     assert server.pid is None
-    assert is_free(server.port)
+    assert port_is_free(HOST, server.port)
     assert list(temp.glob("agentcore-*")) == []
 
 
@@ -115,39 +110,39 @@ def test_serves_the_script_and_leaves_nothing(
                 server.base_url, input_ids=ids, sampling_params=sampling
             )
             assert MIRROR_KEY in made["meta_info"]
+            if way == "default":
+                assert_tool_calls_are_parsed(server)
         finally:
             server.stop()
         assert len(others) >= 2
         assert running([launcher, *others]) == []
-        assert eventually(lambda: not shared_memory(launcher))
+        wait_until(lambda: not shared_memory(launcher))
     assert progress == sorted(progress)
     assert any(last for _, last in progress)
 
 
-def test_a_parser_finds_the_scripted_tool_calls(options: ServerOptions) -> None:
-    # Streaming, SGLang's qwen25 parser loses every call after the first.
-    hermes = replace(options, args=("--tool-call-parser", "hermes"))
-    with Server(hermes) as server:
+def assert_tool_calls_are_parsed(server: Server) -> None:
+    """Needs hermes: with streaming, qwen25 loses every call after the first."""
 
-        def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
-            answer = client.ask(
-                server.base_url,
-                messages=line(name).messages,
-                tools=list(TOOLS),
-                temperature=0,
-                max_tokens=700,
-                **body,
-            )
-            (said,) = answer.completions
-            assert said.finish_reason == "tool_calls"
-            return tuple((c.name, json.loads(c.arguments)) for c in said.tool_calls)
+    def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
+        answer = client.ask(
+            server.base_url,
+            messages=line(name).messages,
+            tools=list(TOOLS),
+            temperature=0,
+            max_tokens=700,
+            **body,
+        )
+        (said,) = answer.completions
+        assert said.finish_reason == "tool_calls"
+        return tuple((c.name, json.loads(c.arguments)) for c in said.tool_calls)
 
-        for name in ("tool", "two_tools", "text_then_tool"):
-            assert calls(name) == line(name).tool_calls
-            assert calls(name, stream=True) == line(name).tool_calls
-        only = (("get_weather", {"city": "Paris"}),)
-        assert calls("call_list", tool_choice="required") == only
-        assert calls("call_list", tool_choice="required", stream=True) == only
+    for name in ("tool", "two_tools", "text_then_tool"):
+        assert calls(name) == line(name).tool_calls
+        assert calls(name, stream=True) == line(name).tool_calls
+    only = (("get_weather", {"city": "Paris"}),)
+    assert calls("call_list", tool_choice="required") == only
+    assert calls("call_list", tool_choice="required", stream=True) == only
 
 
 def test_one_that_dies_at_start_shows_the_end_of_its_log(
@@ -200,8 +195,8 @@ def test_an_interrupt_while_it_starts_ends_it(
         server.start(interrupt)
 
 
-def test_a_port_taken_in_between_is_changed(
-    options: ServerOptions, monkeypatch: pytest.MonkeyPatch
+def test_a_port_taken_in_between_is_changed_and_a_later_death_is_noticed(
+    options: ServerOptions, temp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -212,11 +207,17 @@ def test_a_port_taken_in_between_is_changed(
             "agentcore_verify.server.free_port",
             lambda host: next(ports, None) or free_port(),
         )
-        with Server(options) as server:
+        server = Server(options)
+        with nothing_left(server, temp), server:
             assert server.port != port
             assert client.generate(
                 server.base_url, input_ids=[1], sampling_params={"max_new_tokens": 1}
             )
+            server.ensure_alive()
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            with pytest.raises(ServerError, match="SIGKILL"):
+                wait_until(lambda: server.ensure_alive())
 
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error_at_once(
@@ -250,21 +251,6 @@ def test_one_that_hangs_is_killed(options: ServerOptions, temp: Path) -> None:
         assert running(process.pid for process in processes) == []
 
 
-def test_one_that_dies_later_is_noticed(options: ServerOptions, temp: Path) -> None:
-    server = Server(options)
-    with nothing_left(server, temp), server:
-        server.ensure_alive()
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
-
-        def alive() -> bool:
-            server.ensure_alive()
-            return True
-
-        with pytest.raises(ServerError, match="SIGKILL"):
-            eventually(lambda: not alive())
-
-
 LAUNCHER = """
 import sys, time
 from pathlib import Path
@@ -296,6 +282,6 @@ def test_the_death_of_the_launcher_ends_the_server(
         port, *pids = map(int, launcher.stdout.readline().split())
     launcher.kill()
     launcher.wait()
-    assert eventually(lambda: running(pids) == [])
-    assert is_free(port)
+    wait_until(lambda: running(pids) == [])
+    assert port_is_free(HOST, port)
     assert list(temp.glob("agentcore-*")) == []

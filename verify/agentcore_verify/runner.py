@@ -28,11 +28,6 @@ from .subject import Subject
 
 SCRIPTED = "scripted"
 SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
-SCRIPTED_GPU_ARGS = (
-    # The model's heads are smaller than what other backends have kernels for.
-    *("--attention-backend", "triton"),
-    *("--max-total-tokens", "32768"),
-)
 KEY_OPTIONS = ("--api-key", "--admin-api-key")
 DEATH_SECONDS = 3.0
 """Seconds to wait whether a server that gave no answer is dead."""
@@ -203,8 +198,6 @@ class _Run:
         ):
             if value and not _has(options.server_args, name):
                 args += [name, value]
-        if scripted and not on_cpu:
-            args += SCRIPTED_GPU_ARGS
         is_local = Path(model).is_dir()
         online = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
         return ServerOptions(
