@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-Json = dict[str, Any]
+from agentcore_verify.client import Json
 
 
 class Cut(Exception):
@@ -48,12 +48,17 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class Proxy:
-    """Passes requests on to `target`, through the defect planted at the moment."""
+    """Passes requests on to `target`, through the defect planted at the moment.
 
-    def __init__(self, target: str) -> None:
+    With an `api_key`, requests without it get what SGLang answers them.
+    """
+
+    def __init__(self, target: str, api_key: str | None = None) -> None:
         self.defect = Defect()
-        self.n_streaming = 0
-        """How many streams pass right now."""
+        self._key = f"Bearer {api_key}" if api_key else None
+        self.most_streaming = 0
+        """The largest number of streams open at a time since a defect was planted."""
+        self._n_streaming = 0
         self._target = urlsplit(target)
         proxy = self
 
@@ -93,6 +98,9 @@ class Proxy:
     def pass_on(self, client: BaseHTTPRequestHandler, raw: bytes) -> None:
         path = client.path
         body: Json = json.loads(raw) if raw else {}
+        if self._key and client.headers.get("Authorization") != self._key:
+            self._answer(client, 401, b'{"error":"Unauthorized"}')
+            return
         if refused := self.defect.refusal(path, body):
             status, told = refused
             self._answer(client, status, json.dumps(told).encode())
@@ -156,12 +164,13 @@ class Proxy:
     @contextmanager
     def _counted(self) -> Iterator[None]:
         with self._lock:
-            self.n_streaming += 1
+            self._n_streaming += 1
+            self.most_streaming = max(self.most_streaming, self._n_streaming)
         try:
             yield
         finally:
             with self._lock:
-                self.n_streaming -= 1
+                self._n_streaming -= 1
 
 
 def _write_chunk(client: BaseHTTPRequestHandler, data: bytes) -> None:

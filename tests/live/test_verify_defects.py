@@ -16,14 +16,18 @@ from typing import Any
 import pytest
 
 from agentcore_verify import checks
+from agentcore_verify.client import Json
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.results import Outcome
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.servers import Launch, Trees
-from tests.live.proxy import Cut, Defect, Json, Lost, Proxy
+from tests.helpers.waiting import wait_until
+from tests.live.proxy import Cut, Defect, Lost, Proxy
 
 CHAT = "/v1/chat/completions"
+
+# A server with a reasoning parser, which the checks need.
+on_a_server = pytest.mark.parametrize("mode", ["reasoning"], indirect=True)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ def plant(
     def add(defect: type[Defect]) -> type[Defect]:
         def make(proxy: Proxy) -> Defect:
             made = defect()
+            proxy.most_streaming = 0
             made.proxy = proxy  # type: ignore[attr-defined]
             return made
 
@@ -516,27 +521,36 @@ class IdsInCompletions(Defect):
         return response
 
 
-@plant("tokens lost under load only", "concurrency", "of choice 0")
-class LostUnderLoad(ChatStream):
+class UnderLoad(ChatStream):
+    """Holds streams back until many are open, so that they are whenever this is used."""
+
     proxy: Proxy
 
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        wait_until(lambda: self.proxy.most_streaming > 8)
+        return self.loaded(events)
+
+    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
+        raise NotImplementedError
+
+
+@plant("tokens lost under load only", "concurrency", "of choice 0")
+class LostUnderLoad(UnderLoad):
+    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
         for number, event, ids in with_ids(events):
-            if number == 6 and self.proxy.n_streaming > 8:
+            if number == 6:
                 event["choices"][0]["token_ids"] = ids[1:]
             yield event
 
 
 @plant("another stream's prompt under load", "concurrency", "of another request")
-class MixedUnderLoad(ChatStream):
-    proxy: Proxy
+class MixedUnderLoad(UnderLoad):
     kept: list[int] | None = None
 
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
             if prompt := event.get("prompt_token_ids"):
-                if self.proxy.n_streaming > 8 and self.kept:
-                    event["prompt_token_ids"] = self.kept
+                event["prompt_token_ids"] = self.kept or prompt
                 self.kept = prompt
             yield event
 
@@ -593,25 +607,21 @@ class VaryingCompared(Varying):
 
 
 @pytest.fixture(scope="module")
-def verified(trees: Trees, launch: Launch) -> Iterator[Server]:
-    with launch(trees.patched, "--reasoning-parser", "deepseek-r1") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def proxy(verified: Server) -> Iterator[Proxy]:
-    with Proxy(verified.base_url) as running:
+def proxy(server: Server) -> Iterator[Proxy]:
+    with Proxy(server.base_url) as running:
         yield running
 
 
-@pytest.fixture
-def subject(proxy: Proxy, sglang_python: Path) -> Subject:
+@pytest.fixture(scope="module")
+def correct(proxy: Proxy, sglang_python: Path) -> Subject:
+    """The server without a defect, which remembers its non-streaming answers."""
     return Subject(proxy.url, python=sglang_python, launched=True)
 
 
-def test_without_a_defect_all_checks_pass(proxy: Proxy, subject: Subject) -> None:
+@on_a_server
+def test_without_a_defect_all_checks_pass(proxy: Proxy, correct: Subject) -> None:
     proxy.defect = Defect()
-    results = list(checks.run(checks.NAMES, subject))
+    results = list(checks.run(checks.NAMES, correct))
     assert {
         result.check: result.message
         for result in results
@@ -619,14 +629,21 @@ def test_without_a_defect_all_checks_pass(proxy: Proxy, subject: Subject) -> Non
     } == {}
 
 
+@on_a_server
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
 def test_a_planted_defect_is_found_and_named(
     proxy: Proxy,
-    subject: Subject,
+    correct: Subject,
+    sglang_python: Path,
     planted: Planted,
     count: Counter[str],
 ) -> None:
     proxy.defect = planted.make(proxy)
+    if isinstance(proxy.defect, ChatStream):
+        # What is not streamed is as it was.
+        subject = correct
+    else:
+        subject = Subject(proxy.url, python=sglang_python, launched=True)
     [result] = checks.run([planted.check], subject)
     said = " ".join(result.message.split())
     count[f"{planted.name:46} {planted.check:16} {said[:96]}"] += 1
