@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +18,6 @@ from agentcore_patches import install as installs
 from agentcore_patches import transaction
 from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
-    AccessError,
     AgentcoreError,
     SourceConflict,
     UsageError,
@@ -29,9 +27,9 @@ from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
+from agentcore_patches.planned_apply import PlannedApply
 from agentcore_patches.results import (
     ApplyResult,
-    FileChange,
     FileStatus,
     PatchInfo,
     PatchState,
@@ -81,7 +79,7 @@ def apply(
         _notify_if(notify, recovered)
         if snapshot.holds(patches, tool_version()):
             return _nothing_to_do(install, patches, recovered, dry_run=True)
-        planned = _PlannedApply(
+        planned = PlannedApply(
             install,
             patches,
             snapshot,
@@ -97,7 +95,7 @@ def apply(
         _notify_if(notify, writer.recovered)
         if writer.snapshot.holds(patches, tool_version()):
             return _nothing_to_do(install, patches, writer.recovered)
-        planned = _PlannedApply(install, patches, writer.snapshot, writer.sources)
+        planned = PlannedApply(install, patches, writer.snapshot, writer.sources)
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
@@ -126,7 +124,7 @@ def status(
     _notify_if(notify or _ignore, recovered)
 
     record = None if snapshot.superseded else snapshot.record
-    now = _texts(install, _unpatched(snapshot))
+    now = installs.read_texts(install, _unpatched(snapshot))
     marked = snapshot.pending is None and any(
         COMMENT_START in text for text in now.values()
     )
@@ -180,8 +178,8 @@ def revert(
             changed = writer.revert(force=force)
     if snapshot.record is None:
         _refuse_unrecorded(install)
-    texts = _texts(install, changed)
-    wheel = _pristine(install, texts)
+    texts = installs.read_texts(install, changed)
+    wheel = installs.pristine_texts(install, texts)
     return RevertResult(
         install=install,
         patches=snapshot.record.patches if snapshot.record else (),
@@ -233,86 +231,6 @@ def available() -> tuple[PatchInfo, ...]:
         PatchInfo(name, registry.summary(name), registry.files([name], version))
         for name in registry.names()
     )
-
-
-class _PlannedApply:
-    """What `apply` has to change in an install, and the result that tells of it."""
-
-    def __init__(
-        self,
-        install: Install,
-        patches: tuple[str, ...],
-        snapshot: Snapshot,
-        sources: Callable[[Iterable[str]], dict[str, bytes]],
-    ) -> None:
-        ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
-        files = registry.files(patches, install.release)
-        record = None if snapshot.superseded else snapshot.record
-        before = record.patches if record else ()
-        self.install = install
-        self.removed = tuple(name for name in before if name not in patches)
-        self.originals = sources(dict.fromkeys([*files, *ours]))
-        self.plan = make_plan(
-            self.originals,
-            patches,
-            install.release,
-            read=lambda path: _texts(install, [path]).get(path),
-        )
-        self.before = _texts(install, self.originals)
-        self.after = {**self.originals, **self.plan.files}
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Files whose present text differs from the planned one."""
-        return tuple(p for p, text in self.after.items() if self.before.get(p) != text)
-
-    def result(
-        self,
-        changed: Sequence[str],
-        *,
-        diff: bool,
-        dry_run: bool,
-        recovered: str | None,
-    ) -> ApplyResult:
-        return ApplyResult(
-            install=self.install,
-            patches=self.plan.patches,
-            removed=self.removed,
-            files=self._files(changed, diff),
-            edits=self.plan.outcomes,
-            changed=bool(changed),
-            dry_run=dry_run,
-            recorded=bool(self.plan.files),
-            recovered=recovered,
-        )
-
-    def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:
-        wheel = _pristine(self.install, self.originals)
-        # An edit that several patches share is made once.
-        edits = {
-            (e.file, e.scope, e.description, e.outcome) for e in self.plan.outcomes
-        }
-        counts = Counter((file, outcome) for file, _, _, outcome in edits)
-        return tuple(
-            FileChange(
-                path=path,
-                applied=counts[path, "applied"],
-                present=counts[path, "present"],
-                action="unchanged"
-                if path not in changed
-                else "patched"
-                if path in self.plan.files
-                else "restored",
-                pristine=None if counts[path, "present"] else wheel[path],
-                diff=self._diff(path) if diff else "",
-            )
-            for path in self.originals
-        )
-
-    def _diff(self, path: str) -> str:
-        from agentcore_patches.diff import unified_diff
-
-        return unified_diff(path, self.before[path], self.after[path])
 
 
 def _nothing_to_do(
@@ -368,29 +286,6 @@ def _without_hash(tool_version: str) -> str:
     return tool_version.rpartition("+")[0]
 
 
-def _texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
-    """The present texts of files, by path; files that are missing are left out."""
-    texts = {}
-    for path in paths:
-        try:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                texts[path] = (install.package / path).read_bytes()
-        except OSError as error:
-            raise AccessError(
-                f"Cannot read {error.filename}: {error.strerror}. Nothing was changed. "
-                "Run the command as a user who may read SGLang's files."
-            ) from error
-    return texts
-
-
-def _pristine(install: Install, texts: Mapping[str, bytes]) -> dict[str, bool | None]:
-    """Whether texts, by path, are those of the wheel; None if unknown."""
-    return installs.pristine(
-        install,
-        {path: hashlib.sha256(text).hexdigest() for path, text in texts.items()},
-    )
-
-
 def _unpatched(snapshot: Snapshot) -> list[str]:
     """Files that are not patched, so that their text can be compared with the wheel's."""
     ours = (FileState.PATCHED, FileState.EDITED)
@@ -441,7 +336,7 @@ def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]
 def _refuse_unrecorded(install: Install) -> None:
     marked = [
         p
-        for p, text in _texts(install, registry.WRITING_ORDER).items()
+        for p, text in installs.read_texts(install, registry.WRITING_ORDER).items()
         if COMMENT_START in text
     ]
     if marked:

@@ -8,7 +8,9 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +117,33 @@ def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | No
         path: wheel[path] == digest if path in wheel else None
         for path, digest in hashes.items()
     }
+
+
+def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
+    """The present texts of files, by path; files that are missing are left out.
+
+    Raises:
+        AccessError: a file cannot be read.
+    """
+    texts = {}
+    for path in paths:
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                texts[path] = (install.package / path).read_bytes()
+        except OSError as error:
+            raise AccessError(
+                f"Cannot read {error.filename}: {error.strerror}. Nothing was changed. "
+                "Run the command as a user who may read SGLang's files."
+            ) from error
+    return texts
+
+
+def pristine_texts(
+    install: Install, texts: Mapping[str, bytes]
+) -> dict[str, bool | None]:
+    """Whether texts, by path, are as in the wheel; None if unknown."""
+    hashes = {path: sha256(text).hexdigest() for path, text in texts.items()}
+    return pristine(install, hashes)
 
 
 def _in_folder(folder: Path) -> Path:

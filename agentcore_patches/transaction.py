@@ -245,8 +245,9 @@ class Transaction:
         if theirs and not force:
             raise SourceConflict(
                 f"Somebody changed patched files: {', '.join(theirs)} in "
-                f"{self._install.package}. {_UNCHANGED} `revert --force` restores the "
-                "original files; these changes are then lost."
+                f"{self._install.package}. {_UNCHANGED} Undo these changes, or "
+                "restore the original files with `agentcore-patch revert --force`, which "
+                "loses them."
             )
         changes = []
         with access_errors(self._install.package, _UNCHANGED):

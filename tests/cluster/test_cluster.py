@@ -22,10 +22,12 @@ import pytest
 import agentcore_patches
 from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
+from agentcore_patches.json_output import RayDocument
 from agentcore_patches.patches.registry import WRITING_ORDER
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.ray_results import NodeResult
 from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
+from tests.helpers.documents import mismatches
 from tests.helpers.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "agentcore_patches")
@@ -220,6 +222,7 @@ def test_nodes_that_cannot_be_patched_say_why(
     checked = nodes.run("status", "--check", "--json", "--ray", nodes.address)
     assert checked.returncode == 1
     document = json.loads(checked.stdout)
+    assert mismatches(document, RayDocument) == []
     assert document["complete"] is False
     told = {node["node_id"]: node for node in document["nodes"]}
     assert told[good.node.node_id]["status"]["complete"] is True

@@ -9,10 +9,13 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from agentcore_patches import __version__, cli, transaction
+from agentcore_patches.errors import AgentcoreError, FailureKind
+from agentcore_patches.failure import failure_of
 from agentcore_patches.install import find
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.helpers.trees import contents
@@ -203,3 +206,13 @@ def test_an_interruption_ends_with_130(
 
     assert ran.code == 130
     assert ran.err.strip().startswith("Error: Interrupted.")
+
+
+def test_every_error_has_an_exit_code_and_a_kind_of_its_own() -> None:
+    classes = AgentcoreError.__subclasses__()
+
+    assert len({error.exit_code for error in classes}) == len(classes)
+    assert {error.kind for error in classes} < set(get_args(FailureKind))
+    for error in classes:
+        failure = failure_of(error("what was found"))
+        assert (failure.exit_code, failure.kind) == (error.exit_code, error.kind)
