@@ -295,7 +295,7 @@ def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
             out, err = command.communicate(timeout=30)
         finally:
             command.kill()
-    assert (command.returncode, out) == (130, ""), err
+    assert (command.returncode, out) == (130, ""), f"{out}\n{err}"
     assert err.lstrip().startswith("Error: Interrupted.")
     assert not driver.is_running()
     wait_until(lambda: not workers(member.node for member in nodes.members))
