@@ -100,6 +100,8 @@ class _Install:
         self._edits = edits
         self._module = cache(self._parse)
         self._members = cache(self._find_members)
+        self._server_args = cache(self._find_server_args)
+        self._text = cache(self._read_text)
         self._read = read
 
     def class_around(self, edit: Edit) -> str:
@@ -129,17 +131,24 @@ class _Install:
 
     def server_args_have(self, file: str, attribute: str) -> bool:
         """Whether `ServerArgs` has an attribute, or the old code of a file reads it."""
-        text = self._text(SERVER_ARGS)
+        text = self._server_args()
         if text is None:
             return True
-        found = re.search(_SERVER_ARGS_CLASS, text)
         defined = (
             rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
             rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
         )
-        if found and re.search(defined, found[0]):
+        if re.search(defined, text):
             return True
         return bool(re.search(rf"\bserver_args\.{attribute}\b", self._text(file) or ""))
+
+    def _find_server_args(self) -> str | None:
+        """The text of `ServerArgs`; None: there is no such file."""
+        text = self._text(SERVER_ARGS)
+        if text is None:
+            return None
+        found = re.search(_SERVER_ARGS_CLASS, text)
+        return found[0] if found else ""
 
     def _base_has(self, file: str, base: ast.expr, attribute: str) -> bool:
         if isinstance(base, ast.Subscript):
@@ -220,7 +229,7 @@ class _Install:
     def _parse(self, file: str) -> ast.Module:
         return parse(self._text(file) or "", file)
 
-    def _text(self, file: str) -> str | None:
+    def _read_text(self, file: str) -> str | None:
         text = self._sources[file] if file in self._sources else self._read(file)
         return None if text is None else decode(text, file)[0]
 

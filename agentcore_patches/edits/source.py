@@ -57,7 +57,7 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     return new.encode(encoding), tuple(changed[edit] for edit in edits)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def parse(text: str, file: str) -> ast.Module:
     """The tree of a file's text; kept for who asks next, and not to be changed.
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 import agentcore_patches
-from agentcore_patches import install, transaction
-from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from tests.faults import tracing
 from tests.helpers import trees
+from tests.helpers.planning import VERSION
+from tests.helpers.wheel import originals
 
 Make = Callable[[], Path]
 
@@ -27,12 +26,7 @@ Make = Callable[[], Path]
 @pytest.fixture(scope="module")
 def wheel() -> dict[str, bytes]:
     """The original texts of all files that patches change."""
-    python = os.environ.get("AGENTCORE_TEST_PYTHON")
-    found = install.find(
-        python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
-    )
-    paths = registry.files(registry.names(), SUPPORTED_VERSIONS[-1])
-    return transaction.sources(found, transaction.inspect(found), paths)
+    return originals()
 
 
 @pytest.fixture
@@ -45,9 +39,7 @@ def make(wheel: dict[str, bytes], tmp_path: Path) -> Make:
         for path, text in wheel.items():
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_bytes(text)
-        (package / "_version.py").write_text(
-            f'__version__ = "{SUPPORTED_VERSIONS[-1]}"\n'
-        )
+        (package / "_version.py").write_text(f'__version__ = "{VERSION}"\n')
         return package
 
     return make

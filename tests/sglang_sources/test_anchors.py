@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -18,8 +19,11 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.patches.registry import edits, names
+from tests.helpers import wheel
 from tests.helpers.planning import VERSION, refusal
 from tests.sglang_sources import surgery
+
+pytestmark = pytest.mark.usefixtures("planned_once")
 
 EDITS = list(dict.fromkeys(edit for name in names() for edit in edits(name, VERSION)))
 
@@ -27,9 +31,50 @@ EDITS = list(dict.fromkeys(edit for name in names() for edit in edits(name, VERS
 PLACES = list(dict.fromkeys((edit.file, edit.scope) for edit in EDITS))
 
 
-def each(*kinds: type[Edit]) -> pytest.MarkDecorator:
+def shape_of(edit: Edit) -> str:
+    match edit:
+        case Insert():
+            return edit.before or edit.after
+        case Replace():
+            return edit.old
+        case Narrow():
+            return edit.shape
+    raise TypeError(edit)
+
+
+def n_places(edit: Edit) -> int:
+    return edit.each if isinstance(edit, Replace | AddKeyword) else 1
+
+
+def variables(edit: Edit) -> list[str]:
+    """The variables and parameters of its function that an edit's code reads."""
+    code = edit.argument.partition("=")[2] if isinstance(edit, AddKeyword) else ""
+    code = code or edit.new_code
+    scope = surgery.definition(wheel.originals()[edit.file], edit.scope)
+    own = surgery.bound_names(ast.parse(code))
+    return sorted((surgery.read_names(code) - own) & surgery.bound_names(scope))
+
+
+def any_edit(edit: Edit) -> bool:
+    return True
+
+
+def has_shape(edit: Edit) -> bool:
+    """Whether an edit looks for a statement: the start of a function is always there."""
+    return bool(shape_of(edit))
+
+
+def reads_variables(edit: Edit) -> bool:
+    """Whether new code reads a variable of its function."""
+    return bool(variables(edit))
+
+
+def each(
+    *kinds: type[Edit], where: Callable[[Edit], bool] = any_edit
+) -> pytest.MarkDecorator:
     """Parametrize by the edits of some kinds."""
-    chosen = [edit for edit in EDITS if isinstance(edit, kinds)]
+    chosen = [edit for edit in EDITS if isinstance(edit, kinds) and where(edit)]
+    assert chosen
     ids = [f"{edit.scope}-{edit.describe()}" for edit in chosen]
     return pytest.mark.parametrize("edit", chosen, ids=ids)
 
@@ -48,17 +93,6 @@ def refusal_of(sources: Mapping[str, bytes], file: str, mutant: bytes) -> str:
     assert file in message
     assert "Nothing was written. If another tool changed these sources" in message
     return message
-
-
-def shape_of(edit: Edit) -> str:
-    match edit:
-        case Insert():
-            return edit.before or edit.after
-        case Replace():
-            return edit.old
-        case Narrow():
-            return edit.shape
-    raise TypeError(edit)
 
 
 def anchors(source: bytes, edit: Edit) -> list[ast.stmt]:
@@ -96,33 +130,28 @@ def test_a_definition_found_twice_is_refused(
     assert f"`{node.name}` is defined 2 times" in message
 
 
-@each(Insert, Replace, Narrow)
+@each(Insert, Replace, Narrow, where=has_shape)
 def test_a_dropped_statement_is_missed(
     pristine: Mapping[str, bytes], edit: Edit
 ) -> None:
-    if isinstance(edit, Insert) and not (edit.before or edit.after):
-        return  # The start of a function is always there.
     source = pristine[edit.file]
     found = anchors(source, edit)
-    assert len(found) == 1 or (isinstance(edit, Replace) and edit.each)
+    assert len(found) == n_places(edit)
     message = refusal_of(pristine, edit.file, surgery.dropped(source, found))
     assert f"in `{edit.scope}`" in message
     assert "was not found" in message
 
 
-@each(Insert, Replace, Narrow)
-def test_a_statement_found_twice_is_refused(
+@each(Insert, Replace, Narrow, where=has_shape)
+def test_a_statement_found_once_more_is_refused(
     pristine: Mapping[str, bytes], edit: Edit
 ) -> None:
-    if isinstance(edit, Insert) and not (edit.before or edit.after):
-        return
-    if isinstance(edit, Replace) and edit.each:
-        return
     source = pristine[edit.file]
-    [found] = anchors(source, edit)
+    found = anchors(source, edit)[0]
     message = refusal_of(pristine, edit.file, surgery.doubled(source, found))
     assert f"in `{edit.scope}`" in message
-    assert "was found 2 times, expected 1" in message
+    expected = n_places(edit)
+    assert f"was found {expected + 1} times, expected {expected}" in message
 
 
 @each(AddKeyword)
@@ -164,7 +193,7 @@ def test_another_one_of_that_name_is_refused(
             )
             expected = f"has another field of that name: `{name}: int = 0`"
         case AddParameter():
-            name = edit.parameter.partition(":")[0]
+            name = re.split("[:=]", edit.parameter)[0]
             assert not isinstance(node, ast.ClassDef)
             mutant = surgery.inserted(source, node.args.args[0], f", *, {name}=0")
             expected = f"has another parameter of that name: `{name}=0`"
@@ -191,28 +220,15 @@ def test_another_one_of_that_name_is_refused(
     assert expected in message
 
 
-@each(Insert, AddKeyword, Replace, Narrow)
+@each(Insert, AddKeyword, Replace, Narrow, where=reads_variables)
 def test_a_variable_of_another_name_is_missed(
     pristine: Mapping[str, bytes], edit: Edit
 ) -> None:
-    match edit:
-        case Insert():
-            code = edit.code
-        case AddKeyword():
-            code = edit.argument.partition("=")[2]
-        case Replace():
-            code = edit.new
-        case Narrow():
-            code = edit.condition
     source = pristine[edit.file]
     node = surgery.definition(source, edit.scope)
-    own = surgery.bound_names(ast.parse(code))
-    for name in (surgery.read_names(code) - own) & surgery.bound_names(node):
-        message = refusal_of(
-            pristine,
-            edit.file,
-            surgery.substituted(source, node, name, f"{name}_of_a_fork"),
-        )
+    for name in variables(edit):
+        mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
+        message = refusal_of(pristine, edit.file, mutant)
         assert edit.scope.rpartition(".")[2] in message
 
 
