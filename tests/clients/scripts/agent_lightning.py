@@ -1,0 +1,71 @@
+"""What Agent Lightning's proxy records of a chat completion, as its trainer reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+import httpx
+from agentlightning import InMemoryLightningStore, LLMProxy, LlmProxyTraceToTriplet
+
+
+async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
+    store = InMemoryLightningStore(thread_safe=True)
+    rollout = await store.start_rollout(input=None)
+    proxy = LLMProxy(
+        store=store,
+        launch_mode="thread",
+        host="127.0.0.1",
+        model_list=[
+            {
+                "model_name": "default",
+                "litellm_params": {
+                    "model": "hosted_vllm/default",
+                    "api_base": f"{task['base_url']}/v1",
+                    "api_key": "none",
+                },
+            }
+        ],
+        callbacks=["return_token_ids", "opentelemetry", "logprobs"],
+    )
+    await proxy.start()
+    try:
+        resource = proxy.as_resource(rollout.rollout_id, rollout.attempt.attempt_id)
+        body = {
+            "model": "default",
+            "messages": task["messages"],
+            "temperature": 0,
+            "max_tokens": 400,
+            "stream": streamed,
+        }
+        async with httpx.AsyncClient(timeout=120) as client:
+            answer = await client.post(f"{resource.endpoint}/chat/completions", json=body)
+            answer.raise_for_status()
+        deadline = time.monotonic() + 60
+        triplets: list[Any] = []
+        while not triplets and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)
+            spans = await store.query_spans(rollout.rollout_id)
+            triplets = LlmProxyTraceToTriplet().adapt(spans)
+    finally:
+        await proxy.stop()
+    [triplet] = triplets
+    logprobs = triplet.response.get("logprobs")
+    return {
+        "prompt": triplet.prompt["token_ids"],
+        "token_ids": triplet.response["token_ids"],
+        "logprobs": logprobs and [entry["logprob"] for entry in logprobs],
+    }
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    how = "LLMProxy, LlmProxyTraceToTriplet"
+    json.dump({how: asyncio.run(_record(task, streamed=False))}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What the `anthropic` SDK reads of `/v1/messages`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import anthropic
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    client: Any = anthropic.Anthropic(
+        base_url=task["base_url"], api_key="none", max_retries=0
+    )
+    asked: Any = {
+        "model": "default",
+        "max_tokens": 400,
+        "temperature": 0,
+        "messages": task["messages"],
+        "extra_body": {"return_token_ids": True},
+    }
+    try:
+        whole = client.messages.create(**asked)
+    except TypeError:
+        # Later ones have no `temperature`; the server takes it from the body.
+        asked["extra_body"]["temperature"] = asked.pop("temperature")
+        whole = client.messages.create(**asked)
+    prompt, token_ids, logprobs = None, [], []
+    for event in client.messages.create(**asked, stream=True):
+        if event.type == "message_start":
+            prompt = event.message.prompt_token_ids
+        token_ids += getattr(event, "token_ids", None) or []
+        logprobs += getattr(event, "token_logprobs", None) or []
+    with client.messages.stream(**asked) as stream:
+        final = stream.get_final_message()
+    read = {
+        "messages.create()": {
+            "prompt": whole.prompt_token_ids,
+            "token_ids": whole.token_ids,
+            "logprobs": whole.token_logprobs,
+        },
+        "messages.create(stream=True), events added up": {
+            "prompt": prompt,
+            "token_ids": token_ids,
+            "logprobs": logprobs,
+        },
+        "messages.stream(), get_final_message()": {
+            "prompt": getattr(final, "prompt_token_ids", None),
+            "token_ids": getattr(final, "token_ids", None),
+            "logprobs": getattr(final, "token_logprobs", None),
+        },
+    }
+    json.dump(read, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

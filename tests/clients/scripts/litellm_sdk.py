@@ -1,0 +1,62 @@
+"""What the `litellm` SDK reads of chat completions."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import litellm
+
+
+def _read(asked: dict[str, Any]) -> dict[str, Any]:
+    whole: Any = litellm.completion(**asked)
+    [choice] = whole.choices
+    prompt, token_ids, logprobs = None, [], []
+    for chunk in litellm.completion(**asked, stream=True):
+        fields = getattr(chunk, "provider_specific_fields", None) or {}
+        prompt = (
+            getattr(chunk, "prompt_token_ids", None)
+            or fields.get("prompt_token_ids")
+            or prompt
+        )
+        for delta in chunk.choices:
+            fields = getattr(delta, "provider_specific_fields", None) or {}
+            token_ids += getattr(delta, "token_ids", None) or fields.get(
+                "token_ids", []
+            )
+            given = getattr(delta, "logprobs", None)
+            if given:
+                logprobs += [entry.logprob for entry in given.content]
+    fields = getattr(choice, "provider_specific_fields", None) or {}
+    return {
+        "completion()": {
+            "prompt": getattr(whole, "prompt_token_ids", None),
+            "token_ids": fields.get("token_ids"),
+            "logprobs": [entry.logprob for entry in choice.logprobs.content],
+        },
+        "completion(stream=True), chunks added up": {
+            "prompt": prompt,
+            "token_ids": token_ids,
+            "logprobs": logprobs,
+        },
+    }
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    asked = {
+        "model": "hosted_vllm/default",
+        "api_base": f"{task['base_url']}/v1",
+        "api_key": "none",
+        "messages": task["messages"],
+        "temperature": 0,
+        "max_tokens": 400,
+        "logprobs": True,
+        "extra_body": {"return_token_ids": True},
+    }
+    json.dump(_read(asked), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

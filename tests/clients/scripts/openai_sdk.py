@@ -1,0 +1,98 @@
+"""What the `openai` SDK reads of chat completions and completions.
+
+Every script here takes {"base_url": ..., "messages": [...], "prompt": [IDs]} on standard
+input and prints {HOW: {"prompt": ..., "token_ids": ..., "logprobs": ...}}, the lists that
+the client has after each way of asking, null for what it has not.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import openai
+
+MODEL = "default"
+OPTIONS: Any = {"model": MODEL, "temperature": 0, "max_tokens": 400}
+
+
+def _chat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
+    asked: Any = {**OPTIONS, "messages": messages, "logprobs": True}
+    whole: Any = client.chat.completions.create(**asked)
+    [choice] = whole.choices
+    prompt, token_ids, logprobs = None, [], []
+    chunks: Any = client.chat.completions.create(**asked, stream=True)
+    for chunk in chunks:
+        prompt = getattr(chunk, "prompt_token_ids", prompt)
+        for delta in chunk.choices:
+            token_ids += getattr(delta, "token_ids", None) or []
+            if delta.logprobs:
+                logprobs += [entry.logprob for entry in delta.logprobs.content]
+    with client.chat.completions.stream(**asked) as stream:
+        for _ in stream:
+            pass
+        final: Any = stream.get_final_completion()
+    return {
+        "chat.completions.create()": {
+            "prompt": whole.prompt_token_ids,
+            "token_ids": choice.token_ids,
+            "logprobs": [entry.logprob for entry in choice.logprobs.content],
+        },
+        "chat.completions.create(stream=True), chunks added up": {
+            "prompt": prompt,
+            "token_ids": token_ids,
+            "logprobs": logprobs,
+        },
+        "chat.completions.stream(), get_final_completion()": {
+            "prompt": getattr(final, "prompt_token_ids", None),
+            "token_ids": getattr(final.choices[0], "token_ids", None),
+            "logprobs": [entry.logprob for entry in final.choices[0].logprobs.content],
+        },
+    }
+
+
+def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
+    asked: Any = {
+        **OPTIONS,
+        "prompt": prompt,
+        "logprobs": 1,
+        "extra_body": {"return_token_ids": True},
+    }
+    whole: Any = client.completions.create(**asked)
+    [choice] = whole.choices
+    read, token_ids, logprobs = None, [], []
+    chunks: Any = client.completions.create(**asked, stream=True)
+    for chunk in chunks:
+        for delta in chunk.choices:
+            read = getattr(delta, "prompt_token_ids", read)
+            token_ids += getattr(delta, "token_ids", None) or []
+            if delta.logprobs:
+                logprobs += delta.logprobs.token_logprobs
+    return {
+        "completions.create()": {
+            "prompt": choice.prompt_token_ids,
+            "token_ids": choice.token_ids,
+            "logprobs": choice.logprobs.token_logprobs,
+        },
+        "completions.create(stream=True), chunks added up": {
+            "prompt": read,
+            "token_ids": token_ids,
+            "logprobs": logprobs,
+        },
+    }
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    client = openai.OpenAI(
+        base_url=f"{task['base_url']}/v1", api_key="none", max_retries=0
+    )
+    read = _chat(client, task["messages"])
+    if task["completions"]:
+        read |= _completions(client, task["prompt"])
+    json.dump(read, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
