@@ -21,11 +21,12 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test test-lowest test-pythons pythons coverage lint system clean
+.PHONY: help demo test test-lowest test-pythons pythons coverage clients lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
 	@echo "make test          run the whole test suite"
+	@echo "make clients      ask by every client of the README's table, slow ones too"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
@@ -59,6 +60,9 @@ pythons: $(BIN)/uv
 
 coverage: $(READY)
 	$(BIN)/pytest $(PARALLEL) $(QUICK) --cov --cov-report=term:skip-covered --cov-report=html
+
+clients: $(READY)
+	$(BIN)/pytest -m "" tests/clients
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -21,7 +21,7 @@ from agentcore_patches import apply, revert
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
-from tests.helpers.servers import THROTTLE, Launch, Trees
+from tests.helpers.servers import MODES, THROTTLE, Launch, Trees
 from tests.helpers.timings import Timings
 
 LONGEST_FIRST = (
@@ -178,3 +178,17 @@ def launch(
         )
 
     return launcher
+
+
+@pytest.fixture(scope="session", params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """The name of a mode in `MODES`, each in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="session")
+def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
+    """A patched server in each mode."""
+    with launch(trees.patched, *MODES[mode]) as running:
+        yield running

@@ -2,42 +2,110 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
-from agentcore_verify.server import Server
-from tests.helpers.servers import free_port
+from agentcore_verify.server import Server, free_port
+from tests.helpers.asking import CASES, ask
+
+SCRIPTS = Path(__file__).parent / "scripts"
 
 Environment = Callable[[str], Path]
 """Gives the interpreter of an environment that has a requirement installed."""
+
+Ask = Callable[..., dict[str, dict[str, Any]]]
+"""Runs a script in an environment; what the client has after each way of asking."""
 
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     made: dict[str, Path] = {}
-    uv = Path(sys.executable).parent / "uv"
+    uv: list[str | Path] = [Path(sys.executable).parent / "uv", "--quiet"]
 
     def make(requirement: str) -> Path:
         if requirement not in made:
             folder = tmp_path_factory.mktemp("client")
             python = folder / "bin/python"
-            base = [uv, "--quiet", "--no-config"]
-            subprocess.run(
-                [*base, "venv", "--python", sys.executable, "--clear", folder],
-                check=True,
-            )
-            subprocess.run(
-                [*base, "pip", "install", "--python", python, requirement], check=True
-            )
+            commands: list[list[str | Path]] = [
+                ["venv", "--clear", "--python", sys.executable, folder],
+                ["pip", "install", "--python", python, requirement],
+            ]
+            for command in commands:
+                subprocess.run([*uv, *command], check=True)
             made[requirement] = python
         return made[requirement]
 
     return make
+
+
+@pytest.fixture
+def ask_by(environment: Environment, server: Server) -> Ask:
+    def run(
+        requirement: str,
+        script: str,
+        *,
+        base_url: str = server.base_url,
+        completions: bool = True,
+    ) -> dict[str, dict[str, Any]]:
+        answer = ask(server, CASES["emoji"])
+        task = {
+            "base_url": base_url,
+            "messages": CASES["emoji"].body()["messages"],
+            "prompt": answer.prompt_token_ids,
+            "completions": completions,
+        }
+        done = subprocess.run(
+            [environment(requirement), SCRIPTS / f"{script}.py"],
+            input=json.dumps(task),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        # Some clients print on their own account first.
+        read: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        return read
+
+    return run
+
+
+@pytest.fixture
+def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator[str]:
+    """The URL of an sglang-router in front of the server."""
+    python = environment("sglang-router==0.3.2")
+    port, metrics = free_port(), free_port()
+    command: list[str | Path] = [
+        *(python, "-m", "sglang_router.launch_router", "--host", "127.0.0.1"),
+        *("--port", str(port), "--prometheus-port", str(metrics)),
+        *("--prometheus-host", "127.0.0.1", "--worker-urls", server.base_url),
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with (tmp_path / "router.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait_ready(url, process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        assert process.poll() is None, "the router died"
+        assert time.monotonic() < deadline, "the router has no worker"
+        try:
+            if requests.get(f"{url}/readiness", timeout=5).status_code == 200:
+                return
+        except requests.ConnectionError:
+            pass
+        time.sleep(0.1)

@@ -49,20 +49,6 @@ def slow_engine(trees: Trees) -> Iterator[None]:
     trees.throttle.unlink()
 
 
-@pytest.fixture(scope="session", params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    """The name of a mode in `MODES`, each in turn."""
-    name: str = request.param
-    return name
-
-
-@pytest.fixture(scope="session")
-def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
-    """A patched server in each mode."""
-    with launch(trees.patched, *MODES[mode]) as running:
-        yield running
-
-
 @pytest.fixture(scope="session")
 def vanilla(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
     """A vanilla server in the mode of `server`."""

@@ -42,7 +42,9 @@ async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
             "stream": streamed,
         }
         async with httpx.AsyncClient(timeout=120) as client:
-            answer = await client.post(f"{resource.endpoint}/chat/completions", json=body)
+            answer = await client.post(
+                f"{resource.endpoint}/chat/completions", json=body
+            )
             answer.raise_for_status()
         deadline = time.monotonic() + 60
         triplets: list[Any] = []

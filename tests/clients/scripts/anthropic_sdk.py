@@ -27,7 +27,9 @@ def main() -> None:
         # Later ones have no `temperature`; the server takes it from the body.
         asked["extra_body"]["temperature"] = asked.pop("temperature")
         whole = client.messages.create(**asked)
-    prompt, token_ids, logprobs = None, [], []
+    prompt = None
+    token_ids: list[int] = []
+    logprobs: list[float] = []
     for event in client.messages.create(**asked, stream=True):
         if event.type == "message_start":
             prompt = event.message.prompt_token_ids

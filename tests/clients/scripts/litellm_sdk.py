@@ -12,7 +12,9 @@ import litellm
 def _read(asked: dict[str, Any]) -> dict[str, Any]:
     whole: Any = litellm.completion(**asked)
     [choice] = whole.choices
-    prompt, token_ids, logprobs = None, [], []
+    prompt = None
+    token_ids: list[int] = []
+    logprobs: list[float] = []
     for chunk in litellm.completion(**asked, stream=True):
         fields = getattr(chunk, "provider_specific_fields", None) or {}
         prompt = (

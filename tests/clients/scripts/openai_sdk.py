@@ -21,7 +21,9 @@ def _chat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
     asked: Any = {**OPTIONS, "messages": messages, "logprobs": True}
     whole: Any = client.chat.completions.create(**asked)
     [choice] = whole.choices
-    prompt, token_ids, logprobs = None, [], []
+    prompt = None
+    token_ids: list[int] = []
+    logprobs: list[float] = []
     chunks: Any = client.chat.completions.create(**asked, stream=True)
     for chunk in chunks:
         prompt = getattr(chunk, "prompt_token_ids", prompt)
@@ -61,7 +63,9 @@ def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
     }
     whole: Any = client.completions.create(**asked)
     [choice] = whole.choices
-    read, token_ids, logprobs = None, [], []
+    read = None
+    token_ids: list[int] = []
+    logprobs: list[float] = []
     chunks: Any = client.completions.create(**asked, stream=True)
     for chunk in chunks:
         for delta in chunk.choices:

@@ -18,7 +18,9 @@ async def _first_turn(task: dict[str, Any]) -> dict[str, Any]:
     openai = AsyncOpenAI(base_url=f"{task['base_url']}/v1", api_key="none")
     client: Any = OpenAIChatCompletionsTokenClient(openai)
     response = await client.get_response(
-        prompt=[UserMessage(content=message["content"]) for message in task["messages"]],
+        prompt=[
+            UserMessage(content=message["content"]) for message in task["messages"]
+        ],
         model="default",
         sampling_args={"temperature": 0, "max_tokens": 400},
         state={"trajectory": [], "model": "default"},

@@ -1,0 +1,138 @@
+"""What of a trace reaches those who ask by a real client, losses included.
+
+The table of clients in the README says what is measured here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_verify.server import Server
+from tests.clients.conftest import Ask
+from tests.helpers.asking import CASES, LOGPROB_NOISE, ask
+
+README = Path(__file__).parents[2] / "README.md"
+
+pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
+
+SCRIPTS = {
+    "openai==2.54.0": "openai_sdk",
+    "openai==3.54.0": "openai_sdk",
+    "litellm==1.106.2": "litellm_sdk",
+    "anthropic==2.12.0": "anthropic_sdk",
+    "langchain-openai==1.7.3": "langchain",
+    "rllm-model-gateway==0.1.0": "rllm_gateway",
+    "verifiers==0.1.14": "verifiers_token_client",
+    "agentlightning==0.3.0": "agent_lightning",
+}
+SLOW = {"verifiers==0.1.14", "agentlightning==0.3.0"}
+"""Those that take long to install or to import."""
+
+CLIENTS = [
+    pytest.param(
+        requirement,
+        id=requirement,
+        marks=[pytest.mark.slow_client] if requirement in SLOW else [],
+    )
+    for requirement in SCRIPTS
+]
+
+Row = tuple[str, str, str, str]
+"""How it was asked; whether prompt IDs, token IDs and logprobs are there."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the server sent, by which what a client has is judged."""
+
+    prompt: list[int]
+    token_ids: list[int]
+    logprobs: list[float]
+
+
+@pytest.fixture
+def sent(server: Server) -> Trace:
+    whole = ask(server, CASES["emoji"])
+    [choice] = whole.completions
+    assert whole.prompt_token_ids and choice.token_ids and choice.logprobs
+    return Trace(
+        list(whole.prompt_token_ids),
+        list(choice.token_ids),
+        [entry["logprob"] for entry in choice.logprobs],
+    )
+
+
+@pytest.mark.parametrize("requirement", CLIENTS)
+def test_a_client_has_what_the_readme_says(
+    sent: Trace, ask_by: Ask, requirement: str, count: Counter[str]
+) -> None:
+    read = ask_by(requirement, SCRIPTS[requirement])
+    client = requirement.replace("==", " ")
+    measured = _rows(client, read, sent, count)
+    assert measured == _table(client)
+
+
+def test_answers_pass_the_router(
+    sent: Trace, ask_by: Ask, router: str, count: Counter[str]
+) -> None:
+    read = ask_by("openai==2.54.0", "openai_sdk", base_url=router, completions=False)
+    client = "openai 2.54.0, sglang-router 0.3.2 between"
+    measured = _rows(client, read, sent, count)
+    assert measured == _table(client)
+
+
+def _rows(
+    client: str, read: dict[str, dict[str, Any]], sent: Trace, count: Counter[str]
+) -> list[Row]:
+    """A row for each way of asking."""
+    rows = [
+        (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
+        for how, one in read.items()
+    ]
+    for row in rows:
+        count[" | ".join((client, *row))] += 1
+    return rows
+
+
+def _prompt(read: dict[str, Any], sent: Trace) -> str:
+    if not read["prompt"]:
+        return "no"
+    assert read["prompt"] == sent.prompt
+    return "yes"
+
+
+def _token_ids(read: dict[str, Any], sent: Trace) -> str:
+    token_ids = read["token_ids"]
+    if not token_ids:
+        return "no"
+    if token_ids == sent.token_ids:
+        return "yes"
+    # How many IDs are on a chunk depends on the machine's load.
+    n_missing = len(sent.token_ids) - len(token_ids)
+    assert token_ids == sent.token_ids[:-n_missing]
+    few = n_missing < len(token_ids)
+    return "all but the last chunk's" if few else "the first chunk's"
+
+
+def _logprobs(read: dict[str, Any], sent: Trace) -> str:
+    if not read["logprobs"]:
+        return "no"
+    assert read["logprobs"] == pytest.approx(sent.logprobs, abs=LOGPROB_NOISE)
+    return "yes"
+
+
+def _table(client: str) -> list[Row]:
+    """The README's rows for a client."""
+    lines = re.findall(r"^\|(.+)\|$", README.read_text(), re.MULTILINE)
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines]
+    return [
+        (row[1].replace("`", ""), row[2], row[3], row[4])
+        for row in cells
+        if len(row) == 5 and row[0] == client
+    ]
