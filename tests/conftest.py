@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from agentcore_patches import apply, revert
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
-from tests.helpers.servers import MODES, THROTTLE, Launch, Trees
+from tests.helpers.servers import HELD_REQUESTS, MODES, THROTTLE, Launch, Trees
 from tests.helpers.timings import Timings
 
 LONGEST_FIRST = (
@@ -151,6 +151,8 @@ def trees(
     for tree in (made.vanilla, made.patched):
         with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
             sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
+        with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as endpoints:
+            endpoints.write(HELD_REQUESTS)
     return made
 
 
@@ -161,18 +163,23 @@ def launch(
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Launch:
-    def launcher(tree: Path, *args: str) -> Server:
+    def launcher(
+        tree: Path,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        model: Path | None = None,
+    ) -> Server:
         return Server(
             ServerOptions(
                 python=sglang_python,
-                model=scripted_model,
+                model=model or scripted_model,
                 log=tmp_path_factory.mktemp("server") / "server.log",
                 # Two servers share two cores here: an idle one must not spin.
                 args=("--tool-call-parser", "qwen25", "--sleep-on-idle", *args),
                 cpu=True,
                 mirror_sampler=True,
                 pythonpath=(tree,),
-                env=bytecode.env,
+                env={**bytecode.env, **(env or {})},
                 startup_timeout=240,
             )
         )

@@ -36,7 +36,7 @@ class ChatTokenTrace:
         self.chunk_prompt = chunk_prompt
         self.choice_prompts = choice_prompts
         self.prompt_token_ids: Optional[List[int]] = None
-        self.prompts_of_choices: Dict[int, List[int]] = {}
+        self.prompts_of_choices: Dict[int, Optional[List[int]]] = {}
         self.waiting: Dict[int, List[int]] = {}
         self.n_sent: Dict[int, int] = {}
         self.meta_info: Dict[int, Dict[str, Any]] = {}
@@ -46,9 +46,9 @@ class ChatTokenTrace:
     def push(self, index: int, content: Dict[str, Any]) -> None:
         """Take in what the engine delivered for a choice."""
         if self.chunk_prompt and not self.waiting:
-            self.prompt_token_ids = content["prompt_token_ids"]
+            self.prompt_token_ids = content.get("prompt_token_ids")
         if self.choice_prompts and index not in self.waiting:
-            self.prompts_of_choices[index] = content["prompt_token_ids"]
+            self.prompts_of_choices[index] = content.get("prompt_token_ids")
         waiting = self.waiting.setdefault(index, [])
         output_ids = content["output_ids"]
         if not self.incremental:

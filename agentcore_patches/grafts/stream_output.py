@@ -19,5 +19,9 @@ def _merge_queued_chunks(
     merged = {**last, "output_ids": [i for out in out_list for i in out["output_ids"]]}
     merged["meta_info"] = meta_info = dict(last["meta_info"])
     for key in customized_info:
-        meta_info[key] = [v for out in out_list for v in out["meta_info"].get(key, ())]
+        meta_info[key] = [
+            value
+            for out in out_list
+            for value in out["meta_info"].get(key, [None] * len(out["output_ids"]))
+        ]
     return merged

@@ -15,43 +15,6 @@ if TYPE_CHECKING:
     )
 
 
-def _check_input_ids(
-    input_ids: List[Any], vocab_size: int, max_len: int
-) -> Optional[str]:
-    """What is wrong with the token IDs of a prompt, None if nothing is.
-
-    Args:
-        input_ids: the IDs as the request gives them.
-        vocab_size: IDs are from 0 to this, exclusive.
-        max_len: how many IDs the engine takes.
-    """
-    if not input_ids:
-        return "input_ids cannot be empty."
-    if set(map(type, input_ids)) != {int}:
-        position, bad = next(
-            (i, value) for i, value in enumerate(input_ids) if type(value) is not int
-        )
-        return (
-            f"input_ids must be a flat list of integers, but input_ids[{position}] is "
-            f"of type {type(bad).__name__}."
-        )
-    if min(input_ids) < 0 or max(input_ids) >= vocab_size:
-        position = next(
-            i for i, value in enumerate(input_ids) if not 0 <= value < vocab_size
-        )
-        return (
-            f"input_ids must be from 0 to {vocab_size - 1} (the vocabulary has "
-            f"{vocab_size} tokens), but input_ids[{position}] is not."
-        )
-    if len(input_ids) > max_len:
-        return (
-            f"input_ids has {len(input_ids)} tokens, which is longer than the "
-            f"{max_len} that the model's context length or the KV cache leaves for a "
-            "prompt."
-        )
-    return None
-
-
 def _validate_input_ids(self, request: ChatCompletionRequest) -> Optional[str]:
     """What forbids a prompt given as `input_ids`, None if nothing does."""
     manager = self.tokenizer_manager
@@ -60,13 +23,15 @@ def _validate_input_ids(self, request: ChatCompletionRequest) -> Optional[str]:
             "input_ids in chat completions need a tokenizer for the answer, but "
             "the server runs with --skip-tokenizer-init. Send them to /generate."
         )
-    max_len = manager.context_len - manager.num_reserved_tokens - 1
-    if manager.max_req_input_len is not None:
-        max_len = min(max_len, manager.max_req_input_len - 1)
-    if manager.server_args.allow_auto_truncate:
-        max_len = len(request.input_ids)
-    vocab_size = manager.model_config.vocab_size
-    return _check_input_ids(request.input_ids, vocab_size, max_len)
+    has_media = any(
+        getattr(part, "type", "text") != "text"
+        for message in request.messages
+        if isinstance(message.content, list)
+        for part in message.content
+    )
+    ids = request.input_ids
+    error: Optional[str] = manager.check_token_ids(ids, has_media=has_media)
+    return error
 
 
 def _process_input_ids(

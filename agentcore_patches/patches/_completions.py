@@ -76,7 +76,9 @@ NON_STREAMING: tuple[Edit, ...] = (
         f"{_COMPLETION}._build_completion_response",
         "CompletionResponseChoice",
         "prompt_token_ids=(\n"
-        '    ret_item["prompt_token_ids"] if request.return_token_ids else None\n'
+        '    ret_item.get("prompt_token_ids")\n'
+        "    if request.return_token_ids\n"
+        "    else None\n"
         ")",
     ),
     AddKeyword(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-PROTOCOL = "srt/entrypoints/openai/protocol.py"
-SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
-SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
-HTTP_SERVER = "srt/entrypoints/http_server.py"
+REQUEST_LOGGER = "srt/utils/request_logger.py"
+MM_PROCESSOR = "srt/multimodal/processors/base_processor.py"
+SCHEDULE_BATCH = "srt/managers/schedule_batch.py"
+OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
+SCHEDULER = "srt/managers/scheduler.py"
+MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
 IO_STRUCT = "srt/managers/io_struct.py"
 TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
+PROTOCOL = "srt/entrypoints/openai/protocol.py"
 OPENAI_UTILS = "srt/entrypoints/openai/utils.py"
+SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
+SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 SERVING_COMPLETIONS = "srt/entrypoints/openai/serving_completions.py"
 ANTHROPIC_PROTOCOL = "srt/entrypoints/anthropic/protocol.py"
 ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
-MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
+HTTP_SERVER = "srt/entrypoints/http_server.py"
 
 # What a file needs is there before the file that uses it: between any two of these the
 # tree imports, and serves as vanilla does.
 WRITING_ORDER = (
+    REQUEST_LOGGER,
+    MM_PROCESSOR,
+    SCHEDULE_BATCH,
+    OUTPUT_PROCESSOR,
+    SCHEDULER,
     MULTI_TOKENIZER,
     IO_STRUCT,
     TOKENIZER_MANAGER,

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Replace
+from agentcore_patches.edits import (
+    AddField,
+    AddKeyword,
+    Edit,
+    Graft,
+    Insert,
+    Replace,
+)
+from agentcore_patches.grafts.ended_requests import (
+    _merge_last_batch,
+    _raise_refusal,
+    abort_request_of_another_worker,
+)
 from agentcore_patches.grafts.fast_answers import (
     _dump_numbers,
     _prepare_for_orjson,
     _write_answer,
 )
+from agentcore_patches.grafts.prompt import (
+    _add_prompt,
+    _check_token_ids,
+    _keep_prompt,
+    check_prompt,
+    check_request,
+    check_token_ids,
+)
 from agentcore_patches.grafts.stream_output import _merge_queued_chunks
 from agentcore_patches.patches._files import (
+    HTTP_SERVER,
     IO_STRUCT,
     PROTOCOL,
+    REQUEST_LOGGER,
+    SCHEDULE_BATCH,
+    SCHEDULER,
     SERVING_BASE,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
@@ -26,7 +52,7 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
             AddField(
                 IO_STRUCT,
                 request,
-                "return_prompt_token_ids: bool = False",
+                "return_prompt_token_ids: Optional[bool] = False",
                 note="whether to return the token IDs of the prompt",
             ),
             AddKeyword(
@@ -44,40 +70,46 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         "prompt_token_ids: Optional[List[int]] = None",
         note="the prompt that the engine prefills, if the request asks for it",
     ),
-    Insert(
+    AddField(
         TOKENIZER_MANAGER,
-        "TokenizerManager._send_one_request",
-        "if obj.return_prompt_token_ids and tokenized_obj.input_ids is not None:\n"
-        "    n_taken = self.max_req_input_len\n"
-        "    state.prompt_token_ids = tokenized_obj.input_ids[:n_taken]",
-        after="state = self.req_state_class(...)",
-        note="what is longer is cut off (--allow-auto-truncate)",
+        "ReqState",
+        "prompt_tokens: int = 0",
+        note="how many tokens the prompt has",
+    ),
+    Graft(TOKENIZER_MANAGER, "ReqState", _keep_prompt, note="return_prompt_token_ids"),
+    Graft(TOKENIZER_MANAGER, "ReqState", _add_prompt, note="return_prompt_token_ids"),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            f"TokenizerManager.{sender}",
+            "_keep_prompt(state, tokenized_obj.input_ids, self.max_req_input_len)",
+            after="state = self.req_state_class(...)",
+            note="return_prompt_token_ids",
+        )
+        for sender in ("_send_one_request", "_send_batch_request")
     ),
     Insert(
         TOKENIZER_MANAGER,
-        "TokenizerManager._send_batch_request",
-        "if tmp_obj.return_prompt_token_ids and tokenized_obj.input_ids is not None:\n"
-        "    n_taken = self.max_req_input_len\n"
-        "    state.prompt_token_ids = tokenized_obj.input_ids[:n_taken]",
-        after="state = self.req_state_class(...)",
-        note="what is longer is cut off (--allow-auto-truncate)",
-    ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._handle_batch_output",
+        "TokenizerManager._wait_one_response",
         "if state.prompt_token_ids is not None:\n"
-        '    out_dict["prompt_token_ids"] = state.prompt_token_ids',
-        before="state.finished = recv_obj.finished_reasons[i] is not None",
+        "    _add_prompt(state, out, is_stream)",
+        before="state.out_list = []",
         note="return_prompt_token_ids",
     ),
     Insert(
         TOKENIZER_MANAGER,
         "TokenizerManager._handle_abort_req",
-        "if state.prompt_token_ids is not None:\n"
-        '    out["prompt_token_ids"] = state.prompt_token_ids\n'
-        '    meta_info["prompt_tokens"] = len(state.prompt_token_ids)',
+        'meta_info["prompt_tokens"] = state.prompt_tokens',
         before="state.out_list.append(out)",
-        note="without prompt_tokens a chat answer fails",
+        note="without it a chat answer fails",
+    ),
+    # The log leaves out the prompt at the levels at which it leaves out `output_ids`.
+    Insert(
+        REQUEST_LOGGER,
+        "RequestLogger._compute_metadata",
+        'if out_skip_names is not None:\n    out_skip_names.add("prompt_token_ids")',
+        before="return max_length, skip_names, out_skip_names",
+        note="return_prompt_token_ids",
     ),
 )
 
@@ -94,6 +126,180 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         "ChatCompletionResponseChoice._serialize",
         'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)',
         before="return data",
+    ),
+)
+
+# A token ID outside the vocabulary ends the engine at the embedding lookup, whichever
+# endpoint it came by. A stream is refused before its status is sent.
+CHECKED_PROMPTS: tuple[Edit, ...] = (
+    Graft(
+        TOKENIZER_MANAGER,
+        "TokenizerManager",
+        _check_token_ids,
+        note="a token ID outside the vocabulary kills the engine",
+    ),
+    *(
+        Graft(
+            TOKENIZER_MANAGER,
+            "TokenizerManager",
+            method,
+            inside=True,
+            note="prompts given as token IDs",
+        )
+        for method in (check_token_ids, check_prompt, check_request)
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.generate_request",
+        "error = self.check_request(obj)\nif error is not None:\n"
+        "    raise ValueError(error)",
+        before="obj.normalize_batch_and_arguments()",
+        note="prompts given as token IDs",
+    ),
+    Insert(
+        SERVING_COMPLETIONS,
+        "OpenAIServingCompletion._validate_request",
+        "if isinstance(prompt, list) and not isinstance(prompt[0], str):\n"
+        '    return self.tokenizer_manager.check_prompt(prompt, "prompt")',
+        before="return None",
+        note="prompts given as token IDs",
+    ),
+    Insert(
+        HTTP_SERVER,
+        "generate_request",
+        "if obj.stream:\n"
+        "    error = _global_state.tokenizer_manager.check_request(obj)\n"
+        "    if error is not None:\n"
+        "        return _create_error_response(error)",
+        before="if obj.stream: ...",
+        note="prompts given as token IDs",
+    ),
+)
+
+# v0.5.9 keeps a request that was aborted while it waited for ever, and hangs where an
+# output that the abort has overtaken comes after it. A request that the scheduler itself
+# refuses is run on a stand-in prompt for one token, which is not the model's answer.
+ENDED_REQUESTS: tuple[Edit, ...] = (
+    Replace(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "state = self.rid_to_state[recv_obj.rid]",
+        "state = self.rid_to_state.pop(recv_obj.rid, None)",
+        note="what comes later finds it answered",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "if state is None:\n    return",
+        before="state.finished = True",
+        note="it was answered before",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "if (\n"
+        "    self.server_args.enable_lora\n"
+        "    and state.obj.lora_path\n"
+        "    and not recv_obj.finished_reason\n"
+        "):\n"
+        "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
+        before="state.out_list.append(out)",
+        note="with a finished_reason, _wait_one_response does it",
+    ),
+    Insert(
+        SCHEDULE_BATCH,
+        "Req.set_finish_with_abort",
+        "self.finished_len = 0",
+        before="self.to_finish = FINISH_ABORT(...)",
+        note="what is sampled from that token is no answer",
+    ),
+    Graft(
+        SERVING_BASE,
+        "OpenAIServingBase",
+        _raise_refusal,
+        inside=True,
+        note="a stream says why its request was refused",
+    ),
+    *(
+        Insert(
+            file,
+            stream,
+            "self._raise_refusal(content)",
+            after='index = content.get("index", 0)',
+            note="say why the scheduler ended it",
+        )
+        for file, stream in (
+            (SERVING_CHAT, "OpenAIServingChat._generate_chat_stream"),
+            (
+                SERVING_COMPLETIONS,
+                "OpenAIServingCompletion._generate_completion_stream",
+            ),
+        )
+    ),
+    # With several tokenizer workers any of them may be asked, and the scheduler says
+    # only to the one that sent a request that it ended.
+    Graft(
+        TOKENIZER_MANAGER,
+        "TokenizerManager",
+        abort_request_of_another_worker,
+        inside=True,
+        note="/abort_request",
+    ),
+    Insert(
+        HTTP_SERVER,
+        "abort_request",
+        "_global_state.tokenizer_manager.abort_request_of_another_worker(obj.rid)",
+        before="_global_state.tokenizer_manager.abort_request(...)",
+        note="whichever tokenizer worker is asked",
+    ),
+    Insert(
+        SCHEDULER,
+        "SenderWrapper.send_output",
+        "if isinstance(recv_obj, Req) and output.http_worker_ipc is None:\n"
+        "    output.http_worker_ipc = recv_obj.http_worker_ipc",
+        before="self.socket.send_pyobj(output)",
+        note="an abort goes to the worker that has the request",
+    ),
+)
+
+# A pause may come at any moment, and after another pause.
+PAUSES: tuple[Edit, ...] = (
+    Graft(
+        SCHEDULER,
+        "Scheduler",
+        _merge_last_batch,
+        inside=True,
+        note="a pause right after a prefill",
+    ),
+    Replace(
+        SCHEDULER,
+        "Scheduler.pause_generation",
+        "self.running_batch.merge_batch(self.last_batch)",
+        "self._merge_last_batch()",
+        note="either of them may be empty",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.pause_generation",
+        "self.send_to_scheduler.send_pyobj(ContinueGenerationReqInput())",
+        after="self.abort_request(abort_all=True)",
+        note="one that is paused would never end them",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            f"TokenizerManager.{method}",
+            "if self.server_args.tokenizer_worker_num > 1:\n"
+            "    raise fastapi.HTTPException(\n"
+            "        status_code=HTTPStatus.BAD_REQUEST,\n"
+            "        detail=(\n"
+            '            "Generation cannot be paused with --tokenizer-worker-num above 1: "\n'
+            '            "only one of the workers would know. Abort requests instead."\n'
+            "        ),\n"
+            "    )",
+            note="each worker has a pause of its own",
+        )
+        for method in ("pause_generation", "continue_generation")
     ),
 )
 

@@ -8,9 +8,51 @@ stay cumulative in v0.5.9 and are left as they are.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddKeyword, Edit, Graft, Insert, Replace
-from agentcore_patches.grafts.customized_info import _add_customized_info
-from agentcore_patches.patches._files import MULTI_TOKENIZER, TOKENIZER_MANAGER
-from agentcore_patches.patches._shared import WHOLE_STREAM_OUTPUT
+from agentcore_patches.grafts.customized_info import (
+    _add_customized_info,
+    _send_customized_info,
+    _set_customized_info,
+)
+from agentcore_patches.patches._files import (
+    MULTI_TOKENIZER,
+    OUTPUT_PROCESSOR,
+    TOKENIZER_MANAGER,
+)
+from agentcore_patches.patches._shared import CHECKED_PROMPTS, WHOLE_STREAM_OUTPUT
+
+# The sampler may give values in some steps only, or for a batch that others join later:
+# v0.5.9 then hands a request's values to another one, or runs out of the list.
+COLLECTION: tuple[Edit, ...] = (
+    *(
+        Graft(
+            OUTPUT_PROCESSOR,
+            "SchedulerOutputProcessorMixin",
+            definition,
+            note="per-token metadata of custom samplers, in step with the IDs",
+        )
+        for definition in (_set_customized_info, _send_customized_info)
+    ),
+    Replace(
+        OUTPUT_PROCESSOR,
+        "SchedulerOutputProcessorMixin.maybe_collect_customized_info",
+        "req.customized_info[k].append(v[i])",
+        "_set_customized_info(req.customized_info[k], v[i], len(req.output_ids))",
+        note="in step with output_ids",
+    ),
+    Replace(
+        OUTPUT_PROCESSOR,
+        "SchedulerOutputProcessorMixin.stream_output_generation",
+        "customized_info[k].append(v[send_token_offset:])",
+        "_send_customized_info(\n"
+        "    customized_info[k],\n"
+        "    v,\n"
+        "    len(rids) - 1,\n"
+        "    send_token_offset,\n"
+        "    req.send_token_offset,\n"
+        ")",
+        note="in step with rids and output_ids",
+    ),
+)
 
 RESPONSE_FIELDS = ()
 
@@ -25,10 +67,11 @@ ACCUMULATION: tuple[Edit, ...] = (
         TOKENIZER_MANAGER,
         "TokenizerManager._handle_batch_output",
         "meta_info[k] = v[i]",
-        "meta_info[k] = _add_customized_info(\n"
+        "_add_customized_info(\n"
         "    state,\n"
+        "    meta_info,\n"
         "    k,\n"
-        "    v[i],\n"
+        "    v[i] if i < len(v) else None,\n"
         "    self.server_args.stream_output and state.obj.stream,\n"
         ")",
         note="in step with output_ids",
@@ -51,7 +94,7 @@ TOKENIZER_WORKERS: tuple[Edit, ...] = (
         MULTI_TOKENIZER,
         "_extract_field_by_index",
         "new_field[k] = v[index]",
-        "new_field[k] = [v[index]]",
+        "new_field[k] = [v[index] if index < len(v) else None]",
         note="a batch of one, as for the fields that are lists",
     ),
     AddKeyword(
@@ -64,4 +107,10 @@ TOKENIZER_WORKERS: tuple[Edit, ...] = (
     ),
 )
 
-EDITS: tuple[Edit, ...] = (*TOKENIZER_WORKERS, *WHOLE_STREAM_OUTPUT, *ACCUMULATION)
+EDITS: tuple[Edit, ...] = (
+    *CHECKED_PROMPTS,
+    *COLLECTION,
+    *TOKENIZER_WORKERS,
+    *WHOLE_STREAM_OUTPUT,
+    *ACCUMULATION,
+)

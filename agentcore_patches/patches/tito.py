@@ -8,17 +8,33 @@ a prompt, so what is wrong with `input_ids` is found when the request is validat
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Narrow
+from agentcore_patches.grafts.media_prompt import (
+    _is_expanded,
+    _load_token_ids,
+    _restore_token_ids,
+    _split_at_placeholders,
+)
 from agentcore_patches.grafts.token_in import (
-    _check_input_ids,
     _process_input_ids,
     _validate_input_ids,
 )
-from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
-from agentcore_patches.patches._shared import CHOICE_PROMPT_TOKEN_IDS, PROMPT_TOKEN_IDS
+from agentcore_patches.patches._files import (
+    MM_PROCESSOR,
+    PROTOCOL,
+    SERVING_CHAT,
+    TOKENIZER_MANAGER,
+)
+from agentcore_patches.patches._shared import (
+    CHECKED_PROMPTS,
+    CHOICE_PROMPT_TOKEN_IDS,
+    ENDED_REQUESTS,
+    PROMPT_TOKEN_IDS,
+)
 
 RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
 
 _CHAT = "OpenAIServingChat"
+_IMAGES = "a prompt of token IDs stays as it is, images or not"
 
 FIELDS: tuple[Edit, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
@@ -31,13 +47,13 @@ FIELDS: tuple[Edit, ...] = (
     AddField(
         PROTOCOL,
         "ChatCompletionRequest",
-        "return_prompt_token_ids: bool = False",
+        "return_prompt_token_ids: Optional[bool] = None",
         note="whether each choice has the token IDs of the prompt",
     ),
     AddField(
         PROTOCOL,
         "ChatCompletionRequest",
-        "return_meta_info: bool = False",
+        "return_meta_info: Optional[bool] = None",
         note="whether each choice has the engine's meta info",
     ),
     AddField(
@@ -55,12 +71,6 @@ FIELDS: tuple[Edit, ...] = (
 )
 
 VALIDATION: tuple[Edit, ...] = (
-    Graft(
-        SERVING_CHAT,
-        _CHAT,
-        _check_input_ids,
-        note="a token ID outside the vocabulary kills the engine",
-    ),
     Graft(SERVING_CHAT, _CHAT, _validate_input_ids, inside=True, note="input_ids"),
     Insert(
         SERVING_CHAT,
@@ -69,7 +79,9 @@ VALIDATION: tuple[Edit, ...] = (
         "    if request.stream and getattr(request, field):\n"
         '        return f"{field} is not supported while streaming: set stream=false."\n'
         "if request.input_ids is not None:\n"
-        "    return self._validate_input_ids(request)",
+        "    error = self._validate_input_ids(request)\n"
+        "    if error is not None:\n"
+        "        return error",
         before="return None",
         note="token-in, token-out requests",
     ),
@@ -96,6 +108,75 @@ PROMPT: tuple[Edit, ...] = (
     ),
 )
 
+# The processors of v0.5.9 decode a prompt of IDs and tokenize its text again, and expand
+# the image tokens of a second turn once more.
+IMAGES: tuple[Edit, ...] = (
+    AddField(
+        MM_PROCESSOR,
+        "BaseMultiModalProcessorOutput",
+        "token_ids: Optional[List[int]] = None",
+        note="the prompt, if it was given as token IDs",
+    ),
+    *(
+        Graft(MM_PROCESSOR, "BaseMultimodalProcessor", definition, note=_IMAGES)
+        for definition in (_split_at_placeholders, _restore_token_ids)
+    ),
+    Graft(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor",
+        _load_token_ids,
+        inside=True,
+        note=_IMAGES,
+    ),
+    Insert(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor.load_mm_data",
+        "if isinstance(prompt, list) and return_text:\n"
+        "    return self._load_token_ids(\n"
+        "        prompt,\n"
+        "        multimodal_tokens,\n"
+        "        image_data,\n"
+        "        video_data,\n"
+        "        audio_data,\n"
+        "        discard_alpha_channel=discard_alpha_channel,\n"
+        "        audio_sample_rate=audio_sample_rate,\n"
+        "    )",
+        note=_IMAGES,
+    ),
+    Insert(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor.process_and_combine_mm_data",
+        "if base_output.token_ids is not None:\n"
+        "    input_ids = _restore_token_ids(base_output, input_ids, mm_tokens)",
+        before="for mm_item in all_collected_items: ...",
+        note=_IMAGES,
+    ),
+    *(
+        Graft(TOKENIZER_MANAGER, "TokenizerManager", definition, note=_IMAGES)
+        for definition in (_split_at_placeholders, _is_expanded)
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._tokenize_one_request",
+        "if obj.input_ids is not None:\n    input_text = None",
+        before="if self.mm_processor and obj.contains_mm_input(): ...",
+        note="the request log has set the text, too",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._tokenize_one_request",
+        "if obj.input_ids is not None and not _is_expanded(\n"
+        '    obj.input_ids, input_ids, getattr(self.mm_processor, "mm_tokens", None)\n'
+        "):\n"
+        "    raise ValueError(\n"
+        '        "input_ids cannot be taken as they are with these images: the "\n'
+        '        "processor of this model makes other token IDs of their text."\n'
+        "    )",
+        after='if mm_inputs and "input_ids" in mm_inputs: ...',
+        note=_IMAGES,
+    ),
+)
+
 ANSWER: tuple[Edit, ...] = (
     Insert(
         SERVING_CHAT,
@@ -118,7 +199,7 @@ ANSWER: tuple[Edit, ...] = (
         f"{_CHAT}._build_chat_response",
         "ChatCompletionResponseChoice",
         "prompt_token_ids=(\n"
-        '    ret_item["prompt_token_ids"]\n'
+        '    ret_item.get("prompt_token_ids")\n'
         "    if request.return_prompt_token_ids\n"
         "    else None\n"
         ")",
@@ -142,10 +223,13 @@ ANSWER: tuple[Edit, ...] = (
 )
 
 EDITS: tuple[Edit, ...] = (
+    *CHECKED_PROMPTS,
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,
+    *ENDED_REQUESTS,
     *FIELDS,
     *VALIDATION,
     *PROMPT,
+    *IMAGES,
     *ANSWER,
 )

@@ -18,6 +18,7 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
+from agentcore_patches.grafts.logprobs import _check_logprobs_support, _cut_logprobs
 from agentcore_patches.grafts.token_names import _name_tokens_by_id
 from agentcore_patches.patches._completions import COMPLETIONS
 from agentcore_patches.patches._files import (
@@ -29,7 +30,10 @@ from agentcore_patches.patches._files import (
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._shared import (
     ANSWER_BY_ORJSON,
+    CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
+    ENDED_REQUESTS,
+    PAUSES,
     PROMPT_TOKEN_IDS,
     WHOLE_STREAM_OUTPUT,
 )
@@ -132,13 +136,39 @@ REQUEST: tuple[Edit, ...] = (
     ),
 )
 
+LOGPROBS: tuple[Edit, ...] = (
+    *(
+        Graft(SERVING_CHAT, _CHAT, definition, note="a logprob for every token")
+        for definition in (_check_logprobs_support, _cut_logprobs)
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._validate_request",
+        "if request.logprobs and request.return_token_ids is not False:\n"
+        "    error = _check_logprobs_support(self.tokenizer_manager.server_args)\n"
+        "    if error is not None:\n"
+        "        return error",
+        before="return None",
+        note="a logprob for every token",
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._build_chat_response",
+        "if request.logprobs and request.return_token_ids is not False:\n"
+        "    ret[:] = map(_cut_logprobs, ret)",
+        note="a logprob for every token",
+    ),
+)
+
 NON_STREAMING: tuple[Edit, ...] = (
     AddKeyword(
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
         "ChatCompletionResponseChoice",
         "token_ids=(\n"
-        '    ret_item["output_ids"] if request.return_token_ids is not False else None\n'
+        '    ret_item["output_ids"]\n'
+        "    if request.return_token_ids is not False\n"
+        "    else None\n"
         ")",
     ),
     AddKeyword(
@@ -146,7 +176,7 @@ NON_STREAMING: tuple[Edit, ...] = (
         f"{_CHAT}._build_chat_response",
         "ChatCompletionResponse",
         "prompt_token_ids=(\n"
-        '    ret[0]["prompt_token_ids"]\n'
+        '    ret[0].get("prompt_token_ids")\n'
         "    if request.return_token_ids is not False\n"
         "    else None\n"
         ")",
@@ -155,7 +185,7 @@ NON_STREAMING: tuple[Edit, ...] = (
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
         "if request.return_token_ids:\n"
-        '    choice_data.prompt_token_ids = ret_item["prompt_token_ids"]\n'
+        '    choice_data.prompt_token_ids = ret_item.get("prompt_token_ids")\n'
         '    choice_data.message.content = choice_data.message.content or ""',
         before="choices.append(choice_data)",
         note="asked for in so many words, in the shape of later versions",
@@ -267,12 +297,16 @@ TOKENS_AS_TOKEN_IDS: tuple[Edit, ...] = (
 )
 
 EDITS: tuple[Edit, ...] = (
+    *CHECKED_PROMPTS,
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,
     *WHOLE_STREAM_OUTPUT,
     *ANSWER_BY_ORJSON,
+    *ENDED_REQUESTS,
+    *PAUSES,
     *FIELDS,
     *REQUEST,
+    *LOGPROBS,
     *NON_STREAMING,
     *STREAMING,
     *TOKENS_AS_TOKEN_IDS,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import requests
 
 from agentcore_verify.server import Server
 
@@ -34,6 +38,15 @@ def _throttled(self, *args, **kwargs):
 Sampler.forward = _throttled
 """
 
+# Appended to SGLang's HTTP server in the tests' copies of it: which requests the
+# tokenizer manager (of the worker that answers) still holds.
+HELD_REQUESTS = """
+
+@app.get("/held_requests")
+async def _held_requests():
+    return [*_global_state.tokenizer_manager.rid_to_state]
+"""
+
 
 @dataclass(frozen=True)
 class Trees:
@@ -48,4 +61,24 @@ class Trees:
 class Launch(Protocol):
     """Starts a server on a tree; a context manager that ends it."""
 
-    def __call__(self, tree: Path, *args: str) -> Server: ...
+    def __call__(
+        self,
+        tree: Path,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        model: Path | None = None,
+    ) -> Server: ...
+
+
+def held(server: Server) -> list[str]:
+    """The IDs of the requests that a server holds now."""
+    ids: list[str] = requests.get(f"{server.base_url}/held_requests", timeout=10).json()
+    return ids
+
+
+def held_requests(server: Server) -> list[str]:
+    """The IDs of the requests that a server holds, once it has had time to let go."""
+    deadline = time.monotonic() + 10
+    while (left := held(server)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left

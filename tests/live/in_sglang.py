@@ -11,6 +11,7 @@ import json
 import sys
 import time
 import traceback
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}
 def serving(multimodal: bool = False, template: str | None = None) -> Any:
     """The chat endpoint over a stand-in for the tokenizer manager."""
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
     manager = SimpleNamespace(
         server_args=SimpleNamespace(
@@ -29,18 +31,24 @@ def serving(multimodal: bool = False, template: str | None = None) -> Any:
             allow_auto_truncate=False,
             skip_tokenizer_init=False,
             enable_cache_report=False,
+            speculative_algorithm=None,
+            dllm_algorithm=None,
         ),
         model_config=SimpleNamespace(
             get_default_sampling_params=dict,
             is_multimodal=multimodal,
+            image_token_id=None,
             vocab_size=1000,
             hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
         ),
         context_len=40_960,
         num_reserved_tokens=0,
         max_req_input_len=40_000,
+        is_generation=True,
+        mm_processor=None,
         tokenizer=None,
     )
+    manager.check_token_ids = partial(TokenizerManager.check_token_ids, manager)
     templates = SimpleNamespace(
         chat_template_name=template,
         jinja_template_content_format="openai",
@@ -303,10 +311,10 @@ def test_models_that_somebody_changed_are_written_as_they_say() -> None:
     assert json.loads(dumped(first, later))["fork"] == 1
 
 
-def main() -> None:
-    """Run every test and say how each went."""
+def run_tests(module: dict[str, Any]) -> None:
+    """Run every test of a module and say how each went."""
     outcome: dict[str, str | None] = {}
-    for name, test in list(globals().items()):
+    for name, test in list(module.items()):
         if name.startswith("test_"):
             try:
                 test()
@@ -317,4 +325,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_tests(globals())

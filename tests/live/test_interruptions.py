@@ -7,12 +7,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import requests
 
 from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, Case, ask, assert_equal, assert_whole
-from tests.helpers.servers import Launch, Trees
+from tests.helpers.servers import Launch, Trees, held_requests
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
 MIXED = ["emoji", "two tool calls", "reasoning", "long", "n = 2", "a stop string"]
@@ -68,11 +69,7 @@ def test_a_client_that_leaves_disturbs_nobody(server: Server) -> None:
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_abort_loses_and_repeats_nothing(
-    server: Server, mode: str, stream: bool
-) -> None:
-    if mode.startswith("two-workers"):
-        pytest.skip("SGLang hands an abort to a worker that may not know the request")
+def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> None:
     rid = f"aborted-{stream}"
     answer = in_background(lambda: ask(server, ENDLESS, rid=rid, stream=stream))
     time.sleep(1.5)
@@ -84,7 +81,20 @@ def test_an_abort_loses_and_repeats_nothing(
     assert choice.token_ids == wanted.completions[0].token_ids
 
 
-@pytest.mark.parametrize("args", [(), ("--stream-output",)], ids=["default", "output"])
+@pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
+@pytest.mark.parametrize("path", ["pause_generation", "continue_generation"])
+def test_a_pause_of_one_worker_of_two_is_refused(server: Server, path: str) -> None:
+    refused = requests.post(f"{server.base_url}/{path}", json={}, timeout=60)
+    assert refused.status_code == 400
+    assert "--tokenizer-worker-num" in refused.json()["message"]
+    assert ask(server, CASES["plain"]).completions
+
+
+@pytest.mark.parametrize(
+    "args",
+    [(), ("--stream-output", "--tokenizer-worker-num", "2")],
+    ids=["default", "output, two workers"],
+)
 def test_an_abort_of_a_waiting_request_ends_it_well(
     trees: Trees, launch: Launch, args: tuple[str, ...]
 ) -> None:
@@ -109,5 +119,6 @@ def test_an_abort_of_a_waiting_request_ends_it_well(
                 assert choice.finish_reason == "abort"
             abort(server, "running")
             assert_whole(running())
+            assert held_requests(server) == []
     finally:
         trees.throttle.unlink()

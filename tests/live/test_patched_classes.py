@@ -11,27 +11,39 @@ import pytest
 
 from agentcore_verify import cpu
 from tests.helpers.servers import Trees
-from tests.live import in_sglang
+from tests.live import in_sglang, in_tokenizer_manager
+
+MODULES = (in_sglang, in_tokenizer_manager)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
 def outcomes(sglang_python: Path, trees: Trees) -> dict[str, str | None]:
-    """The error, or None, of each test in `in_sglang`."""
-    path = os.pathsep.join(map(str, (trees.patched, cpu.SITE)))
-    done = subprocess.run(
-        [sglang_python, in_sglang.__file__],
-        env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    print(done.stderr)
+    """The error, or None, of each test in `MODULES`, after the module's name."""
+    path = os.pathsep.join(map(str, (trees.patched, cpu.SITE, ROOT)))
+    found: dict[str, str | None] = {}
+    for module in MODULES:
+        done = subprocess.run(
+            [sglang_python, "-m", module.__name__],
+            env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        print(done.stderr)
+        for name, outcome in json.loads(done.stdout.splitlines()[-1]).items():
+            found[f"{module.__name__}.{name}"] = outcome
     return found
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in vars(in_sglang) if name.startswith("test_")]
+    "name",
+    [
+        f"{module.__name__}.{name}"
+        for module in MODULES
+        for name in vars(module)
+        if name.startswith("test_")
+    ],
 )
 def test_in_sglang(outcomes: dict[str, str | None], name: str) -> None:
     assert outcomes[name] is None, outcomes[name]

@@ -47,7 +47,11 @@ def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
     expected = deepcopy(queue[-1])
     expected["output_ids"] = list(chain(*(chunk["output_ids"] for chunk in queue)))
     for key in joined:
-        parts = (chunk["meta_info"].get(key, []) for chunk in queue)
+        # None for the tokens that the sampler gave no value for.
+        parts = (
+            chunk["meta_info"].get(key, [None] * len(chunk["output_ids"]))
+            for chunk in queue
+        )
         expected["meta_info"][key] = list(chain(*parts))
     assert merged == expected
 

@@ -38,6 +38,8 @@ NAMES = (
     "other-endpoints",
     "concurrency",
     "interruption",
+    "pauses",
+    "images",
     "openai-client",
     # Last: a server that does not refuse bad requests may die of them.
     "refusals",

@@ -1,0 +1,48 @@
+"""Lands in `entrypoints/openai/serving_chat.py`, for the patch `token-ids`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+
+def _check_logprobs_support(server_args: Any) -> Optional[str]:
+    """Why a server with these arguments gives no logprobs, None if it does."""
+    if server_args.dllm_algorithm is not None:
+        return (
+            "logprobs are not supported by this server: diffusion language models "
+            "(--dllm-algorithm) record none."
+        )
+    if (
+        server_args.speculative_algorithm is not None
+        and not server_args.disable_overlap_schedule
+    ):
+        return (
+            "logprobs are not supported by this server: speculative decoding with the "
+            "overlap scheduler records none. Start it with --disable-overlap-schedule, "
+            "and without SGLANG_ENABLE_SPEC_V2."
+        )
+    return None
+
+
+def _cut_logprobs(ret_item: Dict[str, Any]) -> Dict[str, Any]:
+    """The engine's answer with the logprobs of its tokens, of those after a stop none.
+
+    Raises:
+        ValueError: the engine gave fewer logprobs than tokens.
+    """
+    meta_info = ret_item["meta_info"]
+    n_tokens = len(ret_item["output_ids"])
+    n_logprobs = len(meta_info.get("output_token_logprobs") or ())
+    if n_logprobs == n_tokens:
+        return ret_item
+    if n_logprobs < n_tokens:
+        raise ValueError(
+            f"The engine gave {n_logprobs} logprobs for {n_tokens} tokens: logprobs "
+            "are not supported by the way in which this server generates."
+        )
+    logprobs = {
+        key: meta_info[key][:n_tokens]
+        for key in ("output_token_logprobs", "output_top_logprobs")
+        if meta_info.get(key) is not None
+    }
+    return {**ret_item, "meta_info": {**meta_info, **logprobs}}

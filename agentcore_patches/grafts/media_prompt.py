@@ -1,0 +1,146 @@
+"""Prompts of token IDs with images: lands in `base_processor.py` and `tokenizer_manager.py`.
+
+A *placeholder* is the token that stands for an image, a video or audio. The prompt of a
+first turn has one for each of them; in the prompt that is prefilled, and that a second
+turn begins with, it is repeated as often as the model has embeddings for the image.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple
+
+if TYPE_CHECKING:
+    import torch
+    from sglang.srt.multimodal.processors.base_processor import (
+        BaseMultiModalProcessorOutput,
+        MultimodalSpecialTokens,
+    )
+
+
+def _split_at_placeholders(
+    token_ids: List[int], mm_tokens: Any
+) -> List[Tuple[bool, List[int]]]:
+    """The prompt in parts: whether each is one run of a placeholder, and its IDs."""
+    placeholders = {
+        getattr(mm_tokens, f"{kind}_token_id", None)
+        for kind in ("image", "video", "audio")
+    }
+    parts: List[Tuple[bool, List[int]]] = []
+    for token_id in token_ids:
+        is_placeholder = token_id in placeholders
+        if (
+            parts
+            and parts[-1][0] == is_placeholder
+            and (not is_placeholder or parts[-1][1][-1] == token_id)
+        ):
+            parts[-1][1].append(token_id)
+        else:
+            parts.append((is_placeholder, [token_id]))
+    return parts
+
+
+def _load_token_ids(
+    self,
+    token_ids: List[int],
+    multimodal_tokens: MultimodalSpecialTokens,
+    image_data: Optional[List[Any]],
+    video_data: Optional[List[Any]],
+    audio_data: Optional[List[Any]],
+    **options: Any,
+) -> BaseMultiModalProcessorOutput:
+    """Load what comes with a prompt of token IDs, as `load_mm_data` does.
+
+    The processor needs a text, with one placeholder for each image; what it makes
+    of the rest does not count: `_restore_token_ids` puts the IDs back.
+
+    Raises:
+        ValueError: there are more or fewer places than images, videos and audio.
+    """
+    items = [*(image_data or ()), *(video_data or ()), *(audio_data or ())]
+    parts = _split_at_placeholders(token_ids, multimodal_tokens)
+    runs = [ids for is_placeholder, ids in parts if is_placeholder]
+    text_ids = token_ids
+    # What is processed already makes no placeholders.
+    is_raw = not any(isinstance(item, dict) for item in items)
+    if runs and is_raw:
+        if len(runs) == len(items):
+            text_ids = [
+                token_id
+                for is_placeholder, ids in parts
+                for token_id in (ids[:1] if is_placeholder else ids)
+            ]
+        elif sum(map(len, runs)) != len(items):
+            raise ValueError(
+                f"input_ids has {len(runs)} places for images, videos and audio, "
+                f"but {len(items)} of these are given."
+            )
+    output = self.load_mm_data(
+        prompt=self._processor.tokenizer.decode(text_ids),
+        multimodal_tokens=multimodal_tokens,
+        image_data=image_data,
+        video_data=video_data,
+        audio_data=audio_data,
+        **options,
+    )
+    output.token_ids = token_ids
+    return output
+
+
+def _restore_token_ids(
+    output: BaseMultiModalProcessorOutput,
+    input_ids: torch.Tensor,
+    mm_tokens: MultimodalSpecialTokens,
+) -> torch.Tensor:
+    """The IDs of a request with their placeholders repeated as the processor has them.
+
+    Args:
+        output: what was loaded, with the request's token IDs.
+        input_ids: what the processor made of their text, of shape (tokens,).
+
+    Raises:
+        ValueError: they are repeated already, but not as often.
+    """
+    given = _split_at_placeholders(output.token_ids, mm_tokens)
+    made = _split_at_placeholders(input_ids.tolist(), mm_tokens)
+    given_runs = [ids for is_placeholder, ids in given if is_placeholder]
+    made_runs = [ids for is_placeholder, ids in made if is_placeholder]
+    if [ids[0] for ids in given_runs] != [ids[0] for ids in made_runs]:
+        return input_ids  # Not made of runs alone; the tokenizer manager checks it.
+    one_each = len(given_runs) == len(output.organize_results())
+    for ids, made_ids in zip(given_runs, made_runs, strict=True):
+        if one_each and len(ids) not in (1, len(made_ids)):
+            raise ValueError(
+                f"input_ids has {len(ids)} placeholders in a row for an image that "
+                f"takes {len(made_ids)}."
+            )
+    runs = iter(made_runs)
+    restored = [
+        token_id
+        for is_placeholder, ids in given
+        for token_id in (next(runs) if is_placeholder else ids)
+    ]
+    return input_ids.new_tensor(restored)
+
+
+def _is_expanded(given: List[int], prefilled: List[int], mm_tokens: Any) -> bool:
+    """Whether `prefilled` is `given` with more only in the places of images."""
+    if given == prefilled:
+        return True
+    parts = _split_at_placeholders(given, mm_tokens)
+    end = 0
+    for i, (is_placeholder, ids) in enumerate(parts):
+        if is_placeholder:
+            continue
+        start = end
+        if i == len(parts) - 1:
+            start = len(prefilled) - len(ids)
+        elif i > 0:
+            last = len(prefilled) - len(ids)
+            while start <= last and prefilled[start : start + len(ids)] != ids:
+                start += 1
+        if start < end or prefilled[start : start + len(ids)] != ids:
+            return False
+        if i == 0 and start != 0:
+            return False
+        end = start + len(ids)
+    return True

@@ -1,0 +1,354 @@
+"""What is asked of the patched tokenizer manager and chat endpoint, over a stand-in engine.
+
+Run as `in_sglang` is; the engine is told what to deliver, step by step, so that it may
+do what no engine on a CPU does: several tokens in a step, or no logprobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from tests.live.in_sglang import chat, run_tests
+
+PROMPT = [5, 6, 7]
+
+
+class Engine:
+    """A real tokenizer manager whose scheduler delivers what it is told to."""
+
+    def __init__(self, script: Callable[[Engine, Any], None], **args: Any) -> None:
+        from sglang.srt.managers import tokenizer_manager as module
+        from sglang.srt.managers.io_struct import AbortReq
+        from sglang.srt.sampling.sampling_params import SamplingParams
+        from sglang.srt.utils.aio_rwlock import RWLock
+        from sglang.srt.utils.request_logger import RequestLogger
+
+        module.wrap_shm_features = lambda obj: obj  # It asks a real server.
+        self.script = script
+        self.sent: list[Any] = []
+        self.released: list[str] = []
+        self.abort = AbortReq
+        manager = object.__new__(module.TokenizerManager)
+        self.manager: Any = manager
+        manager.server_args = SimpleNamespace(
+            **{
+                "stream_output": False,
+                "allow_auto_truncate": False,
+                "skip_tokenizer_init": False,
+                "language_only": False,
+                "tokenizer_worker_num": 1,
+                "enable_lora": False,
+                "speculative_algorithm": None,
+                "dllm_algorithm": None,
+                "disable_overlap_schedule": False,
+                "weight_version": "v1",
+                "dp_size": 1,
+                "enable_dp_attention": False,
+                "enable_tokenizer_batch_encode": False,
+                "tool_call_parser": None,
+                "reasoning_parser": None,
+                "context_length": 1000,
+                "enable_cache_report": False,
+                **args,
+            }
+        )
+        manager.model_config = SimpleNamespace(
+            vocab_size=100,
+            image_token_id=None,
+            is_multimodal=False,
+            is_multimodal_gen=False,
+            get_default_sampling_params=dict,
+            hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+        )
+        manager.context_len, manager.max_req_input_len = 1000, 990
+        manager.num_reserved_tokens = 0
+        manager.validate_total_tokens = True
+        manager.is_generation = True
+        manager.enable_trace = manager.enable_metrics = False
+        manager.preferred_sampling_params = None
+        manager.mm_processor = None
+        manager.tokenizer = SimpleNamespace(
+            batch_decode=lambda ids: [f"<{i}>" for i in ids], chat_template="-"
+        )
+        manager.sampling_params_class = SamplingParams
+        manager.req_state_class = module.ReqState
+        manager.rid_to_state = {}
+        manager.crash_dump_folder = manager.dump_requests_folder = ""
+        manager.auto_create_handle_loop = lambda: None
+        manager.is_pause = False
+        manager.is_pause_cond = asyncio.Condition()
+        manager.model_update_lock = RWLock()
+        manager.request_logger = RequestLogger(False, 0, "text", None)
+        manager.request_metrics_exporter_manager = SimpleNamespace(
+            exporter_enabled=lambda: False
+        )
+        manager.send_to_scheduler = SimpleNamespace(send_pyobj=self._send)
+        manager.lora_registry = SimpleNamespace(release=self._release)
+        manager._validate_and_resolve_lora = self._no_lora
+
+    def _send(self, tokenized: Any) -> None:
+        self.sent.append(tokenized)
+        asyncio.get_running_loop().call_soon(self.script, self, tokenized)
+
+    async def _release(self, lora_id: str) -> None:
+        self.released.append(lora_id)
+
+    async def _no_lora(self, obj: Any) -> None:
+        return None
+
+    def deliver(
+        self, rid: str, ids: list[int], logprobs: int | None = None, **more: Any
+    ) -> None:
+        """Deliver new tokens to one request, with as many logprobs, or with fewer."""
+        state = self.manager.rid_to_state.get(rid)
+        so_far = len(state.output_ids) if state is not None else 0
+        n_logprobs = len(ids) if logprobs is None else logprobs
+        values = [-0.01 * (so_far + i) for i in range(n_logprobs)]
+        named = (ids + [99] * n_logprobs)[:n_logprobs]
+        finish = more.pop("finish", None)
+        self.manager._handle_batch_output(
+            output(
+                rids=[rid],
+                output_ids=[ids],
+                output_strs=["".join(f"<{i}>" for i in ids)],
+                finished_reasons=[finish],
+                prompt_tokens=[more.pop("prompt_tokens", len(PROMPT))],
+                completion_tokens=[so_far + len(ids)],
+                output_token_logprobs_val=[values],
+                output_token_logprobs_idx=[named],
+                **more,
+            )
+        )
+
+    def ask(self, **body: Any) -> list[dict[str, Any]]:
+        """A chat answer: the events of a stream, or the one of a whole answer."""
+        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+
+        templates = SimpleNamespace(
+            chat_template_name=None,
+            jinja_template_content_format="openai",
+            force_reasoning=False,
+        )
+        request = chat(input_ids=PROMPT, model="m", **body)
+
+        async def answered() -> list[dict[str, Any]]:
+            endpoint = OpenAIServingChat(self.manager, templates)
+            raw: Any = SimpleNamespace(headers={}, is_disconnected=self._connected)
+            response = await endpoint.handle_request(request, raw)
+            if hasattr(response, "body_iterator"):
+                lines = [line async for line in response.body_iterator]
+                return [
+                    json.loads(line[len("data: ") :])
+                    for line in lines
+                    if line.startswith("data: {")
+                ]
+            if hasattr(response, "model_dump_json"):
+                return [json.loads(response.model_dump_json())]
+            return [json.loads(response.body)]
+
+        return asyncio.run(asyncio.wait_for(answered(), timeout=10))
+
+    async def _connected(self) -> bool:
+        return False
+
+
+def output(**values: Any) -> Any:
+    """What the detokenizer hands on for a batch."""
+    from sglang.srt.managers.io_struct import BatchStrOutput
+
+    names = [field.name for field in dataclasses.fields(BatchStrOutput)]
+    n = len(values["rids"])
+    rest = {"cached_tokens": [0] * n, "retraction_counts": [0] * n}
+    lists: dict[str, Any] = {
+        name: [[]] * n for name in names if "input_" in name and "logprobs" in name
+    }
+    return BatchStrOutput(**dict.fromkeys(names) | lists | rest | values)
+
+
+STOP = {"type": "stop", "matched": 2}
+STEPS = [[11], [12, 13, 14], [], [15, 16], [17]]
+IDS = [i for step in STEPS for i in step]
+
+
+def in_steps(engine: Engine, tokenized: Any) -> None:
+    """Deliver `STEPS`, two of them before the reader wakes."""
+    for n, step in enumerate(STEPS, start=1):
+        engine.deliver(tokenized.rid, step, finish=STOP if n == len(STEPS) else None)
+
+
+def in_turns(engine: Engine, tokenized: Any) -> None:
+    """Deliver `STEPS`, the reader awake in between."""
+
+    async def turns() -> None:
+        for n, step in enumerate(STEPS, start=1):
+            finish = STOP if n == len(STEPS) else None
+            engine.deliver(tokenized.rid, step, finish=finish)
+            await asyncio.sleep(0.01)
+
+    engine.turns = asyncio.ensure_future(turns())  # type: ignore[attr-defined]
+
+
+def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
+    """IDs, logprobs and errors of an answer; on each chunk as many of both."""
+    ids: list[int] = []
+    logprobs: list[float] = []
+    errors = []
+    for event in events:
+        if "error" in event or event.get("object") == "error":
+            errors.append(event.get("error", event)["message"])
+            continue
+        for choice in event["choices"]:
+            new = choice.get("token_ids") or []
+            ids += new
+            if choice["logprobs"] is not None:
+                content = choice["logprobs"]["content"]
+                assert len(content) == len(new)
+                logprobs += [entry["logprob"] for entry in content]
+    return ids, logprobs, errors
+
+
+def test_several_tokens_in_a_step_are_told_with_their_logprobs() -> None:
+    wanted: Any = IDS, [-0.01 * i for i in range(len(IDS))], []
+    for script in (in_steps, in_turns):
+        for stream_output in (False, True):
+            for stream in (False, True):
+                engine = Engine(script, stream_output=stream_output)
+                events = engine.ask(stream=stream, logprobs=True)
+                assert told(events) == wanted, (script, stream_output, stream)
+                assert engine.manager.rid_to_state == {}
+
+
+def no_logprobs(engine: Engine, tokenized: Any) -> None:
+    engine.deliver(tokenized.rid, [11], logprobs=1)
+    engine.deliver(tokenized.rid, [12, 13], logprobs=0, finish=STOP)
+
+
+def test_logprobs_that_are_missing_are_an_error() -> None:
+    for stream in (False, True):
+        engine = Engine(no_logprobs)
+        ids, _, [error] = told(engine.ask(stream=stream, logprobs=True))
+        assert "The engine gave 1 logprobs for" in error
+        assert ids == []
+        assert told(Engine(no_logprobs).ask(stream=stream))[0] == [11, 12, 13]
+
+
+def test_logprobs_of_tokens_after_the_stop_are_cut_off() -> None:
+    def too_many(engine: Engine, tokenized: Any) -> None:
+        engine.deliver(tokenized.rid, [11, 12], logprobs=4, finish=STOP)
+
+    for stream in (False, True):
+        events = Engine(too_many).ask(stream=stream, logprobs=True)
+        assert told(events) == ([11, 12], [-0.0, -0.01], [])
+
+
+def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
+    for args in (
+        {"speculative_algorithm": "EAGLE"},
+        {"dllm_algorithm": "LowConfidence"},
+    ):
+        for stream in (False, True):
+            engine = Engine(in_steps, **args)
+            [refused] = engine.ask(stream=stream, logprobs=True)
+            assert refused["code"] == 400
+            assert "logprobs are not supported" in refused["message"]
+            assert engine.sent == []
+
+
+def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
+    def overtaken(engine: Engine, tokenized: Any) -> None:
+        engine.deliver(tokenized.rid, [11, 12])
+        engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
+        engine.deliver(tokenized.rid, [13])  # It was in the detokenizer.
+        engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
+
+    for stream_output in (False, True):
+        for stream in (False, True):
+            engine = Engine(overtaken, stream_output=stream_output)
+            events = engine.ask(stream=stream, logprobs=True)
+            assert told(events) == ([11, 12], [-0.0, -0.01], [])
+            assert events[-1]["choices"][0]["finish_reason"] == "abort"
+            assert engine.manager.rid_to_state == {}
+
+
+def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
+    def at_once(engine: Engine, tokenized: Any) -> None:
+        engine.manager.rid_to_state[tokenized.rid].obj.lora_path = "adapter"
+        engine.manager.rid_to_state[tokenized.rid].obj.lora_id = "id"
+        engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
+
+    for stream in (False, True):
+        for return_token_ids in (None, False):
+            engine = Engine(at_once, enable_lora=True)
+            events = engine.ask(
+                stream=stream, logprobs=not stream, return_token_ids=return_token_ids
+            )
+            assert events[-1]["choices"][0]["finish_reason"] == "abort"
+            assert engine.manager.rid_to_state == {}
+            assert engine.released == ["id"]
+
+
+def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
+    def longer(engine: Engine, tokenized: Any) -> None:
+        engine.deliver(tokenized.rid, [11], prompt_tokens=900, finish=STOP)
+
+    for stream in (False, True):
+        events = Engine(longer).ask(stream=stream)
+        assert told(events)[0] == [11]
+        assert not any("prompt_token_ids" in event for event in events)
+
+
+def test_what_the_scheduler_refuses_carries_no_token() -> None:
+    from sglang.srt.managers import schedule_batch
+    from sglang.srt.sampling.sampling_params import SamplingParams
+
+    schedule_batch.get_tensor_model_parallel_rank = lambda: 0
+    params = SamplingParams(max_new_tokens=9)
+    req = schedule_batch.Req("r", "", PROMPT, params, vocab_size=100)
+    req.set_finish_with_abort("too long")
+    req.output_ids.append(11)
+    req.check_finished()
+    assert req.finished()
+    assert req.output_ids_through_stop == []
+
+
+def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
+    from sglang.srt.managers.multi_tokenizer_mixin import _handle_output_by_index
+
+    engine = Engine(in_steps)
+    manager = engine.manager
+
+    async def deliver(whole: bool) -> list[Any]:
+        from sglang.srt.managers.io_struct import GenerateReqInput
+
+        for rid in "abc":
+            obj = GenerateReqInput(input_ids=PROMPT, rid=rid, stream=False)
+            manager.rid_to_state[rid] = manager.req_state_class(
+                [], False, asyncio.Event(), obj, created_time=0.0
+            )
+        states = [*manager.rid_to_state.values()]
+        batch = output(
+            rids=[*"abc"],
+            output_ids=[[1], [2, 3], [4]],
+            output_strs=["", "", ""],
+            finished_reasons=[STOP] * 3,
+            prompt_tokens=[3] * 3,
+            completion_tokens=[1, 2, 1],
+            customized_info={"key": [None, ["x", "y"]]},
+        )
+        # As one batch, or as the workers get it.
+        parts = [_handle_output_by_index(batch, i) for i in range(3)]
+        for part in [batch] if whole else parts:
+            manager._handle_batch_output(part)
+        return [state.out_list[-1]["meta_info"].get("key") for state in states]
+
+    for whole in (True, False):
+        assert asyncio.run(deliver(whole)) == [None, ["x", "y"], None]
+
+
+if __name__ == "__main__":
+    run_tests(globals())

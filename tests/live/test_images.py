@@ -1,0 +1,133 @@
+"""Prompts with images, on a tiny Qwen2-VL with its real processor."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from agentcore_verify import client
+from agentcore_verify.checks import images
+from agentcore_verify.client import Answer
+from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
+from tests.helpers import tiny_vision_model
+from tests.helpers.asking import assert_equal, assert_whole
+from tests.helpers.servers import Launch, Trees, held_requests
+
+IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
+PLACES = 4
+"""How many placeholders the image is expanded to: 56 x 56 pixels, 28 x 28 for each."""
+
+
+@pytest.fixture(scope="module")
+def vision_server(
+    sglang_python: Path,
+    scripted_model: Path,
+    trees: Trees,
+    launch: Launch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    model = tmp_path_factory.mktemp("vision") / "model"
+    script = tiny_vision_model.__file__
+    subprocess.run([sglang_python, script, scripted_model, model], check=True)
+    args = ("--mm-attention-backend", "sdpa", "--context-length", "4096")
+    with launch(trees.patched, *args, model=model) as running:
+        yield running
+
+
+def body(*parts: Any, **more: Any) -> dict[str, Any]:
+    content = [{"type": "text", "text": p} if isinstance(p, str) else p for p in parts]
+    messages = [{"role": "user", "content": content}]
+    options = {"temperature": 0, "max_tokens": 12, "logprobs": True}
+    return {"messages": messages, **options, **more}
+
+
+def ask(server: Server, *parts: Any, **more: Any) -> Answer:
+    return client.ask(server.base_url, **body(*parts, **more))
+
+
+def placeholder(server: Server) -> int:
+    tokens = client.post(
+        f"{server.base_url}/tokenize",
+        {"prompt": "<|image_pad|>", "add_special_tokens": False},
+    ).json()["tokens"]
+    [token] = tokens
+    return int(token)
+
+
+def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]]:
+    """Prompt and completion IDs of an answer, the same streamed or not."""
+    whole = ask(server, *parts, **more)
+    streamed = ask(server, *parts, **more, stream=True)
+    assert_whole(streamed)
+    assert_equal(streamed, whole)
+    [said] = whole.completions
+    return [*(whole.prompt_token_ids or ())], [*(said.token_ids or ())]
+
+
+def test_the_prompt_of_a_text_and_an_image_is_what_is_prefilled(
+    vision_server: Server,
+) -> None:
+    prompt, _ = both(vision_server, "What is", IMAGE, "this?")
+    assert prompt.count(placeholder(vision_server)) == PLACES
+
+
+def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
+    vision_server: Server,
+) -> None:
+    prompt, said = both(vision_server, "What is", IMAGE, "this?")
+    pad = placeholder(vision_server)
+    first = prompt.index(pad)
+    given = prompt[: first + 1] + prompt[first + PLACES :]
+    assert both(vision_server, "-", IMAGE, input_ids=given) == (prompt, said)
+    # No tokenizer makes these of their text.
+    letter = client.post(
+        f"{vision_server.base_url}/tokenize",
+        {"prompt": "th", "add_special_tokens": False},
+    ).json()["tokens"]
+    odd = [*letter, 10, 11, 10, *given, 11, 10]
+    expanded, _ = both(vision_server, "-", IMAGE, input_ids=odd)
+    assert expanded == [*letter, 10, 11, 10, *prompt, 11, 10]
+
+
+def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> None:
+    prompt, said = both(vision_server, "What is", IMAGE, "this?")
+    past = [*prompt, *said, *prompt]
+    taken, _ = both(vision_server, IMAGE, IMAGE, input_ids=past)
+    assert taken == past
+
+
+def test_another_number_of_images_than_places_is_refused(
+    vision_server: Server,
+) -> None:
+    prompt, _ = both(vision_server, "What is", IMAGE, "this?")
+    refused = requests.post(
+        f"{vision_server.base_url}/v1/chat/completions",
+        json=body(IMAGE, IMAGE, IMAGE, input_ids=prompt),
+        timeout=60,
+    )
+    assert refused.status_code == 400
+    assert "places for images" in refused.text
+    wrong = [i for i in prompt if i != placeholder(vision_server)]
+    refused = requests.post(
+        f"{vision_server.base_url}/v1/chat/completions",
+        json=body(IMAGE, input_ids=wrong),
+        timeout=60,
+    )
+    assert refused.status_code == 400
+    assert held_requests(vision_server) == []
+
+
+def test_a_text_alone_is_answered(vision_server: Server) -> None:
+    both(vision_server, "What is this?")
+    both(vision_server, "-", input_ids=[5, 6, 7])
+
+
+def test_the_check_of_images_passes(vision_server: Server) -> None:
+    subject = Subject(vision_server.base_url)
+    assert "a second turn of" in images.check(subject)

@@ -1,0 +1,210 @@
+"""What trainers do to a server while it answers: every answer ends, and is exact.
+
+A crowd of requests is disturbed several times while it runs. Each answer must be that of
+a quiet run, or a true prefix of it that says it was aborted; and nothing may be left of
+any of them in the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_verify import client
+from agentcore_verify.client import Answer
+from agentcore_verify.server import Server
+from tests.helpers.asking import CASES, Case, assert_logprobs, assert_whole
+from tests.helpers.servers import Launch, Trees, held, held_requests
+
+TIMEOUT = 60.0
+"""Seconds until an answer counts as one that never ends."""
+
+WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    # Every third step retracts somebody; long prompts are prefilled in pieces.
+    "retracted": (("--chunked-prefill-size", "64"), {"SGLANG_TEST_RETRACT": "1"}),
+    # The KV cache holds about six of the requests at their full length.
+    "small-cache": (("--stream-output", "--max-total-tokens", "1600"), {}),
+}
+
+LENGTH = 120
+CROWD = [
+    Case("long", options={"max_tokens": LENGTH}),
+    CASES["emoji"],
+    Case("long", options={"max_tokens": LENGTH, "top_logprobs": 2}),
+    Case("two_tools", tools=True),
+]
+N_EACH = 4
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def pressed(
+    request: pytest.FixtureRequest, trees: Trees, launch: Launch
+) -> Iterator[Server]:
+    """A patched server that is short of memory, or behaves as if it were."""
+    args, env = WAYS[request.param]
+    with launch(trees.patched, *args, env=env) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def quiet(pressed: Server) -> list[Answer]:
+    """What each case of the crowd is answered when nothing else happens."""
+    return [_ask(pressed, case, stream=False) for case in CROWD]
+
+
+def _ask(server: Server, case: Case, **more: Any) -> Answer:
+    return client.ask(
+        server.base_url, timeout=TIMEOUT, **case.body(logprobs=True, **more)
+    )
+
+
+def post(server: Server, path: str, **body: Any) -> Any:
+    response = client.post(f"{server.base_url}/{path}", body, timeout=TIMEOUT)
+    response.raise_for_status()
+    return response
+
+
+@contextlib.contextmanager
+def crowd(server: Server) -> Iterator[dict[str, Future[Answer]]]:
+    """Requests by their IDs, each case streamed and whole, all at once.
+
+    No ID is used twice: SGLang aborts that of each stream once more, 2 s after its end.
+    """
+    once = uuid.uuid4().hex
+    names = [
+        (f"{once}-{i}-{j}", case, bool(j % 2))
+        for j in range(N_EACH)
+        for i, case in enumerate(CROWD)
+    ]
+    with ThreadPoolExecutor(len(names)) as pool:
+        yield {
+            rid: pool.submit(_ask, server, case, stream=stream, rid=rid)
+            for rid, case, stream in names
+        }
+
+
+def assert_exact(answer: Answer, quiet: Answer) -> bool:
+    """Whether the answer is whole; else it is a true prefix that says it was aborted."""
+    assert_whole(answer)
+    [said], [wanted] = answer.completions, quiet.completions
+    assert answer.prompt_token_ids == quiet.prompt_token_ids
+    assert wanted.token_ids is not None
+    if said.finish_reason == "abort":
+        ids = said.token_ids or ()
+        assert wanted.token_ids[: len(ids)] == ids
+        return False
+    assert said.finish_reason == wanted.finish_reason
+    assert said.token_ids == wanted.token_ids
+    assert_logprobs(said, wanted)
+    return True
+
+
+def under(
+    server: Server,
+    quiet: list[Answer],
+    disturb: Callable[[list[str]], None],
+    rounds: int = 3,
+) -> int:
+    """How many of a crowd's answers are whole, though it is disturbed as it runs.
+
+    Args:
+        quiet: what each case is answered when nothing happens.
+        disturb: called with the IDs of the crowd's requests.
+        rounds: how often it is.
+    """
+    with crowd(server) as asked:
+        while len(held(server)) < N_CROWD and not any(f.done() for f in asked.values()):
+            time.sleep(0.01)
+        for _ in range(rounds):
+            time.sleep(0.4)
+            disturb([*asked])
+    n_whole = sum(
+        assert_exact(answer.result(), quiet[int(rid.split("-")[1])])
+        for rid, answer in asked.items()
+    )
+    assert held_requests(server) == []
+    return n_whole
+
+
+def pause(server: Server, modes: tuple[str, ...], _: list[str]) -> None:
+    """Pause in these modes, one after the other, then continue."""
+    for mode in modes:
+        post(server, "pause_generation", mode=mode)
+        time.sleep(0.2)
+    post(server, "continue_generation")
+
+
+N_CROWD = N_EACH * len(CROWD)
+
+
+def test_a_crowd_is_answered_exactly(pressed: Server, quiet: list[Answer]) -> None:
+    assert under(pressed, quiet, lambda _: None) == N_CROWD
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize(
+    "modes", [("in_place",), ("retract",), ("in_place", "retract")], ids="+".join
+)
+def test_pauses_change_nothing(
+    pressed: Server, quiet: list[Answer], modes: tuple[str, ...]
+) -> None:
+    assert under(pressed, quiet, partial(pause, pressed, modes)) == N_CROWD
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize(
+    "modes", [("abort",), ("in_place", "abort"), ("retract", "abort")], ids="+".join
+)
+def test_a_pause_that_aborts_ends_all_that_was_asked(
+    pressed: Server, quiet: list[Answer], modes: tuple[str, ...]
+) -> None:
+    assert under(pressed, quiet, partial(pause, pressed, modes), rounds=1) == 0
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_an_abort_of_all_ends_running_and_waiting_ones(
+    pressed: Server, quiet: list[Answer]
+) -> None:
+    def abort_all(_: list[str]) -> None:
+        post(pressed, "abort_request", abort_all=True)
+
+    assert under(pressed, quiet, abort_all, rounds=1) == 0
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_an_abort_of_some_leaves_the_others_alone(
+    pressed: Server, quiet: list[Answer]
+) -> None:
+    # A long answer of each kind that is running, and of each kind that may be waiting.
+    some = [0, 4, 10, 14]
+
+    def abort_some(rids: list[str]) -> None:
+        for position in some:
+            post(pressed, "abort_request", rid=rids[position])
+
+    assert under(pressed, quiet, abort_some, rounds=2) == N_CROWD - len(some)
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_new_weights_in_between_change_nothing_if_they_are_the_same(
+    pressed: Server, quiet: list[Answer], scripted_model: Path
+) -> None:
+    def update(_: list[str]) -> None:
+        post(pressed, "pause_generation", mode="in_place")
+        post(
+            pressed,
+            "update_weights_from_disk",
+            model_path=str(scripted_model),
+            flush_cache=False,
+        )
+        post(pressed, "continue_generation")
+
+    assert under(pressed, quiet, update, rounds=2) == N_CROWD

@@ -1,0 +1,181 @@
+"""Prompts given as token IDs, at every endpoint: the engine sees no bad one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+
+from agentcore_verify import client
+from agentcore_verify.server import Server
+from tests.helpers.asking import CASES
+
+pytestmark = pytest.mark.parametrize(
+    "mode", ["default"], indirect=True, scope="session"
+)
+
+BAD = {
+    "negative": [5, -1],
+    "beyond the vocabulary": [5, 420],
+    "beyond 64 bits": [5, 2**70],
+    "longer than the context": [5] * 40_000,
+    "empty, in a batch": [[5], []],
+    "negative, in a batch": [[5], [5, -1]],
+}
+SAMPLING = {"temperature": 0, "max_new_tokens": 3}
+
+
+def post(server: Server, path: str, body: dict[str, Any]) -> requests.Response:
+    return requests.post(f"{server.base_url}/{path}", json=body, timeout=60)
+
+
+def generate(server: Server, **body: Any) -> requests.Response:
+    return post(server, "generate", {"sampling_params": SAMPLING, **body})
+
+
+def complete(server: Server, **body: Any) -> requests.Response:
+    defaults = {"model": "x", "temperature": 0, "max_tokens": 3}
+    return post(server, "v1/completions", {**defaults, **body})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompt", BAD.values(), ids=BAD)
+def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
+    server: Server, prompt: Any, stream: bool
+) -> None:
+    refused = generate(server, input_ids=prompt, stream=stream)
+    assert refused.status_code == 400
+    assert "input_ids" in refused.json()["error"]["message"]
+    refused = complete(server, prompt=prompt, stream=stream)
+    assert refused.status_code == 400
+    assert "prompt" in refused.json()["message"]
+    served = generate(server, input_ids=[5, 419]).json()
+    assert len(served["output_ids"]) == 3
+    assert complete(server, prompt=[[5], [6, 7]]).json()["usage"]["prompt_tokens"] == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_flag_that_is_null_is_not_there(server: Server, stream: bool) -> None:
+    body = CASES["plain"].body(stream=stream)
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("return_token_ids", "return_prompt_token_ids", "return_meta_info", "input_ids")
+    )
+    assert client.ask(server.base_url, **body, **nothing).prompt_token_ids
+    answer = generate(server, text="-", return_prompt_token_ids=None)
+    assert "prompt_token_ids" not in answer.json()
+
+
+@pytest.mark.parametrize("field", ["return_token_ids", "return_meta_info"])
+def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
+    body = CASES["plain"].body(**{field: [1]})
+    refused = post(server, "v1/chat/completions", body)
+    assert refused.status_code == 400
+    assert field in refused.json()["message"]
+
+
+def test_a_stream_of_generate_tells_the_prompt_once(server: Server) -> None:
+    prompt = [5] * 4000
+    sampling = {**SAMPLING, "max_new_tokens": 60, "ignore_eos": True}
+    body: dict[str, Any] = {"input_ids": prompt, "sampling_params": sampling}
+    first, *rest = client.generate_stream(
+        server.base_url, **body, return_prompt_token_ids=True
+    )
+    assert first["prompt_token_ids"] == prompt
+    assert rest
+    assert not any("prompt_token_ids" in chunk for chunk in rest)
+    whole = client.generate(server.base_url, **body, return_prompt_token_ids=True)
+    assert whole["prompt_token_ids"] == prompt
+
+
+def test_a_batch_of_streams_tells_each_prompt_once(server: Server) -> None:
+    prompts = [[5, 6], [7]]
+    chunks = client.generate_stream(
+        server.base_url,
+        input_ids=prompts,
+        sampling_params=SAMPLING,
+        return_prompt_token_ids=True,
+    )
+    told = [
+        (c["index"], c["prompt_token_ids"]) for c in chunks if "prompt_token_ids" in c
+    ]
+    assert sorted(told) == list(enumerate(prompts))
+
+
+def test_the_prompt_of_a_session_is_refused_before_it_is_told_wrong(
+    server: Server,
+) -> None:
+    session = post(server, "open_session", {"capacity_of_str_len": 1000}).json()
+    for stream in (False, True):
+        refused = generate(
+            server,
+            input_ids=[5],
+            session_params={"id": session},
+            return_prompt_token_ids=True,
+            stream=stream,
+        )
+        assert refused.status_code == 400
+        assert "session_params" in refused.json()["error"]["message"]
+    served = generate(server, input_ids=[5], session_params={"id": session})
+    assert len(served.json()["output_ids"]) == 3
+
+
+LONG = "a " * 17000
+"""Within the model's context, but longer than the KV cache of the tests' servers."""
+
+
+@pytest.mark.parametrize("logprobs", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_scheduler_refuses_is_an_error_that_says_why(
+    server: Server, stream: bool, logprobs: bool
+) -> None:
+    messages = [{"role": "user", "content": LONG}]
+    answers = [
+        post(
+            server,
+            "v1/chat/completions",
+            {"messages": messages, "logprobs": logprobs, "stream": stream},
+        ),
+        complete(server, prompt=LONG, logprobs=1 if logprobs else None, stream=stream),
+    ]
+    for answer in answers:
+        assert answer.status_code == (200 if stream else 400)
+        assert "exceeds the maximum allowed length" in answer.text
+        assert "token_ids" not in answer.text
+        if stream:
+            events = [*client.parse_events(answer.iter_lines())]
+            assert "error" in events[-1]
+    body: dict[str, Any] = {"text": LONG, "return_logprob": logprobs}
+    if stream:
+        *_, last = client.generate_stream(server.base_url, **body)
+        assert last["output_ids"] == []
+        assert last["text"] == ""
+        assert last["meta_info"]["finish_reason"]["type"] == "abort"
+        assert last["meta_info"]["completion_tokens"] == 0
+    else:
+        assert generate(server, **body).status_code == 400
+
+
+def test_a_log_that_hides_the_prompt_hides_its_ids(server: Server) -> None:
+    def configure(log_requests: bool) -> None:
+        body = {"log_requests": log_requests, "log_requests_level": 1}
+        post(server, "configure_logging", body).raise_for_status()
+
+    before = len(server.log.read_text())
+    configure(True)
+    try:
+        for stream in (False, True):
+            told = generate(
+                server,
+                input_ids=[101, 102, 103, 104],
+                sampling_params={**SAMPLING, "sampling_seed": 77},
+                return_prompt_token_ids=True,
+                stream=stream,
+            )
+            assert "prompt_token_ids" in told.text
+    finally:
+        configure(False)
+    log = server.log.read_text()[before:]
+    assert log.count("Finish: obj=") == 2
+    assert "'sampling_seed': 77" in log
+    assert "101, 102" not in log
