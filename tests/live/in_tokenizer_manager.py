@@ -138,7 +138,9 @@ class Engine:
 
         async def answered() -> list[dict[str, Any]]:
             endpoint = OpenAIServingChat(self.manager, templates)
-            raw: Any = SimpleNamespace(headers={}, is_disconnected=self._connected)
+            raw: Any = SimpleNamespace(
+                headers={}, is_disconnected=self._connected, state=SimpleNamespace()
+            )
             response = await endpoint.handle_request(request, raw)
             if hasattr(response, "body_iterator"):
                 lines = [line async for line in response.body_iterator]
@@ -147,8 +149,6 @@ class Engine:
                     for line in lines
                     if line.startswith("data: {")
                 ]
-            if hasattr(response, "model_dump_json"):
-                return [json.loads(response.model_dump_json())]
             return [json.loads(response.body)]
 
         return asyncio.run(asyncio.wait_for(answered(), timeout=10))
