@@ -21,12 +21,13 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test test-lowest test-pythons pythons coverage clients lint system clean
+.PHONY: help demo test pressure test-lowest test-pythons pythons coverage clients lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
 	@echo "make test          run the whole test suite"
 	@echo "make clients      ask by every client of the README's table, slow ones too"
+	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
@@ -37,6 +38,11 @@ demo: $(READY)
 	$(BIN)/agentcore-patch apply
 	$(BIN)/python -m agentcore_verify.demo
 	$(BIN)/agentcore-patch verify --model scripted
+
+# Each round with servers of its own.
+ROUNDS ?= 10
+pressure: system $(READY)
+	for round in $$(seq $(ROUNDS)); do $(BIN)/pytest -q tests/live/test_pressure.py || exit 1; done
 
 test: system $(READY)
 	$(BIN)/pytest $(PARALLEL)
