@@ -7,6 +7,7 @@ Run in an interpreter with SGLang:
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,12 @@ def make(scripted_model: Path, folder: Path) -> None:
             # Apart enough that greedy decoding does not depend on the batch.
             parameter.normal_(0, 0.15) if parameter.dim() > 1 else None
     model.save_pretrained(folder)
+    # As released: what is about text stands beside the rest.
+    path = folder / "config.json"
+    written = json.loads(path.read_text())
+    flat = {**written.pop("text_config"), **written}
+    flat["architectures"] = ["Qwen2VLForConditionalGeneration"]
+    path.write_text(json.dumps(flat))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from agentcore_verify import client
+from agentcore_verify import client, cpu
 from agentcore_verify.checks import images
 from agentcore_verify.client import Answer
 from agentcore_verify.results import Failed
@@ -19,6 +21,9 @@ from agentcore_verify.subject import Subject
 from tests.helpers import tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.servers import Launch, Trees, held_requests
+from tests.live import in_vision_processor
+
+ROOT = Path(__file__).parents[2]
 
 IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 PLACES = 4
@@ -26,18 +31,43 @@ PLACES = 4
 
 
 @pytest.fixture(scope="module")
-def vision_server(
-    sglang_python: Path,
-    scripted_model: Path,
-    trees: Trees,
-    launch: Launch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Server]:
+def vision_model(
+    sglang_python: Path, scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     model = tmp_path_factory.mktemp("vision") / "model"
     script = tiny_vision_model.__file__
     subprocess.run([sglang_python, script, scripted_model, model], check=True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    sglang_python: Path, trees: Trees, vision_model: Path
+) -> dict[str, str | None]:
+    """The error, or None, of each test in `in_vision_processor`."""
+    roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify")
+    done = subprocess.run(
+        [sglang_python, "-m", in_vision_processor.__name__, vision_model],
+        env={**os.environ, **cpu.ENV, "PYTHONPATH": os.pathsep.join(map(str, roots))},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in vars(in_vision_processor) if name.startswith("test_")]
+)
+def test_in_the_processor(outcomes: dict[str, str | None], name: str) -> None:
+    assert outcomes[name] is None, outcomes[name]
+
+
+@pytest.fixture(scope="module")
+def vision_server(trees: Trees, launch: Launch, vision_model: Path) -> Iterator[Server]:
     args = ("--mm-attention-backend", "sdpa", "--context-length", "4096")
-    with launch(trees.patched, *args, model=model) as running:
+    with launch(trees.patched, *args, model=vision_model) as running:
         yield running
 
 

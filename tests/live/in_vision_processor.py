@@ -1,0 +1,105 @@
+"""What is asked of SGLang's own processor of Qwen2-VL, patched.
+
+Run as `in_sglang` is, with the folder of the tiny vision model as its argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from agentcore_verify.checks.images import IMAGE
+from tests.live.in_sglang import run_tests
+
+PLACE = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+@cache
+def processor() -> Any:
+    from sglang.srt.multimodal.processors import base_processor
+    from sglang.srt.multimodal.processors.qwen_vl import QwenVLImageProcessor
+    from transformers import AutoConfig, AutoProcessor
+
+    args = SimpleNamespace(rl_on_policy_target=None)
+    base_processor.get_global_server_args = lambda: args
+    [_, model] = sys.argv
+    return QwenVLImageProcessor(
+        AutoConfig.from_pretrained(model),
+        SimpleNamespace(
+            mm_process_config={},
+            skip_tokenizer_init=False,
+            disable_fast_image_processor=False,
+            keep_mm_feature_on_device=False,
+        ),
+        AutoProcessor.from_pretrained(model, use_fast=True),
+        "default",
+    )
+
+
+def processed(prompt: str | list[int], n_images: int = 1) -> Any:
+    """What is sent to the scheduler for a prompt and some images."""
+    request = SimpleNamespace(video_data=None, audio_data=None, rid="r")
+    return asyncio.run(
+        processor().process_mm_data_async(
+            image_data=[IMAGE] * n_images, input_text=prompt, request_obj=request
+        )
+    )
+
+
+def of_text() -> Any:
+    return processed(f"What is {PLACE} this?")
+
+
+def first_turn(expanded: list[int]) -> list[int]:
+    """The prompt with one placeholder for its image."""
+    pad = processor().mm_tokens.image_token_id
+    start, n = expanded.index(pad), expanded.count(pad)
+    assert n > 1
+    return expanded[: start + 1] + expanded[start + n :]
+
+
+def test_a_first_turn_of_ids_is_expanded_as_its_text_is() -> None:
+    wanted = of_text()
+    made = processed(first_turn(wanted["input_ids"]))
+    assert made["input_ids"] == wanted["input_ids"]
+    assert made["mm_items"][0].offsets == wanted["mm_items"][0].offsets
+    assert (made["mrope_positions"] == wanted["mrope_positions"]).all()
+
+
+def test_ids_that_no_tokenizer_makes_stay() -> None:
+    expanded = of_text()["input_ids"]
+    ids = [10, 11, 10, *first_turn(expanded), 11, 10]
+    made = processed(ids)
+    assert made["input_ids"] == [10, 11, 10, *expanded, 11, 10]
+    [(start, end)] = made["mm_items"][0].offsets
+    pad = processor().mm_tokens.image_token_id
+    assert set(made["input_ids"][start : end + 1]) == {pad}
+    assert made["mrope_positions"].shape == (3, len(made["input_ids"]))
+
+
+def test_a_second_turn_is_not_expanded_again() -> None:
+    expanded = of_text()["input_ids"]
+    past = [*expanded, 10, 11, *expanded]
+    made = processed(past, n_images=2)
+    assert made["input_ids"] == past
+    assert len(made["mm_items"][0].offsets) == 2
+    mixed = [*expanded, 10, 11, *first_turn(expanded)]
+    assert processed(mixed, n_images=2)["input_ids"] == past
+
+
+def test_another_number_of_images_is_refused() -> None:
+    expanded = of_text()["input_ids"]
+    for ids, n_images in ((expanded, 2), ([*expanded, *expanded], 1)):
+        try:
+            processed(ids, n_images)
+        except ValueError as error:
+            assert "places for images" in str(error)
+        else:
+            raise AssertionError("it was taken")
+
+
+if __name__ == "__main__":
+    run_tests(globals())
