@@ -24,7 +24,7 @@ from agentcore_patches.grafts.fast_answers import (
     _write_generated,
 )
 from agentcore_patches.patches._files import HTTP_SERVER, SERVING_BASE, SERVING_CHAT
-from agentcore_patches.patches._shared import ANSWER_BY_ORJSON
+from agentcore_patches.patches._shared import ANSWER_BY_ORJSON, CHECKED_PROMPTS
 
 RESPONSE_FIELDS: tuple[str, ...] = ()
 
@@ -105,4 +105,4 @@ GENERATE: tuple[Edit, ...] = (
     ),
 )
 
-EDITS: tuple[Edit, ...] = (*ANSWER_BY_ORJSON, *CHAT, *GENERATE)
+EDITS: tuple[Edit, ...] = (*CHECKED_PROMPTS, *ANSWER_BY_ORJSON, *CHAT, *GENERATE)
