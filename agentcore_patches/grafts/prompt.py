@@ -91,7 +91,11 @@ def check_prompt(
     prompts = {name: prompt}
     if len(prompt) > 0 and isinstance(prompt[0], list):
         prompts = {f"{name}[{i}]": one for i, one in enumerate(prompt)}
+    checked = set()
     for one, token_ids in prompts.items():
+        if id(token_ids) in checked:
+            continue  # One prompt, several samples.
+        checked.add(id(token_ids))
         if token_ids is not prompt and not isinstance(token_ids, list):
             return f"{one} must be a list of integers, as {name}[0] is."
         error: Optional[str] = self.check_token_ids(token_ids, one, has_media)

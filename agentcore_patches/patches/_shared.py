@@ -153,7 +153,7 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
         "TokenizerManager.generate_request",
         "error = self.check_request(obj)\nif error is not None:\n"
         "    raise ValueError(error)",
-        before="obj.normalize_batch_and_arguments()",
+        after="obj.normalize_batch_and_arguments()",
         note="prompts given as token IDs",
     ),
     Insert(

@@ -160,6 +160,15 @@ def test_each_prompt_of_a_batch_is_checked() -> None:
     )
 
 
+def test_a_prompt_that_is_sampled_several_times_is_checked_once() -> None:
+    manager = tokenizer_manager()
+    calls: list[str] = []
+    manager.check_token_ids = lambda ids, name, has_media: calls.append(name)
+    one, other = [1], [1]
+    assert graft.check_prompt(manager, [one, other, one, other]) is None
+    assert calls == ["input_ids[0]", "input_ids[1]"]
+
+
 def test_placeholders_are_taken_only_where_something_stands_behind_them() -> None:
     tokens = SimpleNamespace(image_token_id=VOCAB_SIZE, video_token_id=None)
     manager = tokenizer_manager(mm_processor=SimpleNamespace(mm_tokens=tokens))
