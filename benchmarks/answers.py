@@ -21,17 +21,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from agentcore_verify import cpu
+import report
+from application import (
+    CHAT,
+    COMPLETIONS,
+    GENERATE,
+    MODEL_VOCABULARY,
+    PROMPT,
+    Application,
+)
+from trees import copies
 
-MODEL_VOCABULARY = 32_000
-PROMPT = 512
-CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
+from agentcore_verify import cpu
 
 
 @dataclass(frozen=True)
@@ -60,18 +65,14 @@ class Workload:
 
     def body(self) -> dict[str, Any]:
         """The request."""
+        body = Application.smallest(self.path)
+        if not self.logprobs:
+            return body
         if self.path == CHAT:
-            more: dict[str, Any] = {"messages": [{"role": "user", "content": "-"}]}
-            if self.logprobs:
-                more |= {"logprobs": True, "top_logprobs": self.top}
-        elif self.path == COMPLETIONS:
-            more = {"prompt": "-"}
-            if self.logprobs:
-                more |= {"logprobs": self.top}
-        else:
-            more = {"text": "-", "return_logprob": self.logprobs}
-            return more | {"top_logprobs_num": self.top}
-        return {"model": "m", **more}
+            return {**body, "logprobs": True, "top_logprobs": self.top}
+        if self.path == COMPLETIONS:
+            return {**body, "logprobs": self.top}
+        return {**body, "return_logprob": True, "top_logprobs_num": self.top}
 
 
 BARS = {
@@ -140,129 +141,37 @@ def result(workload: Workload) -> dict[str, Any]:
     }
 
 
-class Application:
-    """SGLang's FastAPI application over a stand-in for the engine."""
+def answer(application: Application, workload: Workload) -> float:
+    """Seconds of CPU from the engine's result to the bytes of one answer."""
+    application.result = result(workload)
+    gc.collect()
+    posted = application.post(workload.path, workload.body())
+    status, _, body = asyncio.run(posted)
+    seconds = application.written - application.delivered
+    if status != 200 or len(body) < workload.tokens:
+        raise SystemExit(f"{workload.name}: {status}, {body[:300]!r}")
+    return seconds
 
-    def __init__(self) -> None:
-        from sglang.srt.entrypoints import http_server
-        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
-        from sglang.srt.entrypoints.openai.serving_completions import (
-            OpenAIServingCompletion,
-        )
 
-        self.result: dict[str, Any] = {}
-        self.arrived = 0.0
-        self.delivered = 0.0
-        manager = SimpleNamespace(
-            generate_request=self._generate,
-            server_args=SimpleNamespace(
-                tool_call_parser=None,
-                reasoning_parser=None,
-                stream_output=False,
-                enable_cache_report=False,
-                skip_tokenizer_init=False,
-                allow_auto_truncate=False,
-                context_length=131_072,
-                tokenizer_metrics_custom_labels_header=None,
-            ),
-            model_config=SimpleNamespace(
-                get_default_sampling_params=dict,
-                is_multimodal=False,
-                vocab_size=MODEL_VOCABULARY,
-                hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
-            ),
-            context_len=131_072,
-            num_reserved_tokens=0,
-            max_req_input_len=131_000,
-            tokenizer=SimpleNamespace(
-                apply_chat_template=lambda *_, **__: list(range(PROMPT)),
-                chat_template="x",
-                bos_token_id=None,
-            ),
-        )
-        templates = SimpleNamespace(
-            chat_template_name=None,
-            completion_template_name=None,
-            jinja_template_content_format="string",
-            force_reasoning=False,
-        )
-        http_server.set_global_state(
-            http_server._GlobalState(manager, templates, scheduler_info={})
-        )
-        self.app = http_server.app
-        self.app.state.openai_serving_chat = OpenAIServingChat(manager, templates)
-        self.app.state.openai_serving_completion = OpenAIServingCompletion(
-            manager, templates
-        )
-
-    async def _generate(self, *_: Any) -> AsyncIterator[dict[str, Any]]:
-        self.arrived = time.process_time()
-        answer, self.result = self.result, {}
-        self.delivered = time.process_time()
-        yield answer
-
-    async def post(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Status and body of an answer."""
-        sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
-        got: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            if sent:
-                return sent.pop()
-            await asyncio.sleep(3600)
-            raise AssertionError
-
-        async def send(message: dict[str, Any]) -> None:
-            got.append(message)
-
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "scheme": "http",
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "root_path": "",
-            "headers": [(b"content-type", b"application/json")],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 2),
-        }
-        await self.app(scope, receive, send)
-        status = got[0]["status"]
-        return status, b"".join(message.get("body", b"") for message in got[1:])
-
-    def answer(self, workload: Workload) -> float:
-        """Seconds of CPU from the engine's result to the bytes of one answer."""
-        self.result = result(workload)
-        gc.collect()
-        status, body = asyncio.run(self.post(workload.path, workload.body()))
-        seconds = time.process_time() - self.delivered
-        if status != 200 or len(body) < workload.tokens:
-            raise SystemExit(f"{workload.name}: {status}, {body[:300]!r}")
-        return seconds
-
-    def request(self, path: str) -> float:
-        """Seconds of CPU from a prompt of 32,000 IDs to the engine's turn."""
-        ids = [i % MODEL_VOCABULARY for i in range(PROMPT_IDS)]
-        body: dict[str, Any] = {"model": "m", "max_tokens": 1, "prompt": ids}
-        if path != COMPLETIONS:
-            body = {"model": "m", "input_ids": ids}
-        if path == CHAT:
-            body["messages"] = [{"role": "user", "content": "-"}]
-        if path == GENERATE:
-            del body["model"]
-        self.result = result(Workload(path, 1))
-        gc.collect()
-        began = time.process_time()
-        status, answer = asyncio.run(self.post(path, body))
-        if status != 200:
-            raise SystemExit(f"{path}: {status}, {answer[:300]!r}")
-        # What it takes to write the request is the client's.
-        writing = time.process_time()
-        json.dumps(body).encode()
-        return self.arrived - began - (time.process_time() - writing)
+def request(application: Application, path: str) -> float:
+    """Seconds of CPU from a prompt of 32,000 IDs to the engine's turn."""
+    ids = [i % MODEL_VOCABULARY for i in range(PROMPT_IDS)]
+    body = application.smallest(path)
+    if path == COMPLETIONS:
+        body["prompt"] = ids
+    else:
+        body.pop("text", None)
+        body["input_ids"] = ids
+    application.result = result(Workload(path, 1))
+    gc.collect()
+    began = time.process_time()
+    status, _, text = asyncio.run(application.post(path, body))
+    if status != 200:
+        raise SystemExit(f"{path}: {status}, {text[:300]!r}")
+    # What it takes to write the request is the client's.
+    writing = time.process_time()
+    json.dumps(body).encode()
+    return application.arrived - began - (time.process_time() - writing)
 
 
 def measure() -> dict[str, float]:
@@ -272,10 +181,12 @@ def measure() -> dict[str, float]:
     times = {}
     for workload in WORKLOADS:
         repeats = 3 if workload.tokens > 1_000 else 8
-        times[workload.name] = min(application.answer(workload) for _ in range(repeats))
+        times[workload.name] = min(
+            answer(application, workload) for _ in range(repeats)
+        )
     for path in REQUESTS:
         name = f"{path}, a prompt of {PROMPT_IDS:,} IDs"
-        times[name] = min(application.request(path) for _ in range(8))
+        times[name] = min(request(application, path) for _ in range(8))
     return {name: seconds * 1e3 for name, seconds in times.items()}
 
 
@@ -303,12 +214,8 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
         print(json.dumps(measure()))
         return
-
-    import report
-    from trees import copies
 
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
         trees = copies(Path(folder), ("token-ids",))

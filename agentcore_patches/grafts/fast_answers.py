@@ -86,22 +86,23 @@ def _dump_logprobs(meta_info: Dict[str, Any]) -> bytes:
     for text in set(texts):
         token = orjson.dumps({"token": text, "bytes": list(text.encode("utf-8"))})
         openings[text] = token[:-1] + b',"logprob":'
-    pairs = iter(zip(texts, numbers))
-    tokens = [(openings[text], number) for _, (text, number) in zip(entries, pairs)]
-    endings = [b',"top_logprobs":[]},'] * len(tokens)
-    if tops and len(tops) != len(tokens):
-        raise ValueError(f"{len(tops)} top_logprobs for {len(tokens)} tokens")
+    count = len(entries)
+    beginnings = [openings[text] for text in texts[:count]]
+    endings = [b',"top_logprobs":[]},'] * count
+    if tops and len(tops) != count:
+        raise ValueError(f"{len(tops)} top_logprobs for {count} tokens")
+    others = zip(texts[count:], numbers[count:])
     for i, top in enumerate(tops):
         # Of several tokens with the same text one is kept, as in vanilla.
-        kept = dict([pair for _, pair in zip(top, pairs)])
+        kept = dict([pair for _, pair in zip(top, others)])
         joined = b",".join([openings[text] + kept[text] + b"}" for text in kept])
         endings[i] = b',"top_logprobs":[%b]},' % joined
-    content = [
+    parts = [
         part
-        for (opening, number), ending in zip(tokens, endings)
-        for part in (opening, number, ending)
+        for beginning, number, ending in zip(beginnings, numbers, endings)
+        for part in (beginning, number, ending)
     ]
-    return b'{"content":[%b]}' % b"".join(content)[:-1]
+    return b'{"content":[%b]}' % b"".join(parts)[:-1]
 
 
 def _keep_first_token(ret_item: Dict[str, Any]) -> Dict[str, Any]:
@@ -147,6 +148,8 @@ def _is_plain(value: Any) -> bool:
 
     orjson writes NaN as null, FastAPI refuses it and drops SQLAlchemy's keys.
     """
+    from operator import itemgetter
+
     kind = type(value)
     if kind is dict:
         return all(not key.startswith("_sa") for key in value) and all(
@@ -158,12 +161,15 @@ def _is_plain(value: Any) -> bool:
     if kinds and kinds <= {list, tuple}:
         # Rows of one length, as logprobs are: by column.
         if len(set(map(len, value))) == 1:
-            return all(map(_is_plain, zip(*value)))
+            width = range(len(value[0]))
+            return all(_is_plain(list(map(itemgetter(i), value))) for i in width)
         return _is_plain([item for row in value for item in row])
     if kinds & {dict, list, tuple}:
         return all(map(_is_plain, value))
     if float in kinds:
-        numbers = [item for item in value if type(item) is float]
+        numbers = value
+        if len(kinds) > 1:
+            numbers = [item for item in value if type(item) is float]
         if not abs(sum(numbers)) < float("inf"):
             return False
     return kinds <= {float, int, str, bool, type(None)}

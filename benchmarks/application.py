@@ -1,0 +1,144 @@
+"""SGLang's own FastAPI application, called as an ASGI server calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+MODEL_VOCABULARY = 32_000
+PROMPT = 512
+CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
+
+
+class Application:
+    """SGLang's FastAPI application over a stand-in for the engine.
+
+    Attributes:
+        result: what the engine answers next, or the error that it raises.
+        arrived: the process's CPU time when the engine got the request, in seconds.
+        delivered: the same when it gave its result.
+        written: the same when the last bytes of the answer were sent.
+    """
+
+    def __init__(self, **server_args: Any) -> None:
+        from sglang.srt.entrypoints import http_server
+        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+        from sglang.srt.entrypoints.openai.serving_completions import (
+            OpenAIServingCompletion,
+        )
+
+        self.result: Any = None
+        self.arrived = 0.0
+        self.delivered = 0.0
+        self.written = 0.0
+        manager = SimpleNamespace(
+            generate_request=self._generate,
+            server_args=SimpleNamespace(
+                **{
+                    "tool_call_parser": None,
+                    "reasoning_parser": None,
+                    "stream_output": False,
+                    "enable_cache_report": False,
+                    "skip_tokenizer_init": False,
+                    "allow_auto_truncate": False,
+                    "context_length": 131_072,
+                    "dllm_algorithm": None,
+                    "speculative_algorithm": None,
+                    "disable_overlap_schedule": False,
+                    "tokenizer_metrics_custom_labels_header": None,
+                    **server_args,
+                }
+            ),
+            model_config=SimpleNamespace(
+                get_default_sampling_params=dict,
+                is_multimodal=False,
+                vocab_size=MODEL_VOCABULARY,
+                hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+            ),
+            context_len=131_072,
+            num_reserved_tokens=0,
+            max_req_input_len=131_000,
+            tokenizer=SimpleNamespace(
+                apply_chat_template=lambda *_, **__: list(range(PROMPT)),
+                chat_template="x",
+                bos_token_id=None,
+            ),
+        )
+        templates = SimpleNamespace(
+            chat_template_name=None,
+            completion_template_name=None,
+            jinja_template_content_format="string",
+            force_reasoning=False,
+        )
+        http_server.set_global_state(
+            http_server._GlobalState(manager, templates, scheduler_info={})
+        )
+        self.app = http_server.app
+        self.app.state.openai_serving_chat = OpenAIServingChat(manager, templates)
+        self.app.state.openai_serving_completion = OpenAIServingCompletion(
+            manager, templates
+        )
+
+    async def _generate(self, *_: Any) -> AsyncIterator[Any]:
+        self.arrived = time.process_time()
+        answer, self.result = self.result, None
+        if isinstance(answer, Exception):
+            raise answer
+        self.delivered = time.process_time()
+        yield answer
+
+    @staticmethod
+    def smallest(path: str) -> dict[str, Any]:
+        """The smallest request that an endpoint takes."""
+        if path == CHAT:
+            return {"model": "m", "messages": [{"role": "user", "content": "-"}]}
+        return {"model": "m", "prompt": "-"} if path == COMPLETIONS else {"text": "-"}
+
+    async def post(
+        self, path: str, body: dict[str, Any]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of an answer."""
+        sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
+        got: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            if sent:
+                return sent.pop()
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+        async def send(message: dict[str, Any]) -> None:
+            self.written = time.process_time()
+            got.append(message)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 2),
+        }
+        try:
+            await self.app(scope, receive, send)
+        except Exception:
+            # Starlette answers 500, then raises what uvicorn logs.
+            if not got or got[0]["status"] != 500:
+                raise
+        start, *parts = got
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in start["headers"]
+        }
+        body_parts = [part.get("body", b"") for part in parts]
+        return start["status"], headers, b"".join(body_parts)

@@ -1,0 +1,338 @@
+"""Whole answers of SGLang's own application, over a stand-in for the engine.
+
+Run in an interpreter with SGLang, with `benchmarks` on its path, and the name of a file; it
+writes one JSON object:
+for each case of `cases` the status, the headers, the body (as Latin-1), whether FastAPI's
+encoder was called, and how many models of a token's logprobs were made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
+CALL = '<tool_call>\n{"name": "f", "arguments": {"é": 1e-07}}\n</tool_call>'
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {}}},
+}
+USUAL: list[Any] = [
+    (-0.5, 5, "a"),
+    (-1e-7, 6, "é"),
+    (-3.4028234663852886e38, 7, '"\n'),
+    (0.0, 8, "_sa"),
+]
+NAMELESS = [(value, token_id, None) for value, token_id, _ in USUAL]
+TOPS = [[*USUAL, (-0.25, 9, "a")] for _ in USUAL]
+BAD: dict[str, list[Any]] = {
+    "NaN": [*USUAL, (float("nan"), 9, "b")],
+    "NaN at first": [(float("nan"), 9, "b"), *USUAL],
+    "infinite": [*USUAL, (float("-inf"), 9, "b")],
+    "None": [*USUAL, (None, 9, "b")],
+    "None at first": [(None, 9, "b"), *USUAL],
+    "an integer": [*USUAL, (0, 9, "b")],
+    "half a surrogate pair": [*USUAL, (-0.5, 9, "\ud83d")],
+}
+
+Case = tuple[str, str, dict[str, Any], Any]
+
+
+def answer(text: str = "Hello é 😀", **meta_info: Any) -> dict[str, Any]:
+    """What the tokenizer manager hands on."""
+    entries = meta_info.get("output_token_logprobs", USUAL)
+    return {
+        "text": text,
+        "output_ids": [row[1] for row in entries],
+        "prompt_token_ids": [1, 2, 3],
+        "meta_info": {
+            "id": "0" * 32,
+            "finish_reason": {"type": "stop", "matched": 2},
+            "prompt_tokens": 3,
+            "weight_version": "default",
+            "total_retractions": 0,
+            "completion_tokens": len(entries),
+            "cached_tokens": 2,
+            "e2e_latency": 1.25e-05,
+            **meta_info,
+        },
+    }
+
+
+def logprobs(entries: Any = USUAL, tops: Any = None) -> dict[str, Any]:
+    """The part of `meta_info` about logprobs."""
+    more = {} if tops is None else {"output_top_logprobs": tops}
+    return {
+        "output_token_logprobs": entries,
+        "input_token_logprobs": [(None, 1, "p"), (-1e-7, 2, "q")],
+        "input_top_logprobs": [None, [(-1e-7, 2, "q"), (-2.0, 3, "_sa")]],
+        **more,
+    }
+
+
+def chat_cases() -> Iterator[Case]:
+    ask = {"logprobs": True}
+    yield "plain", CHAT, {}, [answer()]
+    yield "no text", CHAT, ask, [answer("", **logprobs([]))]
+    yield "logprobs", CHAT, ask, [answer(**logprobs())]
+    yield "top_logprobs", CHAT, ask, [answer(**logprobs(tops=TOPS))]
+    yield "no alternatives", CHAT, ask, [answer(**logprobs(tops=[]))]
+    yield (
+        "n = 2",
+        CHAT,
+        {**ask, "n": 2},
+        [answer(**logprobs()), answer("", **logprobs([]))],
+    )
+    for name, reason in {
+        "stopped by a string": {"type": "stop", "matched": "end"},
+        "stopped by length": {"type": "length", "length": 4},
+        "aborted": {"type": "abort", "message": "Aborted", "status_code": None},
+        "stopped by a large ID, bad": {"type": "stop", "matched": 2**70},
+        "not ended": None,
+    }.items():
+        yield name, CHAT, ask, [answer(finish_reason=reason, **logprobs())]
+    yield (
+        "unknown finish reason",
+        CHAT,
+        ask,
+        [answer(finish_reason={"type": "x"}, **logprobs())],
+    )
+    tools = {**ask, "tools": [TOOL]}
+    yield "a tool call", CHAT, tools, [answer("é " + CALL, **logprobs())]
+    yield "two tool calls", CHAT, tools, [answer(CALL + CALL, **logprobs())]
+    yield "no tool call", CHAT, tools, [answer(**logprobs())]
+    required = {**tools, "tool_choice": "required"}
+    listed = '[{"name": "f", "parameters": {"a": 1}}]'
+    yield "a required call", CHAT, required, [answer(listed, **logprobs())]
+    yield "a broken call", CHAT, required, [answer("[{", **logprobs())]
+    yield "reasoning", CHAT, ask, [answer("<think>hm</think>Yes", **logprobs())]
+    hidden = {**ask, "return_hidden_states": True}
+    states = [[0.5, 1e-7], [[0.25, -1e-9]], [1e22, 1e16, 5e-324]]
+    yield "hidden states", CHAT, hidden, [answer(hidden_states=states, **logprobs())]
+    yield (
+        "one hidden state",
+        CHAT,
+        hidden,
+        [answer(hidden_states=[[0.5]], **logprobs())],
+    )
+    nan = [[0.5], [float("nan")]]
+    yield (
+        "hidden states, bad: NaN",
+        CHAT,
+        hidden,
+        [answer(hidden_states=nan, **logprobs())],
+    )
+    experts = {
+        **ask,
+        "return_routed_experts": True,
+        "return_cached_tokens_details": True,
+    }
+    details = {"device": 1, "host": 2, "storage": 3, "storage_backend": "x"}
+    yield (
+        "routed experts",
+        CHAT,
+        experts,
+        [answer(routed_experts="AAAA", cached_tokens_details=details, **logprobs())],
+    )
+    yield (
+        "text, bad: half a surrogate pair",
+        CHAT,
+        ask,
+        [answer("a\ud83d", **logprobs())],
+    )
+    yield (
+        "weights, bad: NaN",
+        CHAT,
+        ask,
+        [answer(weight_version=float("nan"), **logprobs())],
+    )
+    for name, entries in BAD.items():
+        yield f"logprobs, bad: {name}", CHAT, ask, [answer(**logprobs(entries))]
+        for tops in (
+            [entries] * len(entries),
+            [USUAL] * (len(entries) - 1) + [entries],
+        ):
+            yield (
+                f"top_logprobs, bad: {name}, {len(tops[0])}",
+                CHAT,
+                ask,
+                [answer(**logprobs([USUAL[0]] * len(tops), tops))],
+            )
+    few: dict[str, list[Any]] = {
+        "None": [None] * 4,
+        "one None": [*TOPS[:3], None],
+        "few": TOPS[:2],
+    }
+    for name, tops in few.items():
+        yield f"top_logprobs, bad: {name}", CHAT, ask, [answer(**logprobs(tops=tops))]
+    yield "logprobs, bad: none", CHAT, ask, [answer()]
+    yield "the engine refuses", CHAT, ask, ValueError("The input is too long.")
+    yield "the engine fails", CHAT, ask, RuntimeError("é")
+
+
+def completion_cases() -> Iterator[Case]:
+    ask = {"logprobs": 2}
+    yield "plain", COMPLETIONS, {}, [answer()]
+    yield "logprobs", COMPLETIONS, ask, [answer(**logprobs(tops=[[], [], [], []]))]
+    yield (
+        "top_logprobs",
+        COMPLETIONS,
+        ask,
+        [answer(**logprobs(tops=[row[:2] for row in TOPS]))],
+    )
+    yield "no alternatives", COMPLETIONS, ask, [answer(**logprobs(tops=[None] * 4))]
+    yield (
+        "a token _sa, left to FastAPI: dropped",
+        COMPLETIONS,
+        ask,
+        [answer(**logprobs(tops=TOPS))],
+    )
+    echo = {"echo": True, "prompt": ["p", "q"], "n": 2}
+    yield "echo", COMPLETIONS, echo, [answer(str(i)) for i in range(4)]
+    few = {
+        **logprobs(tops=[row[:2] for row in TOPS]),
+        "input_top_logprobs": [None, None],
+    }
+    yield "echo, logprobs", COMPLETIONS, {**ask, "echo": True}, [answer(**few)]
+    hidden = {"return_hidden_states": True}
+    yield "hidden states", COMPLETIONS, hidden, [answer(hidden_states=[[0.5], [1e-7]])]
+    yield (
+        "text, bad: half a surrogate pair",
+        COMPLETIONS,
+        ask,
+        [answer("\ud83d", **logprobs())],
+    )
+    for name, entries in BAD.items():
+        yield f"logprobs, bad: {name}", COMPLETIONS, ask, [answer(**logprobs(entries))]
+    yield "the engine refuses", COMPLETIONS, ask, ValueError("The input is too long.")
+
+
+def generate_cases() -> Iterator[Case]:
+    yield "plain", GENERATE, {}, answer()
+    yield "logprobs", GENERATE, {}, answer(**logprobs(tops=TOPS))
+    yield "without text", GENERATE, {}, answer(**logprobs(NAMELESS))
+    yield "a batch", GENERATE, {}, [answer(**logprobs()), answer("")]
+    yield (
+        "a custom sampler's",
+        GENERATE,
+        {},
+        answer(mirror=[5, 6], nested=[[1, {"a": [0.5]}]]),
+    )
+    for name, value in {
+        "NaN": float("nan"),
+        "NaN inside": [[(0.5, float("inf"))], [(0.5, 0.5)]],
+        "_sa": {"_sa_key": 1},
+        "number as key": {1: 2},
+        "set": {5},
+        "bytes": b"a",
+        "large": 2**70,
+        "object": object,
+        "half a surrogate pair": "\ud83d",
+    }.items():
+        yield f"a custom sampler's, bad: {name}", GENERATE, {}, answer(mirror=value)
+    for name in ("NaN", "infinite", "half a surrogate pair"):
+        yield f"logprobs, bad: {name}", GENERATE, {}, answer(**logprobs(BAD[name]))
+    yield "the engine refuses", GENERATE, {}, ValueError("The input is too long.")
+
+
+def cases() -> Iterator[Case]:
+    """Name, endpoint, request and the engine's answer or error."""
+    return itertools.chain(chat_cases(), completion_cases(), generate_cases())
+
+
+SERIALIZER = """    def _serialize(self, handler):
+        data = handler(self)
+"""
+FORKS = {
+    "a fork's serializers": (SERIALIZER, f'{SERIALIZER}        data["fork"] = 1e-07\n'),
+    "a fork's tokens, bad": (
+        "class ChatCompletionTokenLogprob(BaseModel):\n",
+        "class ChatCompletionTokenLogprob(BaseModel):\n    rank: int = 1\n",
+    ),
+}
+"""What a fork replaced in the protocol."""
+
+
+def fork_cases() -> Iterator[Case]:
+    """What is asked of each fork."""
+    kept = ("logprobs", "top_logprobs", "n = 2", "a tool call")
+    return (case for case in cases() if case[0] in kept and case[1] != GENERATE)
+
+
+def become(old: str, new: str) -> None:
+    """Let SGLang's modules use the protocol's classes with `new` in the place of `old`."""
+    from sglang.srt.entrypoints.openai import (
+        protocol,
+    )
+
+    assert protocol.__file__
+    source = Path(protocol.__file__).read_text()
+    assert old in source
+    exec(compile(source.replace(old, new), protocol.__file__, "exec"), vars(protocol))
+    users = ("serving_chat", "serving_completions", "usage_processor", "utils")
+    for user in users:
+        module = import_module(f"sglang.srt.entrypoints.openai.{user}")
+        for name in vars(module).keys() & vars(protocol).keys() - {"__name__"}:
+            if isinstance(getattr(protocol, name), type):
+                setattr(module, name, getattr(protocol, name))
+
+
+def main() -> None:
+    import fastapi.routing
+    from application import Application
+    from sglang.srt.entrypoints.openai import serving_chat
+
+    logging.disable(logging.CRITICAL)
+    encoded, models = [], []
+    routing: Any = fastapi.routing
+    encoder = routing.jsonable_encoder
+    model = serving_chat.ChatCompletionTokenLogprob
+
+    def encode(*args: Any) -> Any:
+        encoded.append(1)
+        return encoder(*args)
+
+    def build(**fields: Any) -> Any:  # `model` is that of the fork, later.
+        models.append(1)
+        return model(**fields)
+
+    routing.jsonable_encoder = encode
+    serving_chat.ChatCompletionTokenLogprob = build
+    application = Application(
+        tool_call_parser="qwen25",
+        reasoning_parser="deepseek-r1",
+        enable_cache_report=True,
+    )
+    told = {}
+
+    def tell(label: str, path: str, body: dict[str, Any], result: Any) -> None:
+        application.result = result
+        encoded.clear()
+        models.clear()
+        if path == CHAT:
+            body = {"return_token_ids": False, **body}
+        body = {**application.smallest(path), **body}
+        status, headers, data = asyncio.run(application.post(path, body))
+        ways = bool(encoded), len(models)
+        told[label] = [status, headers, data.decode("latin-1"), *ways]
+
+    for name, path, body, result in cases():
+        tell(f"{path}: {name}", path, body, result)
+    for fork, (old, new) in FORKS.items():
+        become(old, new)
+        model = serving_chat.ChatCompletionTokenLogprob
+        serving_chat.ChatCompletionTokenLogprob = build
+        for name, path, body, result in fork_cases():
+            tell(f"{path}: {name}, {fork}", path, body, result)
+    Path(sys.argv[1]).write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Whole answers: what vanilla says, field by field, on the fast way and on the old one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_verify import client, cpu
+from agentcore_verify.server import Server
+from tests.helpers.asking import CASES
+from tests.helpers.servers import Trees
+from tests.live import answers_in_sglang
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+Told = dict[str, tuple[int, dict[str, str], str, bool, int]]
+
+
+def told_by(python: Path, tree: Path, file: Path) -> Told:
+    """Status, headers, body, and what was used to write it, of each case."""
+    path = os.pathsep.join(map(str, (tree, cpu.SITE, BENCHMARKS)))
+    done = subprocess.run(
+        [python, answers_in_sglang.__file__, file],
+        env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    told: Told = json.loads(file.read_text())
+    return told
+
+
+@pytest.fixture(scope="module")
+def answers(
+    sglang_python: Path, trees: Trees, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Told, Told]:
+    """What the application of the patched and of the vanilla tree answers."""
+    file = tmp_path_factory.mktemp("answers") / "told.json"
+    patched = told_by(sglang_python, trees.patched, file)
+    return patched, told_by(sglang_python, trees.vanilla, file)
+
+
+def without_chance(text: str) -> str:
+    """A body without what differs from request to request."""
+    text = re.sub(r'"created":\d+', '"created":0', text)
+    return re.sub(r'"call_[0-9a-f]{24}"', '"call_"', text)
+
+
+NAMES = [f"{path}: {name}" for name, path, _, _ in answers_in_sglang.cases()] + [
+    f"{path}: {name}, {fork}"
+    for fork in answers_in_sglang.FORKS
+    for name, path, _, _ in answers_in_sglang.fork_cases()
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_is_what_vanilla_answers(
+    answers: tuple[Told, Told], name: str
+) -> None:
+    ours, theirs = (told[name] for told in answers)
+    assert ours[0] == theirs[0]
+    if ours[2] == theirs[2] or not name.startswith("/generate"):
+        assert without_chance(ours[2]) == without_chance(theirs[2])
+        assert ours[1] == theirs[1]
+    else:
+        assert repr(json.loads(ours[2])) == repr(json.loads(theirs[2]))
+        assert {**ours[1], "content-length": ""} == {**theirs[1], "content-length": ""}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_what_is_bad_takes_the_old_way(
+    answers: tuple[Told, Told], name: str
+) -> None:
+    patched, vanilla = answers
+    status, _, body, encoded, n_models = patched[name]
+    if status != 200 or "bad" in name:
+        return
+    assert vanilla[name][3]
+    assert encoded is ("left to FastAPI" in name)
+    if name.startswith("/v1/chat"):
+        # The first token of each choice.
+        assert n_models <= len(json.loads(body)["choices"])
+
+
+def test_what_is_bad_takes_the_old_way(answers: tuple[Told, Told]) -> None:
+    patched, _ = answers
+    # Pydantic has an answer to NaN, where FastAPI has none.
+    for name in ("NaN", "infinite", "an integer"):
+        assert patched[f"/v1/chat/completions: logprobs, bad: {name}"][4] == 1 + 5
+    for name in ("NaN", "infinite", "half a surrogate pair"):
+        assert patched[f"/generate: logprobs, bad: {name}"][3]
+        assert patched[f"/generate: logprobs, bad: {name}"][0] == 500
+    for name, what in (("serializers", '"fork":1e-07'), ("tokens, bad", '"rank":1')):
+        body = patched[f"/v1/chat/completions: logprobs, a fork's {name}"][2]
+        assert what in body
+
+
+def parsed(body: bytes) -> Any:
+    """An answer without IDs and times, its logprobs to the digits that engines repeat."""
+    answer = json.loads(without_chance(body.decode()))
+    for key in ("id", "prompt_token_ids"):
+        answer.pop(key, None)
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, float):
+            return round(value, 2)
+        if isinstance(value, list):
+            return [rounded(item) for item in value]
+        if isinstance(value, dict):
+            return {
+                key: rounded(item)
+                for key, item in value.items()
+                if key not in ("id", "e2e_latency", "token_ids")
+            }
+        return value
+
+    return rounded(answer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain",
+        "emoji",
+        "two tool calls",
+        "n = 2",
+        "reasoning, then a tool call",
+        "top_logprobs",
+    ],
+)
+def test_a_real_server_answers_as_vanilla(
+    server: Server, vanilla: Server, name: str
+) -> None:
+    body = {"model": "m", **CASES[name].body(logprobs=True)}
+    ours, theirs = (
+        client.post(f"{one.base_url}/v1/chat/completions", body)
+        for one in (server, vanilla)
+    )
+    assert parsed(ours.content) == parsed(theirs.content)
+    choice = json.loads(ours.content)["choices"][0]
+    assert len(choice["logprobs"]["content"]) == len(choice["token_ids"])
