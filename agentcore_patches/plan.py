@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _REMEDY = (
     "Nothing was written. If another tool changed these sources, put the originals back "
-    "first (`pip install --force-reinstall --no-deps sglang==0.5.9`, or `git checkout` in "
+    "first (`pip install --force-reinstall --no-deps sglang=={version}`, or `git checkout` in "
     "a checkout), then apply again."
 )
 
@@ -58,7 +58,8 @@ def make_plan(
     code may need what is defined there.
 
     Raises:
-        SourceConflict: a place is missing, found twice, or already changed by others.
+        SourceConflict: a place is missing, found too often, or changed by others; or new
+            code needs what the install does not have.
     """
     # libcst, which this imports, takes longer than all else that `status` does.
     from agentcore_patches.edits import apply_edits
@@ -79,7 +80,8 @@ def make_plan(
         if files:
             refuse_undefined_attributes(edits, sources, read)
     except SourceConflict as conflict:
-        raise SourceConflict(f"{conflict}. {_REMEDY}") from None
+        remedy = _REMEDY.format(version=version)
+        raise SourceConflict(f"{conflict}. {remedy}") from None
     outcomes = tuple(
         EditOutcome(
             patch,
