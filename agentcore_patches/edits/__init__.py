@@ -11,11 +11,11 @@ file is left alone.
 
 from __future__ import annotations
 
+from agentcore_patches.edits.base import Edit as Edit
 from agentcore_patches.edits.cst_tools import OWNER as OWNER
 from agentcore_patches.edits.kinds import AddField as AddField
 from agentcore_patches.edits.kinds import AddKeyword as AddKeyword
 from agentcore_patches.edits.kinds import AddParameter as AddParameter
-from agentcore_patches.edits.kinds import Edit as Edit
 from agentcore_patches.edits.kinds import Graft as Graft
 from agentcore_patches.edits.kinds import Insert as Insert
 from agentcore_patches.edits.kinds import Narrow as Narrow

@@ -12,8 +12,9 @@ from functools import lru_cache
 
 import libcst as cst
 
+from agentcore_patches.edits.base import DefinitionEdit, Edit
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
-from agentcore_patches.edits.kinds import DefinitionEdit, Edit, Graft
+from agentcore_patches.edits.kinds import Graft
 from agentcore_patches.edits.matching import (
     Misplaced,
     Path,
