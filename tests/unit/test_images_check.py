@@ -1,0 +1,79 @@
+"""The check of images, on answers that are as they should be, and on others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentcore_verify.checks import images
+from agentcore_verify.client import Answer, Json, read_events, read_response
+from agentcore_verify.results import Failed, Skipped
+from agentcore_verify.subject import Subject
+
+PROMPT = [5, 90, 90, 6]
+SAID = [7, 8]
+
+
+class Info:
+    def __init__(self, takes_images: bool) -> None:
+        self.takes_images = takes_images
+
+    def json(self) -> Json:
+        return {"has_image_understanding": self.takes_images}
+
+
+class Model(Subject):
+    """A model that says the same to every image."""
+
+    prefilled: list[int] | None = None
+    takes_images = True
+
+    def get(self, path: str, timeout: float = 30) -> Any:
+        assert path == "/model_info"
+        return Info(self.takes_images)
+
+    def send(self, body: Json, where: str) -> Answer:
+        [message] = body["messages"]
+        assert [part["type"] for part in message["content"]] == ["image_url", "text"]
+        prompt = body.get("input_ids", PROMPT)
+        if "input_ids" in body and self.prefilled is not None:
+            prompt = self.prefilled
+        logprob = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+        choice = {
+            "index": 0,
+            "finish_reason": "length",
+            "token_ids": SAID,
+            "logprobs": {"content": [logprob, logprob]},
+        }
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": len(SAID)}
+        common = {"prompt_token_ids": prompt, "usage": usage, "model": "m"}
+        if body.get("stream"):
+            delta = {"role": "assistant", "content": "aa"}
+            kind = "chat.completion.chunk"
+            event = {**common, "object": kind, "choices": [{**choice, "delta": delta}]}
+            return read_events([event])
+        said = {"role": "assistant", "content": "aa"}
+        whole = {**common, "object": "chat.completion"}
+        return read_response({**whole, "choices": [{**choice, "message": said}]})
+
+
+def model(**values: Any) -> Model:
+    made = Model("http://127.0.0.1:1")
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_second_turn_that_is_prefilled_as_given_passes() -> None:
+    assert images.check(model()) == "a prompt of 4 tokens; a second turn of 6"
+
+
+def test_a_second_turn_that_is_prefilled_as_others_fails() -> None:
+    with pytest.raises(Failed, match="prefilled were 8 token IDs, which are not the 6"):
+        images.check(model(prefilled=[5, 90, 90, 90, 90, 6, 7, 8]))
+
+
+def test_a_text_model_is_skipped() -> None:
+    with pytest.raises(Skipped, match="takes no images"):
+        images.check(model(takes_images=False))
