@@ -23,16 +23,18 @@ import agentcore_patches
 from agentcore_patches import apply, cluster, status, transaction
 from agentcore_patches.install import find
 from agentcore_patches.json_output import RayDocument
-from agentcore_patches.patches.registry import WRITING_ORDER
+from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.ray_results import NodeResult
 from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
 from tests.helpers.documents import mismatches
+from tests.helpers.planning import VERSION
 from tests.helpers.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "agentcore_patches")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
 CHAT = "srt/entrypoints/openai/serving_chat.py"
+WRITTEN = f"{len(registry.files(registry.names(), VERSION))} files written"
 
 Tree = Callable[[str], Path]
 
@@ -99,7 +101,7 @@ def running(tree: Tree) -> Iterator[Cluster]:
 def released(tree: Tree) -> dict[str, bytes]:
     """The files that tests change, as released."""
     package = tree("released")
-    paths = ("version.py", "_version.py", *WRITING_ORDER)
+    paths = ("version.py", "_version.py", *registry.WRITING_ORDER)
     return {
         path: (package / path).read_bytes()
         for path in paths
@@ -136,7 +138,7 @@ def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
 
 
 def texts(package: Path) -> dict[str, bytes]:
-    return {path: (package / path).read_bytes() for path in WRITING_ORDER}
+    return {path: (package / path).read_bytes() for path in registry.WRITING_ORDER}
 
 
 def rows(shown: str) -> dict[str, list[str]]:
@@ -173,7 +175,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
         row = shown[member.node.node_id[:8]]
         where = f"0.5.9 in {member.package}"
         assert row[0] == "127.0.0.1"
-        assert row[3:] == ["not applied", "5 files written", "in place", where]
+        assert row[3:] == ["not applied", WRITTEN, "in place", where]
         assert texts(member.package) == patched
     assert "token-ids are in place on all 3 nodes." in first.stdout
 
@@ -209,7 +211,7 @@ def test_nodes_that_cannot_be_patched_say_why(
 
     assert (ran.returncode, ran.stderr) == (1, "")
     shown = rows(ran.stdout)
-    assert shown[good.node.node_id[:8]][4:6] == ["5 files written", "in place"]
+    assert shown[good.node.node_id[:8]][4:6] == [WRITTEN, "in place"]
     assert texts(good.package) == patched
     assert shown[conflicting.node.node_id[:8]][4:6] == ["failed", "not applied"]
     assert shown[newer.node.node_id[:8]][3:] == ["?", "failed", "?", "?"]
@@ -237,7 +239,6 @@ def lines_about(member: Member, shown: str) -> list[str]:
 
 
 def test_options_are_for_each_node(nodes: Cluster) -> None:
-    """A place that only one node is asked about, a selection, and no writing."""
     target = nodes.members[1].package
     before = texts(target)
 
@@ -266,7 +267,7 @@ def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> 
 
     (error,) = [a.error for a in answers if a.node.node_id == last.node.node_id]
     assert str(error).startswith("It did not answer within 4 s.")
-    # Ray may take a while to see that it is back; the next test needs all nodes.
+    # The next test needs all nodes.
     wait_until(
         lambda: all(a.error is None for a in cluster.status_on_ray(nodes.address))
     )
