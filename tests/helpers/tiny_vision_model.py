@@ -75,6 +75,7 @@ def make(scripted_model: Path, folder: Path) -> None:
         **text,
         vision_config={
             "depth": 2,
+            "in_chans": 3,
             "embed_dim": 64,
             "hidden_size": 128,
             "num_heads": 4,
