@@ -117,14 +117,15 @@ def test_bad_ids_are_refused_and_good_ones_are_not() -> None:
     assert endpoint._validate_request(chat(input_ids=[0, 999])) is None
 
 
-def test_32_000_ids_are_validated_in_no_time() -> None:
+def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
     endpoint, request = serving(), chat(input_ids=[5] * 32_000)
-    began = time.process_time()
+    times = []
     for _ in range(10):
+        began = time.process_time()
         assert endpoint._validate_request(request) is None
-    print(
-        f"{(time.process_time() - began) * 100:.2f} ms for 32,000 IDs", file=sys.stderr
-    )
+        times.append(time.process_time() - began)
+    print(f"{min(times) * 1000:.2f} ms for 32,000 IDs", file=sys.stderr)
+    assert min(times) < 0.005
 
 
 def test_batches_keep_the_flag_when_indexed() -> None:

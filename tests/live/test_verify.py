@@ -16,8 +16,12 @@ import pytest
 
 from agentcore_patches.patches import registry
 from agentcore_verify import checks, parsers
+from agentcore_verify.json_report import ReportDocument
+from agentcore_verify.server import Server
 from tests.helpers.bytecode import Bytecode
-from tests.helpers.servers import Launch, Trees
+from tests.helpers.documents import mismatches
+from tests.helpers.servers import Trees
+from tests.live.proxy import Proxy
 
 # What a server may take to start here, while other tests run.
 SECONDS = 400
@@ -75,14 +79,14 @@ def verify(
 @pytest.mark.parametrize(
     ("server_args", "skipped"),
     [
-        ((), {"images"}),
+        (("--api-key", "secret"), {"images"}),
         (
             ("--tokenizer-worker-num", "2", "--stream-output"),
             # Of several workers only one would know of a pause.
             {"images", "pauses"},
         ),
     ],
-    ids=["default", "two-workers-stream-output"],
+    ids=["with a key", "two-workers-stream-output"],
 )
 def test_a_patched_server_passes_every_check(
     verify: Callable[..., Ran],
@@ -108,9 +112,10 @@ def test_a_patched_server_passes_every_check(
     ElementTree.parse(files["svg"])
     assert "Uvicorn running" in files["log"].read_text()
     assert list(tmp_path.glob("agentcore-*")) == []
-    assert ran.report["server_args"][-len(server_args) :] == list(server_args) or (
-        not server_args
-    )
+    shown = ["***" if arg == "secret" else arg for arg in server_args]
+    assert ran.report["server_args"][-len(shown) :] == shown
+    assert mismatches(ran.report, ReportDocument) == []
+    assert "secret" not in json.dumps(ran.report) + ran.out + ran.err
     took = ran.report["seconds"] - ran.report["startup"]
     print(f"{took:.1f} s beyond the {ran.report['startup']:.1f} s to start SGLang")
 
@@ -127,7 +132,7 @@ def test_an_unpatched_sglang_fails_by_the_name_of_the_missing_patch(
     assert "Starting SGLang" not in ran.err
 
 
-def test_every_parser_that_may_be_told_is_one_of_sglang(trees: Trees) -> None:
+def test_every_parser_that_may_be_detected_is_one_of_sglang(trees: Trees) -> None:
     sources = {
         parsers.TOOL_CALL: "function_call/function_call_parser.py",
         parsers.REASONING: "parser/reasoning_parser.py",
@@ -138,11 +143,12 @@ def test_every_parser_that_may_be_told_is_one_of_sglang(trees: Trees) -> None:
             assert f'"{rule.parser}": ' in source
 
 
+@pytest.mark.parametrize("mode", ["default"], indirect=True)
 def test_a_running_server_is_judged_by_its_answers(
-    verify: Callable[..., Ran], trees: Trees, launch: Launch
+    verify: Callable[..., Ran], vanilla: Server
 ) -> None:
-    with launch(trees.vanilla, "--api-key", "secret") as server:
-        url = f"{server.base_url}/v1"
+    with Proxy(vanilla.base_url, api_key="secret") as proxy:
+        url = f"{proxy.url}/v1"
         ran = verify("--base-url", url, "--api-key", "secret", launches=False)
         keyless = subprocess.run(
             [sys.executable, "-m", "agentcore_patches", "verify", "--base-url", url],
