@@ -607,6 +607,36 @@ class UnreadableIds(ChatStream):
             yield event
 
 
+@plant("a completion's token lost", "other-traces", "/v1/completions, streaming")
+class CompletionTokenLost(Defect):
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        lost = False
+        for event in events:
+            for choice in event.get("choices", ()):
+                if not lost and "text" in choice and choice.get("token_ids"):
+                    choice["token_ids"] = choice["token_ids"][1:]
+                    lost = True
+            yield event
+
+
+@plant("a message without its IDs", "other-traces", "/v1/messages, non-streaming")
+class MessageWithoutIds(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/v1/messages":
+            for field in ("token_ids", "token_logprobs"):
+                response.pop(field, None)
+        return response
+
+
+@plant("logprobs whose tokens are text", "other-traces", "token_id:")
+class TokensAsText(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        if "return_tokens_as_token_ids" in body:
+            for choice in response["choices"]:
+                for entry in choice["logprobs"]["content"]:
+                    entry["token"] = "x"
+
+
 @plant("answers that vary", "determinism", "different answers", Outcome.INCONCLUSIVE)
 class Varying(ChatWhole):
     count = 0

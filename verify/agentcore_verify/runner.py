@@ -18,7 +18,7 @@ from agentcore_patches import api
 from agentcore_patches.errors import ServerError, UsageError
 from agentcore_patches.results import PatchState, StatusResult
 
-from . import checks, cpu, parsers
+from . import checks, cpu, parsers, router
 from .parsers import Parsers
 from .progress import Progress
 from .results import Outcome, Report, Result
@@ -101,7 +101,7 @@ class _Run:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
-            self._run_checks(subject, {})
+            self._run_checks(subject, {}, skipped=self._look_for_router(subject))
         except ServerError as error:
             return self._report(target, self.options.model or "", error=str(error))
         if any(result.outcome is Outcome.FAILED for result in self.results):
@@ -112,6 +112,19 @@ class _Run:
         if version := subject.info.get("version"):
             target = f"SGLang {version} at {url}"
         return self._report(target, model)
+
+    def _look_for_router(self, subject: Subject) -> dict[str, Result]:
+        """Note what a router drops; the checks that it makes impossible, by name."""
+        if not router.is_router(subject):
+            return {}
+        self.notes += router.describe(router.dropped_fields(subject))
+        return {
+            name: Result(
+                name, Outcome.SKIPPED, router.NOT_CHECKED, advice=router.ADVICE
+            )
+            for name in checks.NAMES
+            if name not in router.THROUGH_ROUTER
+        }
 
     def verify_launched(self) -> Report:
         options = self.options
@@ -217,7 +230,11 @@ class _Run:
         )
 
     def _run_checks(
-        self, subject: Subject, missing: Mapping[str, str], server: Server | None = None
+        self,
+        subject: Subject,
+        missing: Mapping[str, str],
+        server: Server | None = None,
+        skipped: Mapping[str, Result] | None = None,
     ) -> None:
         """Run the checks; if the server dies, skip the rest and raise ServerError."""
         if subject.info.get("skip_tokenizer_init"):
@@ -231,6 +248,7 @@ class _Run:
             names,
             subject,
             missing=missing,
+            skipped=skipped,
             on_start=lambda name: self.progress.check_started(
                 name, numbers[name], len(names)
             ),

@@ -36,6 +36,7 @@ NAMES = (
     "customized-info",
     "opt-out",
     "other-endpoints",
+    "other-traces",
     "concurrency",
     "interruption",
     "pauses",
@@ -96,6 +97,7 @@ def run(
     subject: Subject,
     *,
     missing: Mapping[str, str] | None = None,
+    skipped: Mapping[str, Result] | None = None,
     on_start: Callable[[str], None] | None = None,
 ) -> Iterator[Result]:
     """Run checks one by one.
@@ -104,10 +106,14 @@ def run(
         names: those of the checks to run, as in `NAMES`.
         missing: a message for each patch that is not applied, by patch name; a check
             that needs such a patch fails without being run.
+        skipped: the results of checks that cannot be run here, by their names.
         on_start: called with the name of each check before it runs.
     """
     for name in names:
         check = get(name)
         if on_start:
             on_start(name)
-        yield check.failure_without(missing or {}) or check.run(subject)
+        if skipped and name in skipped:
+            yield skipped[name]
+        else:
+            yield check.failure_without(missing or {}) or check.run(subject)

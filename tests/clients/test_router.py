@@ -1,0 +1,70 @@
+"""`verify` through a router: what is dropped is said, and is not the patch's fault."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from agentcore_verify import client
+from agentcore_verify import router as routers
+from agentcore_verify.client import HttpError
+from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
+from tests.helpers.asking import CASES
+
+THROUGH_ROUTER = routers.THROUGH_ROUTER
+FIELDS = [field.name for field in routers.FIELDS]
+
+pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
+
+
+def test_verify_says_which_fields_the_router_drops(router: str) -> None:
+    command = [sys.executable, "-m", "agentcore_patches", "verify", "--json"]
+    done = subprocess.run(
+        [*command, "--base-url", router], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    outcomes = {check["name"]: check["outcome"] for check in document["checks"]}
+    assert {name for name, outcome in outcomes.items() if outcome == "passed"} == set(
+        THROUGH_ROUTER
+    )
+    assert set(outcomes.values()) == {"passed", "skipped"}
+    notes = " ".join(document["notes"])
+    for field in FIELDS:
+        assert f"drops the request field {field}:" in notes
+    assert "answered as the text of its placeholder messages" in notes
+
+
+def test_no_field_is_dropped_by_the_server_itself(server: Server) -> None:
+    subject = Subject(server.base_url)
+    assert not routers.is_router(subject)
+    assert routers.dropped_fields(subject) == []
+
+
+def test_what_the_documents_say_of_the_router(router: str, server: Server) -> None:
+    chat = CASES["plain"].body(max_tokens=4)
+    by_ids = client.chat(router, **chat, input_ids=[5, 6, 7])
+    assert by_ids["prompt_token_ids"] == client.chat(router, **chat)["prompt_token_ids"]
+
+    body = {"max_tokens": 4, "return_token_ids": True}
+    completion = client.post_json(f"{router}/v1/completions", {"prompt": "x", **body})
+    assert completion["choices"][0]["token_ids"]
+    with pytest.raises(HttpError) as refused:
+        client.post_json(f"{router}/v1/completions", {"prompt": [5, 6], **body})
+    assert refused.value.status == 422
+    for path in ("/v1/messages", "/tokenize", "/detokenize", "/abort_request"):
+        with pytest.raises(HttpError) as missing:
+            client.post_json(f"{router}{path}", {})
+        assert missing.value.status == 404
+
+    asked: dict[str, Any] = {"input_ids": [5, 6], "return_prompt_token_ids": True}
+    direct = client.generate(server.base_url, **asked)
+    routed = client.generate(router, **asked)
+    assert direct["prompt_token_ids"] == [5, 6]
+    assert "prompt_token_ids" not in routed
+    assert routed["meta_info"]["prompt_tokens"] == 2

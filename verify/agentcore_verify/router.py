@@ -1,0 +1,113 @@
+"""What a router in front of the server does to requests.
+
+Routers read a request into a structure of their own and write it again: a field that they
+do not know never reaches the server, and the answer comes with status 200 all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agentcore_verify.client import Answer, ClientError, HttpError
+from agentcore_verify.results import Failed
+from agentcore_verify.subject import Subject
+
+THROUGH_ROUTER = ("determinism", "openai-client")
+"""Checks that need nothing but chat requests and answers that are passed on."""
+
+NOT_CHECKED = (
+    "Not checked: a router stands before the server, and does not pass on what this check "
+    "sends."
+)
+ADVICE = "Give the URL of the SGLang server itself as --base-url."
+
+
+@dataclass(frozen=True)
+class Field:
+    """A request field, what it means if it is dropped, and how its effect is seen."""
+
+    name: str
+    value: Any
+    meaning: str
+    has_effect: Callable[[Answer], bool]
+
+
+def _choice(answer: Answer) -> dict[str, Any]:
+    return answer.completions[0].raw
+
+
+FIELDS = (
+    Field(
+        "input_ids",
+        [5, 6, 7],
+        "a token-in request is answered as the text of its placeholder messages, with "
+        "status 200: compare prompt_token_ids with what was sent, or use /generate",
+        lambda answer: answer.prompt_token_ids == (5, 6, 7),
+    ),
+    Field(
+        "return_token_ids",
+        False,
+        "false does not switch the IDs off, and true does not add the prompt's to each "
+        "choice",
+        lambda answer: answer.prompt_token_ids is None,
+    ),
+    Field(
+        "return_prompt_token_ids",
+        True,
+        "choices have no prompt_token_ids; the response has them",
+        lambda answer: "prompt_token_ids" in _choice(answer),
+    ),
+    Field(
+        "return_meta_info",
+        True,
+        "choices have no meta_info",
+        lambda answer: "meta_info" in _choice(answer),
+    ),
+    Field(
+        "return_tokens_as_token_ids",
+        True,
+        "the tokens of logprobs are text, not token_id:N",
+        lambda answer: all(
+            entry["token"].startswith("token_id:")
+            for entry in answer.completions[0].logprobs or ()
+        ),
+    ),
+)
+
+
+def is_router(subject: Subject) -> bool:
+    """Whether the server at this URL lacks an endpoint that every SGLang has."""
+    try:
+        subject.post("/detokenize", {"model": subject.model, "tokens": [5]}).close()
+    except HttpError as error:
+        return error.status == 404
+    except ClientError:
+        pass
+    return False
+
+
+def dropped_fields(subject: Subject) -> list[Field]:
+    """The fields without an effect; empty if the server gives no token IDs at all."""
+    options = {"logprobs": True, "max_tokens": 2}
+    try:
+        if subject.ask("plain", **options).answer.prompt_token_ids is None:
+            return []
+        return [
+            field
+            for field in FIELDS
+            if not field.has_effect(
+                subject.ask("plain", **options, **{field.name: field.value}).answer
+            )
+        ]
+    except Failed:
+        return []
+
+
+def describe(dropped: list[Field]) -> list[str]:
+    """Notes for people, one for each field."""
+    return [
+        f"The router drops the request field {field.name}: {field.meaning}."
+        for field in dropped
+    ]
