@@ -51,7 +51,7 @@ def test_what_the_documents_say_of_the_router(router: str, server: Server) -> No
     by_ids = client.chat(router, **chat, input_ids=[5, 6, 7])
     assert by_ids["prompt_token_ids"] == client.chat(router, **chat)["prompt_token_ids"]
 
-    body = {"max_tokens": 4, "return_token_ids": True}
+    body = {"model": "default", "max_tokens": 4, "return_token_ids": True}
     completion = client.post_json(f"{router}/v1/completions", {"prompt": "x", **body})
     assert completion["choices"][0]["token_ids"]
     with pytest.raises(HttpError) as refused:
