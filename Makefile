@@ -21,7 +21,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test pressure test-lowest test-pythons pythons coverage clients lint system clean
+.PHONY: help demo test pressure test-lowest test-pythons versions pythons coverage clients lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
@@ -31,6 +31,7 @@ help:
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
+	@echo "make versions      verify on real servers of every supported SGLang; an hour or two"
 	@echo "make coverage      run what needs no server, and say how much of the code it ran"
 	@echo "make clean         remove what these made"
 
@@ -66,6 +67,10 @@ pythons: $(BIN)/uv
 
 coverage: $(READY)
 	$(BIN)/pytest $(PARALLEL) $(QUICK) --cov --cov-report=term:skip-covered --cov-report=html
+
+# About 10 GB an environment, of which most is shared; KEEP=1 keeps them.
+versions: $(READY)
+	$(BIN)/python -m tests.versions.check $(if $(KEEP),--keep) $(if $(SHORT),--short) $(VERSIONS)
 
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients

@@ -1,4 +1,4 @@
-"""Exact token IDs for RL trainers from an installed SGLang v0.5.9."""
+"""Exact token IDs for RL trainers from an installed SGLang."""
 
 from __future__ import annotations
 

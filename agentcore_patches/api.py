@@ -303,7 +303,11 @@ def _file_statuses(
     hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
     known = {path: digest for path, digest in hashes.items() if path not in marked}
     wheel = installs.pristine(install, known)
-    states = dict.fromkeys(registry.WRITING_ORDER, FileState.MISSING)
+    states = {
+        path: FileState.MISSING
+        for path in registry.WRITING_ORDER
+        if registry.is_file_of(install.release, path)
+    }
     states |= dict.fromkeys(now, FileState.ORIGINAL)
     states |= dict.fromkeys(marked, FileState.PATCHED)
     states |= snapshot.files

@@ -88,7 +88,7 @@ With 3, 4 and 5 nothing was changed.
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def commands() -> None:
-    """Exact token IDs for RL trainers from an installed SGLang v0.5.9.
+    """Exact token IDs for RL trainers from an installed SGLang.
 
     Rewrites the source files of an installed SGLang, all of them or none, so that
     /v1/chat/completions answers with the token IDs of prompt and completion.

@@ -357,7 +357,7 @@ def _supported_release(version: str, package: Path, supported: Sequence[str]) ->
     advice = (
         " This is a development version. If it is a supported release with commits of "
         "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
-        f"{supported[-1]}+own set."
+        f"{_nearest(parsed, supported)}+own set."
         if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
         else ""
     )
@@ -365,6 +365,15 @@ def _supported_release(version: str, package: Path, supported: Sequence[str]) ->
         f"SGLang {version} in {package} is not supported. Supported: "
         f"{', '.join(supported)}.{advice}"
     )
+
+
+def _nearest(version: Version, supported: Sequence[str]) -> str:
+    """The newest supported release that is no newer, else the oldest one."""
+    from packaging.version import Version
+
+    releases = sorted(supported, key=Version)
+    older = [release for release in releases if Version(release) <= version]
+    return (older or releases)[-1 if older else 0]
 
 
 def _is_release(version: Version, release: Version) -> bool:
@@ -378,9 +387,13 @@ def _is_release(version: Version, release: Version) -> bool:
         return True
     *head, micro = release.release
     names = (
-        f"{'.'.join(map(str, [*head, micro + 1]))}.dev0",
-        f"{release.public}.post1.dev0",
-        f"{release.public}.post0",
+        (f"{release.base_version}.post{release.post + 1}.dev0",)
+        if release.post is not None
+        else (
+            f"{'.'.join(map(str, [*head, micro + 1]))}.dev0",
+            f"{release.public}.post1.dev0",
+            f"{release.public}.post0",
+        )
     )
     dirty = re.search(r"(^|\.)d\d{8}$", version.local or "")
     return version.public in names and dirty is not None

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _REMEDY = (
     "Nothing was written. If another tool changed these sources, put the originals back "
-    "first (`pip install --force-reinstall --no-deps sglang=={version}`, or `git checkout` in "
-    "a checkout), then apply again."
+    "first (`pip install --force-reinstall --no-deps sglang=={version}`, or `git "
+    "checkout` in a checkout), then apply again."
 )
 
 

@@ -16,10 +16,13 @@ class ChatTokenTrace:
     for a choice leaves by `stamp`, on the choice's next chunk, whatever that carries.
     """
 
+    LOGPROBS = ("output_token_logprobs", "output_top_logprobs")
+
     def __init__(
         self,
         incremental: bool,
         build_logprobs: Any = None,
+        incremental_logprobs: bool = False,
         chunk_prompt: bool = True,
         choice_prompts: bool = False,
     ):
@@ -28,10 +31,13 @@ class ChatTokenTrace:
             incremental: whether `output_ids` has only the new ones (--stream-output).
             build_logprobs: makes the logprobs of a choice from the engine's answer, as
                 for a request without streaming; None if the request asks for none.
+            incremental_logprobs: whether the logprobs are only the new ones, too, where
+                `output_ids` are.
             chunk_prompt: whether the stream's first chunk gets the prompt's IDs.
             choice_prompts: whether each choice gets them, on its first chunk.
         """
         self.incremental = incremental
+        self.incremental_logprobs = incremental and incremental_logprobs
         self.build_logprobs = build_logprobs
         self.chunk_prompt = chunk_prompt
         self.choice_prompts = choice_prompts
@@ -40,6 +46,7 @@ class ChatTokenTrace:
         self.waiting: Dict[int, List[int]] = {}
         self.n_sent: Dict[int, int] = {}
         self.meta_info: Dict[int, Dict[str, Any]] = {}
+        self.logprobs: Dict[int, Dict[str, List[Any]]] = {}
         self.weight_versions: List[Any] = []
         self.is_plain: Optional[bool] = None
 
@@ -54,7 +61,14 @@ class ChatTokenTrace:
         if not self.incremental:
             output_ids = output_ids[self.n_sent.get(index, 0) + len(waiting) :]
         waiting.extend(output_ids)
-        self.meta_info[index] = content["meta_info"]
+        meta_info = content["meta_info"]
+        if self.incremental_logprobs and self.build_logprobs is not None:
+            joined = self.logprobs.setdefault(index, {})
+            for key in self.LOGPROBS:
+                if (values := meta_info.get(key)) is not None:
+                    joined.setdefault(key, []).extend(values)
+            meta_info = {**meta_info, **joined}
+        self.meta_info[index] = meta_info
 
     def dump(self, chunk: Any) -> str:
         """The JSON of a chat chunk, with all that waits for its choices.
@@ -104,20 +118,27 @@ class ChatTokenTrace:
         meta_info = None
         for choice in chunk.choices:
             index = choice.index
-            # Past pydantic's __setattr__: this is done for every token.
-            fields = choice.__dict__
+            # Past pydantic's __setattr__: this is done for every token. Structs of
+            # msgspec have no __dict__, and are written as they are.
+            is_struct = not hasattr(choice, "__dict__")
+            fields: Dict[str, Any] = {} if is_struct else choice.__dict__
             if index in self.prompts_of_choices:
                 fields["prompt_token_ids"] = self.prompts_of_choices.pop(index)
             token_ids = self.waiting.get(index)
-            if not token_ids:
-                continue
-            start = self.n_sent.get(index, 0)
-            self.n_sent[index] = end = start + len(token_ids)
-            self.waiting[index] = []
-            fields["token_ids"] = token_ids
-            if self.build_logprobs is not None:
-                fields["logprobs"] = self._slice_logprobs(index, start, end)
-            meta_info = self.meta_info[index]
+            if token_ids:
+                start = self.n_sent.get(index, 0)
+                self.n_sent[index] = end = start + len(token_ids)
+                self.waiting[index] = []
+                fields["token_ids"] = token_ids
+                if self.build_logprobs is not None:
+                    logprobs = self._slice_logprobs(index, start, end)
+                    fields["logprobs"] = (
+                        logprobs.model_dump() if is_struct else logprobs
+                    )
+                meta_info = self.meta_info[index]
+            if is_struct:
+                for name, value in fields.items():
+                    setattr(choice, name, value)
         if self.prompt_token_ids is not None:
             chunk.prompt_token_ids = self.prompt_token_ids
             self.prompt_token_ids = None
@@ -137,11 +158,11 @@ class ChatTokenTrace:
             chunk.metadata = {"weight_version": version}
 
     def _slice_logprobs(self, index: int, start: int, end: int) -> Any:
-        # The lists are the engine's own: cumulative, and by now maybe ahead of the IDs.
+        # The lists are cumulative, and the engine's own by now maybe ahead of the IDs.
         meta_info = self.meta_info[index]
         logprobs = {
             key: values[start:end]
-            for key in ("output_token_logprobs", "output_top_logprobs")
+            for key in self.LOGPROBS
             if (values := meta_info.get(key)) is not None
         }
         n_logprobs = len(logprobs.get("output_token_logprobs", ()))

@@ -44,7 +44,8 @@ def _add_customized_info(
     meta_info: Dict[str, Any],
     key: str,
     values: Optional[List[Any]],
-    incremental: bool,
+    stream_output: bool,
+    live: bool = False,
 ) -> None:
     """Put a custom sampler's values in `meta_info`, in step with the chunk's IDs.
 
@@ -54,14 +55,15 @@ def _add_customized_info(
         meta_info: of the chunk.
         key: the sampler's name for the values.
         values: the new ones, one for each new token; None if the request has none.
-        incremental: whether a chunk holds only the new tokens (--stream-output).
+        stream_output: whether the chunks of a stream hold only the new tokens.
+        live: whether the IDs of a cumulative chunk are the list that goes on growing.
     """
     if values is None:
         return
     kept: List[Any] = state.customized_info.setdefault(key, [])
-    if incremental:
+    if stream_output and state.obj.stream:
         meta_info[key] = values
         return
     kept.extend([None] * (len(state.output_ids) - len(kept)))
     kept.extend(values)
-    meta_info[key] = kept.copy()
+    meta_info[key] = kept if live else kept.copy()

@@ -24,6 +24,16 @@ def _check_logprobs_support(server_args: Any) -> Optional[str]:
     return None
 
 
+def _check_logprobs_of_diffusion(server_args: Any) -> Optional[str]:
+    """Why a server with these arguments gives no logprobs, None if it does."""
+    if server_args.dllm_algorithm is not None:
+        return (
+            "logprobs are not supported by this server: diffusion language models "
+            "(--dllm-algorithm) record none."
+        )
+    return None
+
+
 def _cut_logprobs(ret_item: Dict[str, Any]) -> Dict[str, Any]:
     """The engine's answer with the logprobs of its tokens, of those after a stop none.
 

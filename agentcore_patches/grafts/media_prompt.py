@@ -42,6 +42,7 @@ def _split_at_placeholders(
 def _load_token_ids(
     self,
     token_ids: List[int],
+    tokenizer: Any,
     multimodal_tokens: MultimodalSpecialTokens,
     image_data: Optional[List[Any]],
     video_data: Optional[List[Any]],
@@ -75,7 +76,7 @@ def _load_token_ids(
                 f"but {len(items)} of these are given."
             )
     output = self.load_mm_data(
-        prompt=self._processor.tokenizer.decode(text_ids),
+        prompt=tokenizer.decode(text_ids),
         multimodal_tokens=multimodal_tokens,
         image_data=image_data,
         video_data=video_data,

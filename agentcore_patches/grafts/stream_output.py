@@ -25,3 +25,24 @@ def _merge_queued_chunks(
             for value in out["meta_info"].get(key, [None] * len(out["output_ids"]))
         ]
     return merged
+
+
+def _join_customized_info(
+    out: Dict[str, Any],
+    out_list: List[Dict[str, Any]],
+    customized_info: Dict[str, List[Any]],
+) -> None:
+    """Put in a chunk merged of queued ones the per-token metadata of all of them.
+
+    Args:
+        out: the merged chunk, of which all else is joined already.
+        out_list: the chunks that were queued.
+        customized_info: has the keys that a custom sampler gave.
+    """
+    out["meta_info"] = meta_info = dict(out["meta_info"])
+    for key in customized_info:
+        meta_info[key] = [
+            value
+            for one in out_list
+            for value in one["meta_info"].get(key, [None] * len(one["output_ids"]))
+        ]

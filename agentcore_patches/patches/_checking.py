@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import ModuleType
 
-from packaging.version import InvalidVersion
-
 from agentcore_patches.edits import Edit, MalformedEdit
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches._files import WRITING_ORDER
@@ -66,7 +64,7 @@ def _check_edit(edit: Edit) -> None:
             edit.since, edit.since, edit.until
         )
         is_between("0", edit.since, edit.until)
-    except InvalidVersion as error:
+    except ValueError as error:
         raise MalformedEdit(f"since or until: {error}") from error
     if backwards:
         raise MalformedEdit(f"since {edit.since} is later than until {edit.until}")

@@ -6,8 +6,17 @@ but the engine's logprobs may be ahead of the IDs, so they are cut by the same t
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Narrow
+from agentcore_patches.edits import (
+    AddField,
+    AddKeyword,
+    Edit,
+    Graft,
+    Insert,
+    Narrow,
+    Replace,
+)
 from agentcore_patches.grafts.completion_logprobs import _completion_logprobs
+from agentcore_patches.grafts.response_fields import _serialize_chunk
 from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
 
 _COMPLETION = "OpenAIServingCompletion"
@@ -56,6 +65,15 @@ FIELDS: tuple[Edit, ...] = (
         "CompletionStreamResponse._serialize",
         'if self.metadata is None:\n    data.pop("metadata", None)',
         before="return data",
+        since="0.5.9",
+    ),
+    Graft(
+        PROTOCOL,
+        "CompletionStreamResponse",
+        _serialize_chunk,
+        inside=True,
+        note="a field that is None is left out",
+        until="0.5.8",
     ),
 )
 
@@ -96,24 +114,80 @@ STREAMING: tuple[Edit, ...] = (
         _completion_logprobs,
         note="return_token_ids in a stream",
     ),
+    *(
+        Insert(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._generate_completion_stream",
+            "trace = None\n"
+            "if request.return_token_ids:\n"
+            "    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace\n"
+            "\n"
+            "    server_args = self.tokenizer_manager.server_args\n"
+            "    trace = ChatTokenTrace(\n"
+            "        incremental=server_args.stream_output,\n"
+            f"{logprobs}"
+            "        build_logprobs=(\n"
+            "            (lambda ret_item: _completion_logprobs(ret_item, request.echo))\n"
+            "            if request.logprobs is not None\n"
+            "            else None\n"
+            "        ),\n"
+            "        chunk_prompt=False,\n"
+            "        choice_prompts=True,\n"
+            "    )",
+            note="return_token_ids",
+            since=since,
+            until=until,
+        )
+        for logprobs, since, until in (
+            ("", "", "0.5.10"),
+            ("        incremental_logprobs=True,\n", "0.5.11", ""),
+        )
+    ),
+    # From v0.5.10 on the text is the new one alone under --stream-output, and is taken
+    # for all of it; v0.5.10 takes every abort for an error.
+    *(
+        Replace(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._generate_completion_stream",
+            f"delta = {cut}",
+            f"delta = (\n{new})",
+            note="under --stream-output it is the new text already",
+            since=since,
+            until=until,
+        )
+        for cut, new, since, until in (
+            (
+                "text[len(stream_buffer) :]",
+                "    text\n"
+                "    if trace is not None and trace.incremental\n"
+                "    else text[len(stream_buffer) :]\n",
+                "0.5.10",
+                "0.5.10",
+            ),
+            (
+                "text[offset:]",
+                "    text if trace is not None and trace.incremental else text[offset:]\n",
+                "0.5.11",
+                "",
+            ),
+        )
+    ),
     Insert(
         SERVING_COMPLETIONS,
         f"{_COMPLETION}._generate_completion_stream",
-        "trace = None\n"
-        "if request.return_token_ids:\n"
-        "    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace\n"
-        "\n"
-        "    trace = ChatTokenTrace(\n"
-        "        incremental=self.tokenizer_manager.server_args.stream_output,\n"
-        "        build_logprobs=(\n"
-        "            (lambda ret_item: _completion_logprobs(ret_item, request.echo))\n"
-        "            if request.logprobs is not None\n"
-        "            else None\n"
-        "        ),\n"
-        "        chunk_prompt=False,\n"
-        "        choice_prompts=True,\n"
-        "    )",
-        note="return_token_ids",
+        'is_error = bool(finish_reason and finish_reason.get("status_code"))',
+        after='finish_reason_type = finish_reason["type"] if finish_reason else None',
+        note="an abort that was asked for is none",
+        since="0.5.10",
+        until="0.5.10",
+    ),
+    Narrow(
+        SERVING_COMPLETIONS,
+        f"{_COMPLETION}._generate_completion_stream",
+        'if finish_reason_type == "abort": ...',
+        "is_error",
+        since="0.5.10",
+        until="0.5.10",
     ),
     Insert(
         SERVING_COMPLETIONS,

@@ -39,3 +39,6 @@ WRITING_ORDER = (
     ANTHROPIC_SERVING,
     HTTP_SERVER,
 )
+
+# The first release that has a file, where that is not the first supported one.
+FIRST_RELEASES = {ANTHROPIC_PROTOCOL: "0.5.9", ANTHROPIC_SERVING: "0.5.9"}

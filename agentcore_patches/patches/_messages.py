@@ -5,6 +5,8 @@ The endpoint translates chat answers; what it leaves out of them is put back.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentcore_patches.edits import (
     AddField,
     AddKeyword,
@@ -105,4 +107,8 @@ STREAMING: tuple[Edit, ...] = (
     ),
 )
 
-MESSAGES = (*FIELDS, *REQUEST, *NON_STREAMING, *STREAMING)
+# v0.5.8 has no such endpoint.
+MESSAGES = tuple(
+    replace(edit, since="0.5.9")
+    for edit in (*FIELDS, *REQUEST, *NON_STREAMING, *STREAMING)
+)

@@ -28,7 +28,10 @@ from agentcore_patches.grafts.prompt import (
     check_request,
     check_token_ids,
 )
-from agentcore_patches.grafts.stream_output import _merge_queued_chunks
+from agentcore_patches.grafts.stream_output import (
+    _join_customized_info,
+    _merge_queued_chunks,
+)
 from agentcore_patches.patches._files import (
     HTTP_SERVER,
     IO_STRUCT,
@@ -85,16 +88,43 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
             "_keep_prompt(state, tokenized_obj.input_ids, self.max_req_input_len)",
             after="state = self.req_state_class(...)",
             note="return_prompt_token_ids",
+            until="0.5.9",
         )
         for sender in ("_send_one_request", "_send_batch_request")
     ),
+    # From v0.5.10 on a request has its state before it is tokenized.
     Insert(
         TOKENIZER_MANAGER,
-        "TokenizerManager._wait_one_response",
-        "if state.prompt_token_ids is not None:\n"
-        "    _add_prompt(state, out, is_stream)",
-        before="state.out_list = []",
+        "TokenizerManager._send_one_request",
+        "state = self.rid_to_state[tokenized_obj.rid]\n"
+        "_keep_prompt(state, tokenized_obj.input_ids, self.max_req_input_len)",
         note="return_prompt_token_ids",
+        since="0.5.10",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._send_batch_request",
+        "for tokenized_obj in tokenized_objs:\n"
+        "    state = self.rid_to_state[tokenized_obj.rid]\n"
+        "    _keep_prompt(state, tokenized_obj.input_ids, self.max_req_input_len)",
+        note="return_prompt_token_ids",
+        since="0.5.10",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._wait_one_response",
+            "if state.prompt_token_ids is not None:\n"
+            "    _add_prompt(state, out, is_stream)",
+            before=before,
+            note="return_prompt_token_ids",
+            since=since,
+            until=until,
+        )
+        for before, since, until in (
+            ("state.out_list = []", "", "0.5.9"),
+            ("if finished: ...", "0.5.10", ""),
+        )
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -102,6 +132,14 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         'meta_info["prompt_tokens"] = state.prompt_tokens',
         before="state.out_list.append(out)",
         note="without it a chat answer fails",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        'meta_info["weight_version"] = self.server_args.weight_version',
+        before="state.out_list.append(out)",
+        note="without it a chat answer fails",
+        until="0.5.8",
     ),
     # The log leaves out the prompt at the levels at which it leaves out `output_ids`.
     Insert(
@@ -167,10 +205,9 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
     Insert(
         HTTP_SERVER,
         "generate_request",
-        "if obj.stream:\n"
-        "    error = _global_state.tokenizer_manager.check_request(obj)\n"
-        "    if error is not None:\n"
-        "        return _create_error_response(error)",
+        "error = _global_state.tokenizer_manager.check_request(obj)\n"
+        "if error is not None:\n"
+        "    return _create_error_response(error)",
         before="if obj.stream: ...",
         note="prompts given as token IDs",
     ),
@@ -262,7 +299,8 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
     ),
 )
 
-# A pause may come at any moment, and after another pause.
+# A pause may come at any moment, and after another pause. From v0.5.10 on the scheduler
+# merges batches so itself, and from v0.5.12 on all tokenizer workers are told of a pause.
 PAUSES: tuple[Edit, ...] = (
     Graft(
         SCHEDULER,
@@ -270,6 +308,7 @@ PAUSES: tuple[Edit, ...] = (
         _merge_last_batch,
         inside=True,
         note="a pause right after a prefill",
+        until="0.5.9",
     ),
     Replace(
         SCHEDULER,
@@ -277,6 +316,7 @@ PAUSES: tuple[Edit, ...] = (
         "self.running_batch.merge_batch(self.last_batch)",
         "self._merge_last_batch()",
         note="either of them may be empty",
+        until="0.5.9",
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -298,6 +338,7 @@ PAUSES: tuple[Edit, ...] = (
             "        ),\n"
             "    )",
             note="each worker has a pause of its own",
+            until="0.5.11",
         )
         for method in ("pause_generation", "continue_generation")
     ),
@@ -305,12 +346,22 @@ PAUSES: tuple[Edit, ...] = (
 
 # Under --stream-output a chunk has only the new IDs, and v0.5.9 drops all but the last
 # of the chunks that queue up before their consumer wakes, and repeats an ID on abort.
+# From v0.5.10 on queued chunks are merged, all but `customized_info`; the text is only
+# the new one too, and so are from v0.5.11 on the logprobs, but not those of an abort.
 WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
     Graft(
         TOKENIZER_MANAGER,
         "ReqState",
         _merge_queued_chunks,
         note="no queued chunk is dropped under --stream-output",
+        until="0.5.9",
+    ),
+    Graft(
+        TOKENIZER_MANAGER,
+        "ReqState",
+        _join_customized_info,
+        note="per-token metadata of a custom sampler, under --stream-output",
+        since="0.5.10",
     ),
     AddField(
         TOKENIZER_MANAGER,
@@ -325,13 +376,51 @@ WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
         "    out = _merge_queued_chunks(state.out_list, state.customized_info)",
         after="out = state.out_list[-1]",
         note="each queued chunk has IDs of its own",
+        until="0.5.9",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._wait_one_response",
+            "_join_customized_info(out, out_list, state.customized_info)",
+            after=after,
+            note="each queued chunk has values of its own",
+            since=since,
+            until=until,
+        )
+        for after, since, until in (
+            ("out = dict(out_list[-1])", "0.5.10", "0.5.10"),
+            ("out = self._coalesce_streaming_chunks(...)", "0.5.11", ""),
+        )
     ),
     Replace(
         TOKENIZER_MANAGER,
         "TokenizerManager._handle_abort_req",
         "output_ids = [output_ids[-1]] if len(output_ids) > 0 else []",
-        "output_ids = [] if self.server_args.stream_output else output_ids.copy()",
-        note="the last ID was handed on before the abort",
+        "output_ids = output_ids.copy()",
+        note="all of them, as in every chunk",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "if self.server_args.stream_output and is_stream:\n"
+            f'    out["output_ids"] = []{others}',
+            before="state.out_list.append(out)",
+            note="what was generated was handed on before the abort",
+            since=since,
+            until=until,
+        )
+        for others, since, until in (
+            ("", "", "0.5.9"),
+            ('\n    out["text"] = ""', "0.5.10", "0.5.10"),
+            (
+                '\n    out["text"] = ""\n'
+                "    _slice_streaming_output_meta_info(meta_info, len(output_ids))",
+                "0.5.11",
+                "",
+            ),
+        )
     ),
 )
 

@@ -35,14 +35,14 @@ COLLECTION: tuple[Edit, ...] = (
     Replace(
         OUTPUT_PROCESSOR,
         "SchedulerOutputProcessorMixin.maybe_collect_customized_info",
-        "req.customized_info[k].append(v[i])",
-        "_set_customized_info(req.customized_info[k], v[i], len(req.output_ids))",
+        "req.customized_info[k].append(VALUE)",
+        "_set_customized_info(req.customized_info[k], VALUE, len(req.output_ids))",
         note="in step with output_ids",
     ),
     Replace(
         OUTPUT_PROCESSOR,
         "SchedulerOutputProcessorMixin.stream_output_generation",
-        "customized_info[k].append(v[send_token_offset:])",
+        "customized_info[k].append(...)",
         "_send_customized_info(\n"
         "    customized_info[k],\n"
         "    v,\n"
@@ -63,18 +63,27 @@ ACCUMULATION: tuple[Edit, ...] = (
         _add_customized_info,
         note="per-token metadata of custom samplers, in step with the IDs",
     ),
-    Replace(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._handle_batch_output",
-        "meta_info[k] = v[i]",
-        "_add_customized_info(\n"
-        "    state,\n"
-        "    meta_info,\n"
-        "    k,\n"
-        "    v[i] if i < len(v) else None,\n"
-        "    self.server_args.stream_output and state.obj.stream,\n"
-        ")",
-        note="in step with output_ids",
+    *(
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            "meta_info[k] = v[i]",
+            "_add_customized_info(\n"
+            "    state,\n"
+            "    meta_info,\n"
+            "    k,\n"
+            "    v[i] if i < len(v) else None,\n"
+            "    self.server_args.stream_output,\n"
+            f"{live})",
+            note="in step with output_ids",
+            since=since,
+            until=until,
+        )
+        for live, since, until in (
+            ("", "", "0.5.10"),
+            # The IDs of a chunk are the list that goes on growing.
+            ("    live=True,\n", "0.5.11", ""),
+        )
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -90,12 +99,20 @@ ACCUMULATION: tuple[Edit, ...] = (
 # With several tokenizer workers each request's output is cut out of its batch, and the
 # worker then takes element 0 of every field, of the values of a dict as well.
 TOKENIZER_WORKERS: tuple[Edit, ...] = (
-    Replace(
-        MULTI_TOKENIZER,
-        "_extract_field_by_index",
-        "new_field[k] = v[index]",
-        "new_field[k] = [v[index] if index < len(v) else None]",
-        note="a batch of one, as for the fields that are lists",
+    *(
+        Replace(
+            MULTI_TOKENIZER,
+            "_extract_field_by_index",
+            old,
+            "new_field[k] = [v[index] if index < len(v) else None]",
+            note="a batch of one, as for the fields that are lists",
+            since=since,
+            until=until,
+        )
+        for old, since, until in (
+            ("new_field[k] = v[index]", "", "0.5.11"),
+            ("new_field[k] = v[index] if len(v) > index else None", "0.5.12", ""),
+        )
     ),
     AddKeyword(
         MULTI_TOKENIZER,
@@ -104,6 +121,7 @@ TOKENIZER_WORKERS: tuple[Edit, ...] = (
         "customized_info=_extract_field_by_index(\n"
         '    output, "customized_info", i, check_length=False\n'
         ")",
+        until="0.5.11",
     ),
 )
 

@@ -79,19 +79,22 @@ CHAT: tuple[Edit, ...] = (
     ),
 )
 
-# `/vertex_generate` calls `generate_request` too, for the dict.
+# `/vertex_generate` calls `generate_request` too, for the dict. From v0.5.10 on the
+# endpoint answers by orjson itself.
 GENERATE: tuple[Edit, ...] = (
     Graft(
         HTTP_SERVER,
         "generate_request",
         _is_plain,
         note="whole answers without FastAPI's encoder",
+        until="0.5.9",
     ),
     Graft(
         HTTP_SERVER,
         "generate_request",
         _write_generated,
         note="whole answers without FastAPI's encoder",
+        until="0.5.9",
     ),
     Insert(
         HTTP_SERVER,
@@ -102,6 +105,7 @@ GENERATE: tuple[Edit, ...] = (
         '        return Response(body, media_type="application/json")',
         before="return ret",
         note="whole answers without FastAPI's encoder",
+        until="0.5.9",
     ),
 )
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import pkgutil
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentcore_patches.errors import PatchError
+from agentcore_patches.patches._files import FIRST_RELEASES
 from agentcore_patches.patches._files import WRITING_ORDER as WRITING_ORDER
-from agentcore_patches.patches.versions import is_between
+from agentcore_patches.patches.versions import is_between, with_names_of
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit
@@ -40,7 +42,7 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
         PatchError: the patch is written wrongly, or has no edit for this release.
     """
     chosen = tuple(
-        edit
+        _in_names_of(version, edit)
         for edit in _patch(name).edits
         if is_between(version, edit.since, edit.until)
     )
@@ -53,6 +55,11 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
     """Paths below `sglang` of the files these patches change, in writing order."""
     touched = {edit.file for name in names for edit in edits(name, version)}
     return tuple(sorted(touched, key=WRITING_ORDER.index))
+
+
+def is_file_of(version: str, path: str) -> bool:
+    """Whether a release has a file of `WRITING_ORDER`: some came later than v0.5.8."""
+    return is_between(version, FIRST_RELEASES.get(path, ""), "")
 
 
 def summary(name: str) -> str:
@@ -81,6 +88,17 @@ def fingerprint() -> str:
     for source in sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _in_names_of(version: str, edit: Edit) -> Edit:
+    """The edit with the names that a release has for those of v0.5.9."""
+    changed: dict[str, Any] = {
+        field.name: code
+        for field in dataclasses.fields(edit)
+        if isinstance(old := getattr(edit, field.name), str)
+        and (code := with_names_of(version, old)) != old
+    }
+    return dataclasses.replace(edit, **changed) if changed else edit
 
 
 @cache

@@ -134,6 +134,7 @@ IMAGES: tuple[Edit, ...] = (
         "if isinstance(prompt, list) and return_text:\n"
         "    return self._load_token_ids(\n"
         "        prompt,\n"
+        "        self._processor.tokenizer,\n"
         "        multimodal_tokens,\n"
         "        image_data,\n"
         "        video_data,\n"
@@ -155,25 +156,41 @@ IMAGES: tuple[Edit, ...] = (
         Graft(TOKENIZER_MANAGER, "TokenizerManager", definition, note=_IMAGES)
         for definition in (_split_at_placeholders, _is_expanded)
     ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._tokenize_one_request",
-        "if obj.input_ids is not None:\n    input_text = None",
-        before="if self.mm_processor and obj.contains_mm_input(): ...",
-        note="the request log has set the text, too",
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._tokenize_one_request",
+            "if obj.input_ids is not None:\n    input_text = None",
+            before=before,
+            note="the request log has set the text, too",
+            since=since,
+            until=until,
+        )
+        for before, since, until in (
+            ("if self.mm_processor and obj.contains_mm_input(): ...", "", "0.5.10"),
+            ("if should_run_mm_processor: ...", "0.5.11", ""),
+        )
     ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._tokenize_one_request",
-        "if obj.input_ids is not None and not _is_expanded(\n"
-        '    obj.input_ids, input_ids, getattr(self.mm_processor, "mm_tokens", None)\n'
-        "):\n"
-        "    raise ValueError(\n"
-        '        "input_ids cannot be taken as they are with these images: the "\n'
-        '        "processor of this model makes other token IDs of their text."\n'
-        "    )",
-        after='if mm_inputs and "input_ids" in mm_inputs: ...',
-        note=_IMAGES,
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._tokenize_one_request",
+            "if obj.input_ids is not None and not _is_expanded(\n"
+            '    obj.input_ids, input_ids, getattr(self.mm_processor, "mm_tokens", None)\n'
+            "):\n"
+            "    raise ValueError(\n"
+            '        "input_ids cannot be taken as they are with these images: the "\n'
+            '        "processor of this model makes other token IDs of their text."\n'
+            "    )",
+            after=after,
+            note=_IMAGES,
+            since=since,
+            until=until,
+        )
+        for after, since, until in (
+            ('if mm_inputs and "input_ids" in mm_inputs: ...', "", "0.5.9"),
+            ("if mm_inputs and mm_inputs.input_ids is not None: ...", "0.5.10", ""),
+        )
     ),
 )
 

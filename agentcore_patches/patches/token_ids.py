@@ -18,7 +18,15 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
-from agentcore_patches.grafts.logprobs import _check_logprobs_support, _cut_logprobs
+from agentcore_patches.grafts.logprobs import (
+    _check_logprobs_of_diffusion,
+    _check_logprobs_support,
+    _cut_logprobs,
+)
+from agentcore_patches.grafts.response_fields import (
+    _serialize_answer,
+    _serialize_chunk,
+)
 from agentcore_patches.grafts.token_names import _name_tokens_by_id
 from agentcore_patches.patches._completions import COMPLETIONS
 from agentcore_patches.patches._files import (
@@ -44,7 +52,9 @@ _CHAT = "OpenAIServingChat"
 _PARAMETER = "dump_chunk: Any = ChatCompletionStreamResponse.model_dump_json"
 
 
-def _dumped(scope: str, keyword: str, each: int = 1) -> Edit:
+def _dumped(
+    scope: str, keyword: str, each: int = 1, since: str = "", until: str = ""
+) -> Edit:
     """Have a scope turn its chunks into text with `dump_chunk`."""
     return Replace(
         SERVING_CHAT,
@@ -52,6 +62,8 @@ def _dumped(scope: str, keyword: str, each: int = 1) -> Edit:
         f'{keyword} f"data: {{CHUNK.model_dump_json()}}\\n\\n"',
         f'{keyword} f"data: {{dump_chunk(CHUNK)}}\\n\\n"',
         each=each,
+        since=since,
+        until=until,
     )
 
 
@@ -85,6 +97,7 @@ FIELDS: tuple[Edit, ...] = (
         "ChatCompletionResponse._serialize",
         'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)',
         before="return data",
+        since="0.5.9",
     ),
     AddField(
         PROTOCOL,
@@ -122,6 +135,48 @@ FIELDS: tuple[Edit, ...] = (
         "        if choice.get(key) is None:\n"
         "            choice.pop(key, None)",
         before="return data",
+        since="0.5.9",
+    ),
+    # In v0.5.8 neither of the two has a serializer.
+    *(
+        Graft(
+            PROTOCOL,
+            response,
+            serializer,
+            inside=True,
+            note="a field that is None is left out",
+            until="0.5.8",
+        )
+        for response, serializer in (
+            ("ChatCompletionResponse", _serialize_answer),
+            ("ChatCompletionStreamResponse", _serialize_chunk),
+        )
+    ),
+    # From v0.5.11 on most chunks are structs, in which a field that is unset is left out.
+    *(
+        AddField(SERVING_CHAT, struct, declaration, note=note, since="0.5.11")
+        for struct, declaration, note in (
+            (
+                "_StreamChoice",
+                "token_ids: Union[List[int], msgspec.UnsetType] = msgspec.UNSET",
+                "the IDs new since the last chunk of this choice",
+            ),
+            (
+                "_StreamChoice",
+                "prompt_token_ids: Union[List[int], msgspec.UnsetType] = msgspec.UNSET",
+                "return_token_ids if it is true: on the first chunk of this choice",
+            ),
+            (
+                "_StreamChunk",
+                "prompt_token_ids: Optional[List[int]] = None",
+                "the IDs that the engine prefilled, on the first chunk only",
+            ),
+            (
+                "_StreamChunk",
+                "metadata: Optional[Dict[str, Any]] = None",
+                "the weight version, on the first chunk and where it is another",
+            ),
+        )
     ),
 )
 
@@ -137,19 +192,35 @@ REQUEST: tuple[Edit, ...] = (
 )
 
 LOGPROBS: tuple[Edit, ...] = (
+    Graft(SERVING_CHAT, _CHAT, _cut_logprobs, note="a logprob for every token"),
     *(
-        Graft(SERVING_CHAT, _CHAT, definition, note="a logprob for every token")
-        for definition in (_check_logprobs_support, _cut_logprobs)
-    ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._validate_request",
-        "if request.logprobs and request.return_token_ids is not False:\n"
-        "    error = _check_logprobs_support(self.tokenizer_manager.server_args)\n"
-        "    if error is not None:\n"
-        "        return error",
-        before="return None",
-        note="a logprob for every token",
+        edit
+        for check, since, until in (
+            (_check_logprobs_support, "", "0.5.9"),
+            (_check_logprobs_of_diffusion, "0.5.10", ""),
+        )
+        for edit in (
+            Graft(
+                SERVING_CHAT,
+                _CHAT,
+                check,
+                note="a logprob for every token",
+                since=since,
+                until=until,
+            ),
+            Insert(
+                SERVING_CHAT,
+                f"{_CHAT}._validate_request",
+                "if request.logprobs and request.return_token_ids is not False:\n"
+                f"    error = {check.__name__}(self.tokenizer_manager.server_args)\n"
+                "    if error is not None:\n"
+                "        return error",
+                before="return None",
+                note="a logprob for every token",
+                since=since,
+                until=until,
+            ),
+        )
     ),
     Insert(
         SERVING_CHAT,
@@ -199,27 +270,68 @@ STREAMING: tuple[Edit, ...] = (
         ChatTokenTrace,
         note="token IDs and logprobs, kept until a chunk carries them",
     ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        "trace = None\n"
-        "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
-        "if request.return_token_ids is not False:\n"
-        "    trace = ChatTokenTrace(\n"
-        "        incremental=self.tokenizer_manager.server_args.stream_output,\n"
-        "        build_logprobs=(\n"
-        "            self._process_response_logprobs if request.logprobs else None\n"
-        "        ),\n"
-        "        choice_prompts=bool(request.return_token_ids),\n"
-        "    )\n"
-        "    dump_chunk = trace.dump",
-        note="return_token_ids",
+    *(
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._generate_chat_stream",
+            "trace = None\n"
+            "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
+            "if request.return_token_ids is not False:\n"
+            "    server_args = self.tokenizer_manager.server_args\n"
+            "    trace = ChatTokenTrace(\n"
+            "        incremental=server_args.stream_output,\n"
+            f"{logprobs}"
+            "        build_logprobs=(\n"
+            "            self._process_response_logprobs if request.logprobs else None\n"
+            "        ),\n"
+            "        choice_prompts=bool(request.return_token_ids),\n"
+            "    )\n"
+            "    dump_chunk = trace.dump",
+            note="return_token_ids",
+            since=since,
+            until=until,
+        )
+        for logprobs, since, until in (
+            ("", "", "0.5.10"),
+            ("        incremental_logprobs=True,\n", "0.5.11", ""),
+        )
     ),
     Insert(
         SERVING_CHAT,
         f"{_CHAT}._generate_chat_stream",
         "if trace is not None:\n    trace.push(index, content)",
         after='index = content.get("index", 0)',
+    ),
+    # v0.5.10 takes the new text for all of it, and every abort for an error.
+    Replace(
+        SERVING_CHAT,
+        f"{_CHAT}._generate_chat_stream",
+        'delta = content["text"][len(stream_buffer) :]',
+        "delta = (\n"
+        '    content["text"]\n'
+        "    if trace is not None and trace.incremental\n"
+        '    else content["text"][len(stream_buffer) :]\n'
+        ")",
+        note="under --stream-output it is the new text already",
+        since="0.5.10",
+        until="0.5.10",
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._generate_chat_stream",
+        'is_error = bool(finish_reason and finish_reason.get("status_code"))',
+        after='finish_reason_type = finish_reason["type"] if finish_reason else None',
+        note="an abort that was asked for is none",
+        since="0.5.10",
+        until="0.5.10",
+    ),
+    Narrow(
+        SERVING_CHAT,
+        f"{_CHAT}._generate_chat_stream",
+        'if finish_reason_type == "abort": ...',
+        "is_error",
+        since="0.5.10",
+        until="0.5.10",
     ),
     # The trace has its own, for every token; these are only those of the last step.
     Narrow(
@@ -228,7 +340,14 @@ STREAMING: tuple[Edit, ...] = (
         "if request.logprobs: ...",
         "trace is None",
     ),
-    _dumped(f"{_CHAT}._generate_chat_stream", "yield", each=7),
+    *(
+        _dumped(f"{_CHAT}._generate_chat_stream", "yield", n_chunks, since, until)
+        for n_chunks, since, until in (
+            (6, "", "0.5.8"),
+            (7, "0.5.9", "0.5.10"),
+            (3, "0.5.11", ""),
+        )
+    ),
     *(
         edit
         for helper, keyword, n_chunks in (
@@ -245,6 +364,26 @@ STREAMING: tuple[Edit, ...] = (
             AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER),
             _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
         )
+    ),
+    # Chunks that are structs are made and turned into text in one place.
+    AddKeyword(
+        SERVING_CHAT,
+        f"{_CHAT}._generate_chat_stream",
+        "_fast_sse_content",
+        "trace=trace",
+        each=4,
+        since="0.5.11",
+    ),
+    AddParameter(
+        SERVING_CHAT, "_fast_sse_content", "trace: Any = None", since="0.5.11"
+    ),
+    Insert(
+        SERVING_CHAT,
+        "_fast_sse_content",
+        "if trace is not None:\n    trace.stamp(chunk)",
+        before="return ...",
+        note="return_token_ids",
+        since="0.5.11",
     ),
 )
 

@@ -1,8 +1,36 @@
-"""Which SGLang releases there are patches for."""
+"""Which SGLang releases there are patches for, and what each of them calls things."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 SUPPORTED_VERSIONS = ("0.5.9",)
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A name that SGLang changed.
+
+    Attributes:
+        name: as v0.5.9 has it; edits are written with it.
+        since: the first release that has the new name.
+        new: what stands for it from then on.
+    """
+
+    name: str
+    since: str
+    new: str
+
+
+RENAMES: tuple[Rename, ...] = (
+    Rename(
+        "server_args.stream_output",
+        "0.5.10",
+        "server_args.incremental_streaming_output",
+    ),
+    Rename("self._processor.tokenizer", "0.5.10", "self._tokenizer"),
+)
 
 
 def is_between(version: str, since: str, until: str) -> bool:
@@ -11,11 +39,23 @@ def is_between(version: str, since: str, until: str) -> bool:
     An empty `since` or `until` is no limit. A post-release counts as its release: the
     two have the same code.
     """
-    # Only planning needs this: `status` and an `apply` with nothing to do are fast.
-    from packaging.version import Version
+    release = _numbers(version)
+    first = _numbers(since) if since else release
+    last = _numbers(until) if until else release
+    return first <= release <= last
 
-    release = Version(version).release
-    return not (
-        (since and release < Version(since).release)
-        or (until and release > Version(until).release)
-    )
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release's numbers, without those of a post-release."""
+    try:
+        return tuple(map(int, version.partition(".post")[0].split(".")))
+    except ValueError:
+        raise ValueError(f"Invalid version: {version!r}") from None
+
+
+def with_names_of(version: str, code: str) -> str:
+    """Code of an edit with the names that a release has for those of v0.5.9."""
+    for rename in RENAMES:
+        if rename.name in code and is_between(version, rename.since, ""):
+            code = re.sub(rf"\b{re.escape(rename.name)}\b", rename.new, code)
+    return code

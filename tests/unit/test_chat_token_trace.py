@@ -262,3 +262,59 @@ def test_the_first_chunk_says_the_weight_version_and_others_if_it_changed() -> N
 def test_only_tokens_have_a_weight_version() -> None:
     assert weight_versions("a", "b", n_tokens=0) == ["a", None]
     assert weight_versions(None, None) == [None, None]
+
+
+# From v0.5.11 on
+
+
+@given(stream=STREAMS)
+def test_logprobs_that_are_only_the_new_ones_are_joined(
+    stream: list[tuple[str, Any]],
+) -> None:
+    trace = ChatTokenTrace(True, build_logprobs, incremental_logprobs=True)
+    engines = [Engine(index, incremental=True) for index in range(3)]
+    stamped = []
+    for kind, what in [*stream, *(("stamp", (index,)) for index in range(3))]:
+        if kind == "push":
+            index, n_tokens, _ = what
+            engines[index].meta_info = {}
+            content = engines[index].delivers(n_tokens, 0)
+            content["meta_info"] = logprobs(content["output_ids"])
+            trace.push(index, content)
+        else:
+            chunk = chunk_for(*what)
+            trace.stamp(chunk)
+            stamped += chunk.choices
+    for choice in stamped:
+        if choice.token_ids:
+            assert choice.logprobs == logprobs(choice.token_ids)
+
+
+class Choice:
+    """It has, as a struct of msgspec, no __dict__."""
+
+    __slots__ = ("index", "logprobs", "prompt_token_ids", "token_ids")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.logprobs: Any = None
+        self.prompt_token_ids: Any = None
+        self.token_ids: Any = None
+
+
+def test_a_struct_gets_its_fields_and_plain_logprobs() -> None:
+    built = SimpleNamespace(model_dump=lambda: {"content": ["plain"]})
+    trace = ChatTokenTrace(True, lambda answer: built, choice_prompts=True)
+    content = Engine(0, incremental=True).delivers(2, 0)
+    content["meta_info"]["weight_version"] = "v1"
+    trace.push(0, content)
+    choice = Choice(0)
+    chunk = SimpleNamespace(choices=[choice])
+    trace.stamp(chunk)
+    assert choice.token_ids == [0, 1]
+    assert choice.prompt_token_ids == chunk.prompt_token_ids == PROMPT
+    assert choice.logprobs == {"content": ["plain"]}
+    assert chunk.metadata == {"weight_version": "v1"}
+    later = Choice(0)
+    trace.stamp(SimpleNamespace(choices=[later]))
+    assert later.token_ids is None

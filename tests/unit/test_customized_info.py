@@ -13,7 +13,10 @@ from agentcore_patches.grafts.customized_info import (
     _send_customized_info,
     _set_customized_info,
 )
-from agentcore_patches.grafts.stream_output import _merge_queued_chunks
+from agentcore_patches.grafts.stream_output import (
+    _join_customized_info,
+    _merge_queued_chunks,
+)
 
 # What the scheduler sends, output by output: the values of the new tokens; None where
 # the request has none.
@@ -23,6 +26,13 @@ OUTPUTS_WITH_HOLES = st.lists(
 )
 
 
+def a_stream() -> SimpleNamespace:
+    """The state of a request that streams, as far as the grafts look at it."""
+    return SimpleNamespace(
+        customized_info={}, output_ids=[], obj=SimpleNamespace(stream=True)
+    )
+
+
 def added(
     outputs: list[list[int] | None],
     incremental: bool,
@@ -30,7 +40,7 @@ def added(
     state: Any = None,
 ) -> list[dict[str, Any]]:
     """The meta info of each chunk; an output without values has two tokens."""
-    state = state or SimpleNamespace(customized_info={}, output_ids=[])
+    state = state or a_stream()
     chunks = []
     for values in outputs:
         meta_info: dict[str, Any] = {}
@@ -55,7 +65,7 @@ def test_a_cumulative_chunk_has_every_value_so_far(
 def test_an_incremental_chunk_has_the_new_values_and_queued_ones_are_joined(
     outputs: list[list[int] | None],
 ) -> None:
-    state = SimpleNamespace(customized_info={}, output_ids=[])
+    state = a_stream()
     chunks = added(outputs, True, state=state)
     assert chunks == [{} if new is None else {"key": new} for new in outputs]
     queue = [
@@ -71,7 +81,7 @@ def test_an_incremental_chunk_has_the_new_values_and_queued_ones_are_joined(
 def test_keys_are_kept_apart(
     one: list[list[int] | None], other: list[list[int] | None]
 ) -> None:
-    state = SimpleNamespace(customized_info={}, output_ids=[])
+    state = a_stream()
     added(one, False, "one", state)
     state.output_ids = []
     last = added(other, False, "other", state)[-1]
@@ -106,3 +116,37 @@ def test_values_go_to_the_request_that_they_are_of(
         else:
             new = values[start:end]
             assert sent == new + [None] * (end - start - len(new))
+
+
+@given(OUTPUTS)
+def test_where_ids_are_a_list_that_grows_the_values_are_too(
+    outputs: list[list[int]],
+) -> None:
+    state = a_stream()
+    chunks: list[dict[str, Any]] = []
+    for values in outputs:
+        chunks.append({})
+        _add_customized_info(state, chunks[-1], "key", values, False, live=True)
+        state.output_ids += values
+    assert all(chunk["key"] == state.output_ids for chunk in chunks)
+
+
+@given(OUTPUTS_WITH_HOLES)
+def test_a_merged_chunk_has_the_values_of_all_that_were_queued(
+    outputs: list[list[int] | None],
+) -> None:
+    state = a_stream()
+    queue: list[dict[str, Any]] = [
+        {"output_ids": [0, 0] if new is None else new, "meta_info": chunk}
+        for new, chunk in zip(outputs, added(outputs, True, state=state), strict=True)
+    ]
+    last = dict(queue[-1]["meta_info"])
+    out: dict[str, Any] = {
+        "output_ids": [i for chunk in queue for i in chunk["output_ids"]],
+        "meta_info": queue[-1]["meta_info"],
+    }
+    _join_customized_info(out, queue, state.customized_info)
+    for values in out["meta_info"].values():
+        assert len(values) == len(out["output_ids"])
+    # The chunk that was queued is as it was.
+    assert queue[-1]["meta_info"] == last

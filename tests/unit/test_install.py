@@ -153,6 +153,40 @@ def test_commits_after_the_release_get_advice(tmp_path: Path) -> None:
         find(package)
 
 
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [
+        ("0.5.8.post1", "0.5.8.post1"),
+        ("0.5.8.post1+cu130", "0.5.8.post1"),
+        ("0.5.8.post2.dev0+g1a2b3c4.d20260301", "0.5.8.post1"),
+        ("0.5.9.dev0+g1a2b3c4.d20260301", "0.5.8"),
+    ],
+)
+def test_a_post_release_is_a_release_of_its_own(
+    version: str, release: str, tmp_path: Path
+) -> None:
+    package = make_package(tmp_path / "sglang", version)
+    found = install.find(package, supported=["0.5.8", "0.5.8.post1", "0.5.9"])
+    assert found.release == release
+
+
+@pytest.mark.parametrize(
+    ("version", "nearest"),
+    [
+        ("0.5.7.dev3+g1a2b3c4", "0.5.8"),
+        ("0.5.10.dev3+g1a2b3c4", "0.5.9"),
+        ("0.5.11.dev3+g1a2b3c4", "0.5.10"),
+        ("0.5.10.post3", "0.5.10"),
+    ],
+)
+def test_the_advice_names_the_release_that_is_nearest(
+    version: str, nearest: str, tmp_path: Path
+) -> None:
+    package = make_package(tmp_path / "sglang", version)
+    with pytest.raises(UnsupportedTarget, match=rf"PRETEND_VERSION={nearest}\+own"):
+        install.find(package, supported=["0.5.8", "0.5.9", "0.5.10"])
+
+
 def test_any_of_the_supported_releases_will_do(tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", "0.5.10+x")
     found = install.find(package, supported=["0.5.9", "0.5.10"])

@@ -48,7 +48,11 @@ class Processor:
 
 
 def loaded(token_ids: list[int], *images: Any) -> Any:
-    return _load_token_ids(Processor(), token_ids, TOKENS, [*images], None, None)
+    processor = Processor()
+    tokenizer = processor._processor.tokenizer
+    return _load_token_ids(
+        processor, token_ids, tokenizer, TOKENS, [*images], None, None
+    )
 
 
 def restored(token_ids: list[int], made: list[int], *images: Any) -> list[int]:

@@ -55,9 +55,33 @@ def test_all_code_that_lands_is_plain_text_and_parses() -> None:
         assert edit.note.isascii()
 
 
-def test_every_edit_has_a_description_of_its_own() -> None:
-    described = {(edit.file, edit.scope, edit.describe()) for edit in ALL_EDITS}
-    assert len(described) == len(set(ALL_EDITS))
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+def test_every_edit_of_a_release_has_a_description_of_its_own(version: str) -> None:
+    edits = {
+        edit for name in registry.names() for edit in registry.edits(name, version)
+    }
+    described = {(edit.file, edit.scope, edit.describe()) for edit in edits}
+    assert len(described) == len(edits)
+
+
+@pytest.mark.parametrize(
+    ("version", "flag"),
+    [
+        ("0.5.8", "stream_output"),
+        ("0.5.9", "stream_output"),
+        ("0.5.10", "incremental_streaming_output"),
+        ("0.5.12.post1", "incremental_streaming_output"),
+    ],
+)
+def test_edits_use_the_names_of_the_release(version: str, flag: str) -> None:
+    code = "".join(
+        edit.code
+        for edit in registry.edits("token-ids", version)
+        if isinstance(edit, Insert)
+    )
+    assert set(re.findall(r"\w+_output\b", code)) >= {flag}
+    others = {"stream_output", "incremental_streaming_output"} - {flag}
+    assert not any(re.search(rf"server_args\.{other}\b", code) for other in others)
 
 
 def test_response_fields_are_fields_that_the_patches_add() -> None:

@@ -186,7 +186,7 @@ def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
 
 def test_list_shows_what_each_patch_gives(run: Run) -> None:
     assert run("list").out == (
-        "Patches for SGLang 0.5.9:\n"
+        f"Patches for SGLang {', '.join(SUPPORTED_VERSIONS)}:\n"
         "\n"
         "  alpha\n    what alpha gives\n      srt/models.py\n"
         "\n"

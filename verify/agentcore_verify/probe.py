@@ -125,11 +125,28 @@ def fork_processes() -> None:
     multiprocessing.set_start_method = set_fork
 
 
+def pin_no_memory() -> None:
+    """Let `torch.tensor` ignore `pin_memory`, which fails without a GPU's driver.
+
+    From v0.5.12 on SGLang asks for it on the CPU, too, for logprobs after a retraction.
+    """
+    import torch
+
+    tensor = torch.tensor
+
+    @functools.wraps(tensor)
+    def unpinned(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+        return tensor(*args, **kwargs)
+
+    torch.tensor = unpinned
+
+
 def main(argv: list[str]) -> None:
     """Serve until standard input ends."""
     end_with_stdin()
     if os.environ.get(FORK_VARIABLE):
         fork_processes()
+        pin_no_memory()
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
     from sglang.srt.utils import kill_process_tree

@@ -272,6 +272,8 @@ END = "<|im_end|>"
 START = "<|im_start|>"
 PAD = "<|endoftext|>"
 VOCABULARY = 420
+THINK_TAGS = ("<think>", "</think>")
+"""One token each, as models that reason have them; from 0.5.12 on SGLang insists."""
 TENSOR_MULTIPLE = 64
 """GPU kernels need tensor sizes that are multiples of this, and heads of this size."""
 MIN_MARGINS = {"float32": 2.0, "bfloat16": 1.5, "float16": 1.5}
@@ -313,7 +315,14 @@ CHAT_TEMPLATE = """\
 
 def _make_tokenizer() -> Any:
     """A byte-level BPE tokenizer that splits non-ASCII characters into bytes."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import (
+        AddedToken,
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        trainers,
+    )
     from transformers import PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
@@ -324,11 +333,14 @@ def _make_tokenizer() -> Any:
     bpe.train_from_iterator(
         ["".join(c if c.isascii() else " " for c in text) for text in texts],
         trainers.BpeTrainer(
-            vocab_size=VOCABULARY,
+            vocab_size=VOCABULARY - len(THINK_TAGS),
             special_tokens=[PAD, START, END],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
+    )
+    bpe.add_tokens(
+        [AddedToken(tag, normalized=False, special=False) for tag in THINK_TAGS]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
@@ -473,6 +485,15 @@ def make(out: Path) -> None:
     model = model.bfloat16()
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
+    _name_known_class(out / "tokenizer_config.json")
+
+
+def _name_known_class(config: Path) -> None:
+    """Name the tokenizer's class as transformers 4 and 5 both know it."""
+    told = json.loads(config.read_text())
+    config.write_text(
+        json.dumps({**told, "tokenizer_class": "PreTrainedTokenizerFast"})
+    )
 
 
 if __name__ == "__main__":

@@ -113,6 +113,21 @@ class Subject:
             raise NotExercised(message, advice=advice)
         raise Skipped(message, advice=f"Launch the server with {option} NAME.")
 
+    def loses_text(self, path: str) -> bool:
+        """Whether this SGLang itself loses text of streams of a path.
+
+        From 0.5.10 on the engine gives only the new text under --stream-output, which
+        chat takes for all of it in 0.5.10, and completions up to 0.5.12.
+        """
+        versions = {
+            "/v1/chat/completions": ("0.5.10",),
+            "/v1/messages": ("0.5.10",),
+            "/v1/completions": ("0.5.10", "0.5.11", "0.5.12"),
+        }[path]
+        return bool(self.info.get("incremental_streaming_output")) and (
+            str(self.info.get("version")).partition(".post")[0] in versions
+        )
+
     def _request_info(self) -> Json:
         for _ in range(INFO_ATTEMPTS):
             try:

@@ -42,7 +42,8 @@ def check(subject: Subject) -> str:
                     f"{reply.where} with return_token_ids=false: the answer has "
                     f"{', '.join(found)}."
                 )
-            _assert_same_text(whole, reply)
+            if not (reply.streamed and subject.loses_text("/v1/chat/completions")):
+                _assert_same_text(whole, reply)
         if _bare(whole.answer.events[0]) != _bare(without.answer.events[0]):
             raise Failed(
                 f"{without.where} with return_token_ids=false: the answer differs from "

@@ -1,0 +1,109 @@
+"""Files of released SGLang wheels: downloaded once, and only what is needed is kept."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import filelock
+import platformdirs
+
+WHEEL_PYTHON = "3.11"
+"""From v0.5.11 on there is a wheel for each Python; their Python files are the same."""
+
+
+def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
+    """Files of a release's wheel, by path below `sglang`, as the release has them.
+
+    A path that the wheel does not have is left out.
+    """
+    folder = platformdirs.user_cache_path("agentcore-patches") / f"sglang-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    known = _record(folder)
+    if not known or any(p in known and not (folder / p).exists() for p in paths):
+        with filelock.FileLock(f"{folder}.lock"):
+            _download(version, folder, paths)
+        _record.cache_clear()
+        known = _record(folder)
+    files = {path: (folder / path).read_bytes() for path in paths if path in known}
+    for path, text in files.items():
+        assert _digest(text) == known[path], f"{folder / path} is not the wheel's"
+    return files
+
+
+def make_install(version: str, site: Path, paths: Sequence[str]) -> Path:
+    """An install of a release below `site`, of these files alone; its package folder."""
+    package = site / "sglang"
+    metadata = site / f"sglang-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    files = wheel_files(version, [*paths, "__init__.py", "_version.py", "version.py"])
+    for path, text in files.items():
+        (package / path).parent.mkdir(parents=True, exist_ok=True)
+        (package / path).write_bytes(text)
+    (metadata / "METADATA").write_text(f"Name: sglang\nVersion: {version}\n")
+    (metadata / "RECORD").write_text(
+        "".join(f"sglang/{path},{_digest(files[path])},\n" for path in files)
+    )
+    return package
+
+
+def _download(version: str, folder: Path, paths: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+            *("--disable-pip-version-check", "--only-binary=:all:"),
+            *("--python-version", WHEEL_PYTHON),
+            *("--dest", scratch, f"sglang=={version}"),
+        ]
+        subprocess.run(command, check=True, capture_output=True, env=_outside())
+        [wheel] = Path(scratch).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            [record] = [
+                name for name in archive.namelist() if name.endswith("info/RECORD")
+            ]
+            wanted = {f"sglang/{path}" for path in paths} & {*archive.namelist()}
+            for name in sorted(wanted):
+                _write(folder / name.removeprefix("sglang/"), archive.read(name))
+            _write(folder / "RECORD", archive.read(record))
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write whole or not at all: other processes read the cache, too."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    making = file.with_name(f"{file.name}.{os.getpid()}")
+    making.write_bytes(content)
+    making.replace(file)
+
+
+@cache
+def _record(folder: Path) -> Mapping[str, str]:
+    """The hash of each Python file of the package, by path below `sglang`."""
+    try:
+        text = (folder / "RECORD").read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    return {
+        name.removeprefix("sglang/"): digest
+        for name, digest, *_ in csv.reader(io.StringIO(text))
+        if name.startswith("sglang/") and name.endswith(".py")
+    }
+
+
+def _digest(text: bytes) -> str:
+    encoded = urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip("=")
+    return f"sha256={encoded}"
+
+
+def _outside() -> dict[str, str]:
+    """The environment of a command that is not run by an editor or a hook of Python."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

@@ -1,0 +1,184 @@
+"""What the patches make of the files of every release that they have edits for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches import apply, install, revert, status
+from agentcore_patches.diff import unified_diff
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import RENAMES, SUPPORTED_VERSIONS
+from agentcore_patches.plan import Plan, make_plan
+from agentcore_patches.results import PatchState
+from tests.helpers.planning import VERSION
+from tests.helpers.wheels import make_install, wheel_files
+from tests.sglang_sources import surgery
+from tests.sglang_sources.test_diffs import WRITE
+
+FAMILIES = ("0.5.8", "0.5.9", "0.5.10", "0.5.11", "0.5.12")
+# A post-release has the code of its release: what is planned for one holds for both.
+VERSIONS = (*FAMILIES, "0.5.8.post1", "0.5.10.post1", "0.5.12.post1")
+
+pytestmark = pytest.mark.usefixtures("planned_once")
+NAMES = registry.names()
+EXPECTED = Path(__file__).parent / "expected"
+
+
+@cache
+def sources(version: str) -> Mapping[str, bytes]:
+    return wheel_files(version, registry.files(NAMES, version))
+
+
+@cache
+def patched(version: str, selection: tuple[str, ...] = NAMES) -> Mapping[str, bytes]:
+    plan = planned(sources(version), version, selection)
+    return {**sources(version), **plan.files}
+
+
+def planned(
+    files: Mapping[str, bytes], version: str, selection: tuple[str, ...] = NAMES
+) -> Plan:
+    def read(path: str) -> bytes | None:
+        return wheel_files(version, [path]).get(path)
+
+    return make_plan(files, selection, version, read)
+
+
+each_version = pytest.mark.parametrize("version", VERSIONS)
+each_family = pytest.mark.parametrize("version", FAMILIES)
+
+
+@each_version
+def test_every_file_that_edits_change_is_there(version: str) -> None:
+    assert set(sources(version)) == set(registry.files(NAMES, version))
+
+
+@each_version
+def test_a_post_release_has_the_code_of_its_release(version: str) -> None:
+    assert sources(version) == sources(version.partition(".post")[0])
+
+
+@each_family
+def test_all_patches_apply_whole_and_once(version: str) -> None:
+    plan = planned(sources(version), version)
+    assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
+    assert tuple(plan.files) == registry.files(NAMES, version)
+    again = planned(patched(version), version)
+    assert again.files == {}
+    assert {outcome.outcome for outcome in again.outcomes} == {"present"}
+
+
+@each_family
+@pytest.mark.parametrize("name", NAMES)
+def test_each_patch_applies_by_itself_and_the_others_on_top(
+    version: str, name: str
+) -> None:
+    if not registry.edits(name, version):
+        pytest.skip(f"{name} is not for {version}")
+    alone = patched(version, (name,))
+    assert {**alone, **planned(alone, version, (name,)).files} == alone
+
+
+@pytest.mark.parametrize("version", [v for v in FAMILIES if v != VERSION])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_patch_changes_what_its_diff_says(version: str, name: str) -> None:
+    """`test_diffs.py` has those of the usual release, and says how they are written."""
+    diff = "".join(
+        unified_diff(path, sources(version)[path], text)
+        for path, text in sorted(patched(version, (name,)).items())
+        if text != sources(version)[path]
+    )
+    file = EXPECTED / version / f"{name}.diff"
+    if os.environ.get(WRITE):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(diff)
+    if not file.exists() or file.read_text() != diff:
+        pytest.fail(
+            f"The diff of the patch `{name}` is not that of {version}/{file.name}. If it "
+            f"has changed on purpose: {WRITE}=1 pytest {Path(__file__).name}, then read "
+            "`git diff`.",
+            pytrace=False,
+        )
+
+
+@each_family
+def test_new_lines_are_laid_out_as_those_around_them(version: str) -> None:
+    for path, text in patched(version).items():
+        old = set(sources(version)[path].decode().split("\n"))
+        old |= set(patched("0.5.9").get(path, b"").decode().split("\n"))
+        for line in text.decode().split("\n"):
+            if line not in old:
+                assert len(line) <= 88, line
+                assert line == line.rstrip(), line
+                assert line.isascii(), line
+
+
+@each_family
+def test_definitions_and_comments_of_the_wheel_stay(version: str) -> None:
+    for path, text in patched(version).items():
+        new = iter(surgery.comments(text))
+        assert all(
+            comment in new for comment in surgery.comments(sources(version)[path])
+        )
+
+
+@each_family
+def test_no_name_of_another_release_lands(version: str) -> None:
+    for rename in RENAMES:
+        for path, text in patched(version).items():
+            for name in {rename.name, rename.new}:
+                if name.encode() in text:
+                    assert name.encode() in sources(version)[path] or any(
+                        name.encode() in source for source in sources(version).values()
+                    ), f"{path} would use {name}"
+
+
+@each_family
+def test_a_definition_that_a_fork_renamed_is_told(version: str) -> None:
+    """The scope of the last edit of each file, renamed, is a conflict that names it."""
+    for path in registry.files(NAMES, version):
+        edit = [
+            edit
+            for name in NAMES
+            for edit in registry.edits(name, version)
+            if edit.file == path
+        ][-1]
+        source = sources(version)[path]
+        node = surgery.definition(source, edit.scope)
+        mutant = surgery.renamed(source, node)
+        with pytest.raises(SourceConflict, match="Nothing was written") as refused:
+            planned({**sources(version), path: mutant}, version)
+        assert path in str(refused.value)
+        assert f"sglang=={version}" in str(refused.value)
+
+
+@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+def test_the_command_patches_an_install_and_puts_it_back(
+    version: str, tmp_path: Path
+) -> None:
+    files = registry.files(NAMES, version)
+    package = make_install(version, tmp_path / "site", files)
+    before = {path: (package / path).read_bytes() for path in files}
+    found = install.find(package, supported=SUPPORTED_VERSIONS)
+    assert found.release == version
+    apply(sglang_dir=package)
+    assert {path: (package / path).read_bytes() for path in files} == patched(version)
+    states = status(sglang_dir=package).patches
+    assert set(states.values()) == {PatchState.IN_PLACE}, states
+    revert(sglang_dir=package)
+    assert {path: (package / path).read_bytes() for path in files} == before
+
+
+def test_a_version_that_is_not_listed_is_refused(tmp_path: Path) -> None:
+    package = make_install("0.5.9", tmp_path / "site", registry.files(NAMES, "0.5.9"))
+    for file in ("_version.py", "version.py"):
+        if (package / file).exists():
+            (package / file).write_text('__version__ = "0.5.7"\n')
+    with pytest.raises(Exception, match=r"0\.5\.7 .* Supported: 0\.5\."):
+        apply(sglang_dir=package)

@@ -1,0 +1,179 @@
+"""`make versions`: real servers of every supported family of SGLang releases.
+
+For each release: an environment of its own, apply, verify in each mode of the server, the
+core of the live tests, revert to the byte. Ends with a table, release by mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentcore_patches import apply, install, revert
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from tests.helpers.servers import MODES
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENTS = ROOT / "build" / "versions"
+
+# Transformers 5.6.0, which these two pin, cannot import the `kernels` that pip resolves.
+CONSTRAINTS: Mapping[str, tuple[str, ...]] = {
+    "0.5.11": ("kernels<0.13",),
+    "0.5.12": ("kernels<0.13",),
+    "0.5.12.post1": ("kernels<0.13",),
+}
+
+# The last release of each family: the others have the same code.
+FAMILIES = tuple(
+    version
+    for version in SUPPORTED_VERSIONS
+    if not any(other.startswith(f"{version}.post") for other in SUPPORTED_VERSIONS)
+)
+
+CORE = (
+    "tests/live/test_token_ids.py",
+    "tests/live/test_interruptions.py",
+    "tests/live/test_tito.py",
+    "tests/live/test_customized_info.py",
+    "tests/live/test_unchanged.py",
+)
+
+
+@dataclass
+class Row:
+    """What was found on one release: by column, what to show."""
+
+    version: str
+    cells: dict[str, str] = field(default_factory=dict)
+    failed: bool = False
+
+    def note(self, column: str, passed: bool, text: str) -> None:
+        self.cells[column] = text
+        self.failed |= not passed
+        print(f"{self.version:14} {column:26} {text}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="*", metavar="VERSION")
+    parser.add_argument("--keep", action="store_true", help="keep the environments")
+    parser.add_argument("--short", action="store_true", help="the default mode alone")
+    options = parser.parse_args()
+    unknown = set(options.versions) - set(SUPPORTED_VERSIONS)
+    if unknown:
+        parser.error(f"not supported: {', '.join(sorted(unknown))}")
+    modes = ["default"] if options.short else list(MODES)
+    rows = []
+    for version in options.versions or FAMILIES:
+        rows.append(_checked(version, modes, options))
+        if not options.keep:
+            shutil.rmtree(ENVIRONMENTS / version, ignore_errors=True)
+    _print_table(rows, [*modes, "live tests", "revert"])
+    return int(any(row.failed for row in rows))
+
+
+def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) -> Row:
+    row = Row(version)
+    python = _environment(version)
+    before = _sources(python)
+    apply(python=python)
+    for mode in modes:
+        row.note(mode, *_verified(python, MODES[mode]))
+    if not options.short:
+        row.note("live tests", *_live_tests(python))
+    revert(python=python)
+    same = _sources(python) == before
+    row.note("revert", same, "to the byte" if same else "NOT to the byte")
+    return row
+
+
+def _environment(version: str) -> Path:
+    """An interpreter with that release; uv links what environments share."""
+    folder = ENVIRONMENTS / version
+    python = folder / "bin" / "python"
+    if not (folder / ".ready").exists():
+        uv = Path(sys.executable).with_name("uv")
+        _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder)
+        _run(
+            *(uv, "pip", "install", "--quiet", "--python", python),
+            *(f"sglang=={version}", *CONSTRAINTS.get(version, ())),
+        )
+        (folder / ".ready").touch()
+    return python
+
+
+def _verified(python: Path, args: Sequence[str]) -> tuple[bool, str]:
+    """Whether verify passes on a server with these arguments, and how many checks."""
+    began = time.monotonic()
+    command = [
+        *(sys.executable, "-m", "agentcore_patches", "verify", "--json"),
+        *("--python", str(python), "--model", "scripted", "--", *args),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        report = json.loads(done.stdout)
+        outcomes = [check["outcome"] for check in report["checks"]]
+    except (ValueError, KeyError):
+        print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
+        return False, f"FAILED (exit {done.returncode})"
+    seconds = f"{time.monotonic() - began:.0f} s"
+    passed = outcomes.count("passed")
+    if done.returncode:
+        print(json.dumps(report, indent=1))
+        return False, f"FAILED: {passed} of {len(outcomes)} in {seconds}"
+    return True, f"{passed} of {len(outcomes)} in {seconds}"
+
+
+def _live_tests(python: Path) -> tuple[bool, str]:
+    """Whether the core of the live tests passes, and their last line."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE],
+        cwd=ROOT,
+        env={**os.environ, "AGENTCORE_TEST_PYTHON": str(python)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        print(done.stdout[-8000:], done.stderr[-2000:], sep="\n")
+    last = (done.stdout.strip().splitlines() or ["no output"])[-1]
+    return done.returncode == 0, last.strip("= ")
+
+
+def _sources(python: Path) -> dict[Path, bytes]:
+    """The files that patches change, and the list of all that is in the package."""
+    found = install.find(python=python, supported=SUPPORTED_VERSIONS)
+    files = registry.files(registry.names(), found.release)
+    listed = sorted(
+        str(path.relative_to(found.package))
+        for path in found.package.rglob("*")
+        if "__pycache__" not in path.parts
+    )
+    return {
+        **{found.package / file: (found.package / file).read_bytes() for file in files},
+        found.package: "\n".join(listed).encode(),
+    }
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(command, check=True)
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    print("\n| SGLang | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 1) + "|")
+    for row in rows:
+        cells = (row.cells.get(column, "not run") for column in columns)
+        print(f"| {row.version} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
