@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-SUPPORTED_VERSIONS = ("0.5.9",)
+SUPPORTED_VERSIONS = (
+    "0.5.8",
+    "0.5.8.post1",
+    "0.5.9",
+    "0.5.10",
+    "0.5.10.post1",
+    "0.5.11",
+    "0.5.12",
+    "0.5.12.post1",
+)
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def test_nodes_that_cannot_be_patched_say_why(
     (conflict,) = lines_about(conflicting, ran.stdout)
     assert CHAT in conflict and "Nothing was written" in conflict
     (version,) = lines_about(newer, ran.stdout)
-    assert "SGLang 0.6.1" in version and "Supported: 0.5.9" in version
+    assert "SGLang 0.6.1" in version and "Supported: 0.5.8" in version
     assert "2 of 3 nodes failed." in ran.stdout
 
     checked = nodes.run("status", "--check", "--json", "--ray", nodes.address)

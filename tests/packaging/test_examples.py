@@ -110,7 +110,7 @@ def test_another_version_ends_the_build(
     line, done = ran[-1]
     assert line == "agentcore-patch apply"
     assert "SGLang 0.5.10" in done.out
-    assert "Supported: 0.5.9" in done.out
+    assert "Supported: 0.5.8" in done.out
 
 
 def test_another_sglang_than_the_checkout_ends_the_build(

@@ -74,7 +74,7 @@ def spoil_links(package: Path) -> None:
             ["apply"],
             3,
             "unsupported-target",
-            "0.6.1 .* is not supported. Supported: 0.5.9",
+            "0.6.1 .* is not supported. Supported: 0.5.8",
         ),
         (spoil_version, ["status", "--check"], 3, "unsupported-target", "0.6.1"),
         (spoil_version, ["revert"], 3, "unsupported-target", "0.6.1"),

@@ -113,6 +113,10 @@ class Subject:
             raise NotExercised(message, advice=advice)
         raise Skipped(message, advice=f"Launch the server with {option} NAME.")
 
+    def has_messages(self) -> bool:
+        """Whether the server has /v1/messages, which v0.5.8 has not."""
+        return not str(self.info.get("version")).startswith("0.5.8")
+
     def loses_text(self, path: str) -> bool:
         """Whether this SGLang itself loses text of streams of a path.
 
