@@ -30,12 +30,15 @@ class Application:
         from sglang.srt.entrypoints.openai.serving_completions import (
             OpenAIServingCompletion,
         )
+        from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
         self.result: Any = None
         self.arrived = 0.0
         self.delivered = 0.0
         self.written = 0.0
-        manager = SimpleNamespace(
+        # Its methods that patches call are the real ones.
+        manager = object.__new__(TokenizerManager)
+        vars(manager).update(
             generate_request=self._generate,
             server_args=SimpleNamespace(
                 **{
@@ -57,8 +60,11 @@ class Application:
                 get_default_sampling_params=dict,
                 is_multimodal=False,
                 vocab_size=MODEL_VOCABULARY,
+                image_token_id=None,
                 hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
             ),
+            is_generation=True,
+            mm_processor=None,
             context_len=131_072,
             num_reserved_tokens=0,
             max_req_input_len=131_000,
