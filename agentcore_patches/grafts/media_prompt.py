@@ -99,12 +99,14 @@ def _restore_token_ids(
         input_ids: what the processor made of their text, of shape (tokens,).
 
     Raises:
-        ValueError: they are repeated already, but not as often.
+        ValueError: there are none, or they are repeated already, but not as often.
     """
     given = _split_at_placeholders(output.token_ids, mm_tokens)
     made = _split_at_placeholders(input_ids.tolist(), mm_tokens)
     given_runs = [ids for is_placeholder, ids in given if is_placeholder]
     made_runs = [ids for is_placeholder, ids in made if is_placeholder]
+    if not (given_runs or made_runs):
+        raise ValueError("input_ids has no place for the images that are given.")
     if [ids[0] for ids in given_runs] != [ids[0] for ids in made_runs]:
         return input_ids  # Not made of runs alone; the tokenizer manager checks it.
     one_each = len(given_runs) == len(output.organize_results())

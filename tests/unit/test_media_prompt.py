@@ -113,6 +113,11 @@ def test_an_image_expanded_for_another_size_is_refused() -> None:
         restored([1, IMAGE, IMAGE], [1, IMAGE, IMAGE, IMAGE], "a")
 
 
+def test_an_image_without_a_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="no place for the images"):
+        restored([1, 2], [1, 2], "a")
+
+
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
     made = [1, IMAGE, 5, IMAGE, 2]
     assert restored([1, IMAGE, 2], made, "a") == made
