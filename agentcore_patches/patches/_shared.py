@@ -167,9 +167,24 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
     ),
 )
 
+# From v0.5.11 on a batch makes its requests before it knows to which of several tokenizer
+# workers the answers go: they go to none, and the batch waits for ever.
+WORKERS_OF_BATCHES: tuple[Edit, ...] = (
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.generate_request",
+        "if not obj.is_single and self.server_args.tokenizer_worker_num > 1:\n"
+        "    self._attach_multi_http_worker_info(obj)",
+        before="self._init_req_state(...)",
+        note="the requests of a batch, made next, take it over",
+        since="0.5.11",
+    ),
+)
+
 # A token ID outside the vocabulary ends the engine at the embedding lookup, whichever
 # endpoint it came by. A stream is refused before its status is sent.
 CHECKED_PROMPTS: tuple[Edit, ...] = (
+    *WORKERS_OF_BATCHES,
     Graft(
         TOKENIZER_MANAGER,
         "TokenizerManager",
