@@ -5,7 +5,8 @@ UV := $(BIN)/uv pip install --quiet
 
 # All of the project's own, with SGLang v0.5.9; about 10 GB, a minute with a warm cache.
 READY := $(VENV)/.ready
-# What runs without SGLang, with the oldest dependencies that setup.cfg allows.
+# What runs without SGLang, with the oldest dependencies that setup.cfg allows, in the
+# oldest Python that is installed.
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
 
@@ -29,7 +30,7 @@ help:
 	@echo "make clients      ask by every client of the README's table, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make lint          check style, types and spelling"
-	@echo "make test-lowest   run what needs no server with the oldest dependencies"
+	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
 	@echo "make versions      verify on real servers of every supported SGLang; an hour or two"
 	@echo "make coverage      run what needs no server, and say how much of the code it ran"
@@ -100,6 +101,7 @@ $(READY): $(BIN)/uv pyproject.toml setup.cfg
 	touch $@
 
 $(LOWEST_READY): $(BIN)/uv pyproject.toml setup.cfg
-	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv venv --quiet --clear $(LOWEST) \
+		--python $$($(FIND_PYTHON) $(firstword $(shell $(MAKE) -s pythons)))
 	$(UV) --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
 	touch $@
