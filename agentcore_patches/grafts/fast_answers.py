@@ -73,7 +73,7 @@ def _dump_logprobs(meta_info: Dict[str, Any]) -> bytes:
     """The JSON of a chat choice's logprobs, from the engine's lists.
 
     Raises:
-        AttributeError, IndexError, TypeError, ValueError: they are not as they should be.
+        AttributeError, IndexError, TypeError, ValueError: they have another form.
     """
     entries = meta_info["output_token_logprobs"]
     tops = meta_info.get("output_top_logprobs") or []
@@ -129,7 +129,8 @@ def _write_chat_answer(self, response: Any, ret: List[Dict[str, Any]]) -> Any:
     if not hasattr(response, "choices"):
         return response
     try:
-        content = _prepare_for_orjson(response.model_dump(mode="json", by_alias=True))
+        data = response.model_dump(mode="json", by_alias=True)
+        content = _prepare_for_orjson(data)
         for choice, ret_item in zip(content["choices"], ret):
             first = _dump_logprobs(_keep_first_token(ret_item)["meta_info"])
             if orjson.dumps(choice["logprobs"]) != first:

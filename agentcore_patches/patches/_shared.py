@@ -337,7 +337,7 @@ PAUSES: tuple[Edit, ...] = (
         TOKENIZER_MANAGER,
         "TokenizerManager.pause_generation",
         "self.send_to_scheduler.send_pyobj(ContinueGenerationReqInput())",
-        after="self.abort_request(abort_all=True)",
+        after="self.abort_request(...)",
         note="one that is paused would never end them",
     ),
     *(

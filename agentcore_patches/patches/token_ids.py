@@ -259,7 +259,7 @@ NON_STREAMING: tuple[Edit, ...] = (
         '    choice_data.prompt_token_ids = ret_item.get("prompt_token_ids")\n'
         '    choice_data.message.content = choice_data.message.content or ""',
         before="choices.append(choice_data)",
-        note="asked for in so many words, in the shape of later versions",
+        note="return_token_ids: true has the shape of later versions",
     ),
 )
 

@@ -15,7 +15,7 @@ from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
 from tests.helpers.servers import Launch, Trees
 
-VOCABULARY = 420
+VOCABULARY = 448
 DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]
 
 

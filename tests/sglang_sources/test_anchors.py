@@ -189,9 +189,9 @@ def test_another_one_of_that_name_is_refused(
         case AddField():
             name = edit.declaration.partition(":")[0]
             mutant = surgery.with_lines(
-                source, [(end, b"    %s: int = 0\n" % name.encode())]
+                source, [(end, b"    %s: Fork = 0\n" % name.encode())]
             )
-            expected = f"has another field of that name: `{name}: int = 0`"
+            expected = f"has another field of that name: `{name}: Fork = 0`"
         case AddParameter():
             name = re.split("[:=]", edit.parameter)[0]
             assert not isinstance(node, ast.ClassDef)

@@ -226,9 +226,7 @@ def test_an_older_version_is_replaced_by_this_one(run: Run, package: Path) -> No
     told = run("status", "--check")
 
     assert told.returncode == 1
-    assert "are as agentcore-patch 0.0.1 wrote them; `agentcore-patch apply`" in (
-        told.stdout
-    )
+    assert "are outdated: applied by agentcore-patch 0.0.1." in told.stdout
     assert run("apply").returncode == 0
     assert run("status", "--check").returncode == 0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from agentcore_patches.edits import apply_edits
+from agentcore_patches.edits import Edit, apply_edits
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION, refusal
@@ -107,14 +107,19 @@ def test_one_vanilla_file_among_patched_ones_is_refused(
     assert "somebody else's version of this patch, or a part of ours" in message
 
 
-@pytest.mark.parametrize("file", FILES)
+def edits_of(file: str) -> list[Edit]:
+    """Those of all patches, each once."""
+    listed = (
+        edit for name in registry.names() for edit in registry.edits(name, VERSION)
+    )
+    return list(dict.fromkeys(edit for edit in listed if edit.file == file))
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if len(edits_of(file)) > 1])
 def test_a_file_with_a_part_of_its_edits_is_refused(
     pristine: Mapping[str, bytes], file: str
 ) -> None:
-    all_edits = [
-        edit for name in registry.names() for edit in registry.edits(name, VERSION)
-    ]
-    here = list(dict.fromkeys(edit for edit in all_edits if edit.file == file))
+    here = edits_of(file)
     for n_made in {1, len(here) // 2, len(here) - 1}:
         part, _ = apply_edits(pristine[file], here[:n_made])
         message = refusal_with_advice({**pristine, file: part}, registry.names())
