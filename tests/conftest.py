@@ -44,6 +44,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(mode or item.path.stem))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse a run whose processes would each start every server."""
+    grouping = getattr(session.config.option, "loadgroup", False)
+    if grouping and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError(
+            f"pytest-xdist does not group tests under pytest {pytest.__version__}: "
+            "install the versions that setup.cfg names."
+        )
+
+
 def _turn(item: pytest.Item) -> int:
     """When a test is run: by its folder."""
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
