@@ -115,10 +115,10 @@ def _keep_first_token(ret_item: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _write_chat_answer(self, response: Any, ret: List[Dict[str, Any]]) -> Any:
-    """The HTTP response for an answer whose choices hold the first token's logprobs.
+    """The HTTP response for an answer with the first token's logprobs only.
 
-    Pydantic writes all but the other tokens' logprobs. Where it writes the first one's
-    in another way than `_dump_logprobs`, it writes them all.
+    Pydantic writes all but the other tokens' logprobs. Where it writes the first
+    one's in another way than `_dump_logprobs`, it writes them all.
     """
     from fastapi import Response
     from sglang.srt.entrypoints.openai.serving_base import (

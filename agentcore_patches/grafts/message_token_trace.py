@@ -36,7 +36,7 @@ class MessageTokenTrace:
                 ]
 
     def stamp(self, data: str) -> str:
-        """An event's JSON with all that waits: of the prompt in its message, else beside."""
+        """An event's JSON with all that waits; the prompt goes into its message."""
         if self.prompt_token_ids is None and not self.token_ids:
             return data
         event = json.loads(data)

@@ -14,7 +14,7 @@ from tests.helpers.asking import CASES
 
 # One engine step is slower than any hand-over here, so chunks are cut alike by both
 # servers, unless the machine is busy: then it is tried again.
-ATTEMPTS = 5
+ATTEMPTS = 20
 
 NAMES = [
     "plain",
