@@ -17,6 +17,7 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.grafts.completion_logprobs import _completion_logprobs
 from agentcore_patches.grafts.response_fields import _serialize_chunk
+from agentcore_patches.patches._ended_requests import aborts_that_are_no_error
 from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
 
 _COMPLETION = "OpenAIServingCompletion"
@@ -172,22 +173,8 @@ STREAMING: tuple[Edit, ...] = (
             ),
         )
     ),
-    Insert(
-        SERVING_COMPLETIONS,
-        f"{_COMPLETION}._generate_completion_stream",
-        'is_error = bool(finish_reason and finish_reason.get("status_code"))',
-        after='finish_reason_type = finish_reason["type"] if finish_reason else None',
-        note="an abort that was asked for is none",
-        since="0.5.10",
-        until="0.5.10",
-    ),
-    Narrow(
-        SERVING_COMPLETIONS,
-        f"{_COMPLETION}._generate_completion_stream",
-        'if finish_reason_type == "abort": ...',
-        "is_error",
-        since="0.5.10",
-        until="0.5.10",
+    *aborts_that_are_no_error(
+        SERVING_COMPLETIONS, f"{_COMPLETION}._generate_completion_stream"
     ),
     Insert(
         SERVING_COMPLETIONS,

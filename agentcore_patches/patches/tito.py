@@ -18,6 +18,7 @@ from agentcore_patches.grafts.token_in import (
     _process_input_ids,
     _validate_input_ids,
 )
+from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._files import (
     MM_PROCESSOR,
     PROTOCOL,
@@ -27,7 +28,6 @@ from agentcore_patches.patches._files import (
 from agentcore_patches.patches._shared import (
     CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
-    ENDED_REQUESTS,
     PROMPT_TOKEN_IDS,
 )
 

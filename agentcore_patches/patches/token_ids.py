@@ -27,24 +27,22 @@ from agentcore_patches.grafts.response_fields import (
     _serialize_answer,
     _serialize_chunk,
 )
-from agentcore_patches.grafts.token_names import _name_tokens_by_id
 from agentcore_patches.patches._completions import COMPLETIONS
-from agentcore_patches.patches._files import (
-    OPENAI_UTILS,
-    PROTOCOL,
-    SERVING_CHAT,
-    SERVING_COMPLETIONS,
+from agentcore_patches.patches._ended_requests import (
+    ENDED_REQUESTS,
+    PAUSES,
+    aborts_that_are_no_error,
 )
+from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._shared import (
     ANSWER_BY_ORJSON,
     CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
-    ENDED_REQUESTS,
-    PAUSES,
     PROMPT_TOKEN_IDS,
     WHOLE_STREAM_OUTPUT,
 )
+from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
 
 RESPONSE_FIELDS = ("prompt_token_ids", "token_ids")
 
@@ -316,23 +314,7 @@ STREAMING: tuple[Edit, ...] = (
         since="0.5.10",
         until="0.5.10",
     ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        'is_error = bool(finish_reason and finish_reason.get("status_code"))',
-        after='finish_reason_type = finish_reason["type"] if finish_reason else None',
-        note="an abort that was asked for is none",
-        since="0.5.10",
-        until="0.5.10",
-    ),
-    Narrow(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        'if finish_reason_type == "abort": ...',
-        "is_error",
-        since="0.5.10",
-        until="0.5.10",
-    ),
+    *aborts_that_are_no_error(SERVING_CHAT, f"{_CHAT}._generate_chat_stream"),
     # The trace has its own, for every token; these are only those of the last step.
     Narrow(
         SERVING_CHAT,
@@ -384,54 +366,6 @@ STREAMING: tuple[Edit, ...] = (
         before="return ...",
         note="return_token_ids",
         since="0.5.11",
-    ),
-)
-
-# Without text in the logprobs, the engine leaves the place of the text empty.
-TOKENS_AS_TOKEN_IDS: tuple[Edit, ...] = (
-    *(
-        edit
-        for request, serving, scope in (
-            ("ChatCompletionRequest", SERVING_CHAT, _CHAT),
-            ("CompletionRequest", SERVING_COMPLETIONS, "OpenAIServingCompletion"),
-        )
-        for edit in (
-            AddField(
-                PROTOCOL,
-                request,
-                "return_tokens_as_token_ids: Optional[bool] = None",
-                note='whether the tokens of logprobs are "token_id:N"',
-            ),
-            Insert(
-                serving,
-                f"{scope}._convert_to_internal_request",
-                "if request.return_tokens_as_token_ids:\n"
-                "    adapted_request.return_text_in_logprobs = False",
-                before="return adapted_request, request",
-                note="return_tokens_as_token_ids",
-            ),
-        )
-    ),
-    Graft(
-        OPENAI_UTILS,
-        "to_openai_style_logprobs",
-        _name_tokens_by_id,
-        note="return_tokens_as_token_ids",
-    ),
-    Insert(
-        OPENAI_UTILS,
-        "to_openai_style_logprobs.append_token_logprobs",
-        "token_logprobs = _name_tokens_by_id(token_logprobs)",
-        note="where the engine was asked for no text",
-    ),
-    Replace(
-        OPENAI_UTILS,
-        "to_openai_style_logprobs.append_top_logprobs",
-        "ret_logprobs.top_logprobs.append({token[2]: token[0] for token in tokens})",
-        "ret_logprobs.top_logprobs.append(\n"
-        "    {token[2]: token[0] for token in _name_tokens_by_id(tokens)}\n"
-        ")",
-        note="where the engine was asked for no text",
     ),
 )
 

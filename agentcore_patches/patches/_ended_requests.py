@@ -1,0 +1,173 @@
+"""Requests that end or pause before their answer is whole; all patches' edits of it."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Edit, Graft, Insert, Narrow, Replace
+from agentcore_patches.grafts.ended_requests import (
+    _merge_last_batch,
+    _raise_refusal,
+    abort_request_of_another_worker,
+)
+from agentcore_patches.patches._files import (
+    HTTP_SERVER,
+    SCHEDULE_BATCH,
+    SCHEDULER,
+    SERVING_BASE,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    TOKENIZER_MANAGER,
+)
+
+# v0.5.9 keeps a request that was aborted while it waited for ever, and hangs where an
+# output that the abort has overtaken comes after it. A request that the scheduler itself
+# refuses is run on a stand-in prompt for one token, which is not the model's answer.
+ENDED_REQUESTS: tuple[Edit, ...] = (
+    Replace(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "state = self.rid_to_state[recv_obj.rid]",
+        "state = self.rid_to_state.pop(recv_obj.rid, None)",
+        note="what comes later finds it answered",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "if state is None:\n    return",
+        before="state.finished = True",
+        note="it was answered before",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "if (\n"
+        "    self.server_args.enable_lora\n"
+        "    and state.obj.lora_path\n"
+        "    and not recv_obj.finished_reason\n"
+        "):\n"
+        "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
+        before="state.out_list.append(out)",
+        note="with a finished_reason, _wait_one_response does it",
+    ),
+    Insert(
+        SCHEDULE_BATCH,
+        "Req.set_finish_with_abort",
+        "self.finished_len = 0",
+        before="self.to_finish = FINISH_ABORT(...)",
+        note="what is sampled from that token is no answer",
+    ),
+    Graft(
+        SERVING_BASE,
+        "OpenAIServingBase",
+        _raise_refusal,
+        inside=True,
+        note="a stream says why its request was refused",
+    ),
+    *(
+        Insert(
+            file,
+            stream,
+            "self._raise_refusal(content)",
+            after='index = content.get("index", 0)',
+            note="say why the scheduler ended it",
+        )
+        for file, stream in (
+            (SERVING_CHAT, "OpenAIServingChat._generate_chat_stream"),
+            (
+                SERVING_COMPLETIONS,
+                "OpenAIServingCompletion._generate_completion_stream",
+            ),
+        )
+    ),
+    # With several tokenizer workers any of them may be asked, and the scheduler says
+    # only to the one that sent a request that it ended.
+    Graft(
+        TOKENIZER_MANAGER,
+        "TokenizerManager",
+        abort_request_of_another_worker,
+        inside=True,
+        note="/abort_request",
+    ),
+    Insert(
+        HTTP_SERVER,
+        "abort_request",
+        "_global_state.tokenizer_manager.abort_request_of_another_worker(obj.rid)",
+        before="_global_state.tokenizer_manager.abort_request(...)",
+        note="whichever tokenizer worker is asked",
+    ),
+    Insert(
+        SCHEDULER,
+        "SenderWrapper.send_output",
+        "if isinstance(recv_obj, Req) and output.http_worker_ipc is None:\n"
+        "    output.http_worker_ipc = recv_obj.http_worker_ipc",
+        before="self.socket.send_pyobj(output)",
+        note="an abort goes to the worker that has the request",
+    ),
+)
+
+# A pause may come at any moment, and after another pause. From v0.5.10 on the scheduler
+# merges batches so itself, and from v0.5.12 on all tokenizer workers are told of a pause.
+PAUSES: tuple[Edit, ...] = (
+    Graft(
+        SCHEDULER,
+        "Scheduler",
+        _merge_last_batch,
+        inside=True,
+        note="a pause right after a prefill",
+        until="0.5.9",
+    ),
+    Replace(
+        SCHEDULER,
+        "Scheduler.pause_generation",
+        "self.running_batch.merge_batch(self.last_batch)",
+        "self._merge_last_batch()",
+        note="either of them may be empty",
+        until="0.5.9",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.pause_generation",
+        "self.send_to_scheduler.send_pyobj(ContinueGenerationReqInput())",
+        after="self.abort_request(...)",
+        note="one that is paused would never end them",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            f"TokenizerManager.{method}",
+            "if self.server_args.tokenizer_worker_num > 1:\n"
+            "    raise fastapi.HTTPException(\n"
+            "        status_code=HTTPStatus.BAD_REQUEST,\n"
+            "        detail=(\n"
+            '            "Generation cannot be paused with --tokenizer-worker-num above 1: "\n'
+            '            "only one of the workers would know. Abort requests instead."\n'
+            "        ),\n"
+            "    )",
+            note="each worker has a pause of its own",
+            until="0.5.11",
+        )
+        for method in ("pause_generation", "continue_generation")
+    ),
+)
+
+
+def aborts_that_are_no_error(file: str, stream: str) -> tuple[Edit, ...]:
+    """Let a stream of v0.5.10 end an abort that was asked for as an answer ends."""
+    return (
+        Insert(
+            file,
+            stream,
+            'is_error = bool(finish_reason and finish_reason.get("status_code"))',
+            after='finish_reason_type = finish_reason["type"] if finish_reason else None',
+            note="an abort that was asked for is none",
+            since="0.5.10",
+            until="0.5.10",
+        ),
+        Narrow(
+            file,
+            stream,
+            'if finish_reason_type == "abort": ...',
+            "is_error",
+            since="0.5.10",
+            until="0.5.10",
+        ),
+    )
