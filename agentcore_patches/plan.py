@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -69,16 +71,17 @@ def make_plan(
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
     try:
-        for file in registry.files(patches, version):
-            here = [edit for edit in edits if edit.file == file]
-            new, made = apply_edits(sources[file], here)
-            changed.update(zip(here, made, strict=True))
-            if any(made):
-                _check(sources[file], new, file)
-                files[file] = new
-        _refuse_halves(changed)
-        if files:
-            refuse_undefined_attributes(edits, sources, read)
+        with _no_garbage_collection():
+            for file in registry.files(patches, version):
+                here = [edit for edit in edits if edit.file == file]
+                new, made = apply_edits(sources[file], here)
+                changed.update(zip(here, made, strict=True))
+                if any(made):
+                    _check(sources[file], new, file)
+                    files[file] = new
+            _refuse_halves(changed)
+            if files:
+                refuse_undefined_attributes(edits, sources, read)
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=version)
         raise SourceConflict(f"{conflict}. {remedy}") from None
@@ -94,6 +97,18 @@ def make_plan(
         for edit in registry.edits(patch, version)
     )
     return Plan(tuple(patches), files, outcomes)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep Python from looking for garbage in trees, which takes a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _edits(patches: Sequence[str], version: str) -> list[Edit]:

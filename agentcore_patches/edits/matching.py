@@ -190,19 +190,21 @@ _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 def walk(
-    node: cst.CSTNode,
-    fields: Callable[[type[cst.CSTNode]], Iterable[str]],
-    path: Path = (),
+    node: cst.CSTNode, fields: Callable[[type[cst.CSTNode]], Iterable[str]]
 ) -> Iterator[tuple[Path, cst.CSTNode]]:
     """Everything below a node, by the fields that `fields` names of each kind."""
-    for name in fields(type(node)):
-        value = getattr(node, name, None)
-        children: list[tuple[Step, cst.CSTNode]] = []
-        if isinstance(value, cst.CSTNode):
-            children = [((name, None), value)]
-        elif isinstance(value, list | tuple):
-            children = [((name, index), child) for index, child in enumerate(value)]
-        for step, child in children:
-            here = (*path, step)
-            yield here, child
-            yield from walk(child, fields, here)
+    pending: list[tuple[Path, cst.CSTNode]] = [((), node)]
+    while pending:
+        path, node = pending.pop()
+        if path:
+            yield path, node
+        children: list[tuple[Path, cst.CSTNode]] = []
+        for name in fields(type(node)):
+            value = getattr(node, name, None)
+            if isinstance(value, list | tuple):
+                children += [
+                    ((*path, (name, index)), child) for index, child in enumerate(value)
+                ]
+            elif isinstance(value, cst.CSTNode):
+                children.append(((*path, (name, None)), value))
+        pending += reversed(children)

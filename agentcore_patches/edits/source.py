@@ -14,7 +14,7 @@ import libcst as cst
 
 from agentcore_patches.edits.base import DefinitionEdit, Edit
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
-from agentcore_patches.edits.kinds import Graft
+from agentcore_patches.edits.kinds import AddField, Graft
 from agentcore_patches.edits.matching import (
     Misplaced,
     Path,
@@ -47,7 +47,11 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     for scope, group in by_scope.items():
         with _placing(group[0]):
             start, end = module.span(scope)
-            fragment = _Fragment(module.text(start, end), scope, module.newline)
+            lines = module.lines(start, end)
+            # Fields are looked for and put in among the statements of the class itself.
+            only_fields = all(isinstance(edit, AddField) for edit in group)
+            left_out = module.methods(scope) if only_fields else ()
+            fragment = _Fragment(lines, scope, module.newline, left_out)
         for edit in group:
             with _placing(edit):
                 changed[edit] = fragment.apply(edit)
@@ -113,9 +117,16 @@ class _Spans:
             raise Misplaced("the file has another definition of that name")
         return bool(there)
 
-    def text(self, start: int, end: int) -> str:
+    def lines(self, start: int, end: int) -> list[str]:
         """The lines from `start` to before `end`."""
-        return "".join(self._lines[start:end])
+        return self._lines[start:end]
+
+    def methods(self, scope: str) -> list[tuple[int, int]]:
+        """First line, and line after the last, of what a class defines, from its own."""
+        definition = self._definition(scope)
+        start, _ = _span(definition)
+        inner = [node for node in definition.body if isinstance(node, _DEFINITIONS)]
+        return [(first - start, last - start) for first, last in map(_span, inner)]
 
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
         """The text with lines `start` to `end` replaced, for each splice."""
@@ -124,7 +135,9 @@ class _Spans:
             lines[start:end] = [new]
         return "".join(lines)
 
-    def _definition(self, scope: str) -> ast.stmt:
+    def _definition(
+        self, scope: str
+    ) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef:
         body: Sequence[ast.stmt] = self._tree.body
         for name in scope.split("."):
             found = [
@@ -148,9 +161,26 @@ def _span(node: ast.stmt) -> tuple[int, int]:
 
 
 class _Fragment:
-    """One definition, parsed on its own, while its edits are made."""
+    """One definition, parsed on its own, while its edits are made.
 
-    def __init__(self, text: str, scope: str, newline: str) -> None:
+    libcst is slow, so that lines which no edit needs are `left_out` of what it parses.
+    """
+
+    def __init__(
+        self,
+        lines: list[str],
+        scope: str,
+        newline: str,
+        left_out: Iterable[tuple[int, int]],
+    ) -> None:
+        self._left_out: dict[str, str] = {}
+        for start, end in sorted(left_out, reverse=True):
+            margin = re.match(r"\s*", lines[start])
+            assert margin is not None
+            stand_in = f"{margin[0]}def agentcore_left_out_{start}(): ...{newline}"
+            self._left_out[stand_in] = "".join(lines[start:end])
+            lines[start:end] = [stand_in]
+        text = "".join(lines)
         self._scope = scope.split(".")
         self._opening = f"class _:{newline}" if len(self._scope) > 1 else ""
         source = self._opening + text
@@ -182,7 +212,10 @@ class _Fragment:
 
     def text(self) -> str:
         """The source of the definition as it is now."""
-        return self._module.code.removeprefix(self._opening)
+        code = self._module.code.removeprefix(self._opening)
+        for stand_in, lines in self._left_out.items():
+            code = code.replace(stand_in, lines)
+        return code
 
     def _member(self, path: Path | list[Step], name: str) -> Step:
         block = statements_of(descend(self._module, [*path, ("body", None)]))

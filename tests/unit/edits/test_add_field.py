@@ -74,6 +74,43 @@ REWRITES = [
         FIELD,
         """
         class Answer:
+            def first(self): return "first"  # on one line
+            # Of the field.
+            text: str
+
+            # Of the property.
+            @property
+            def length(self):
+                return len(self.text)
+            @length.setter
+            def length(self, value):
+                pass
+            class Inner:
+                text: str
+        """,
+        """
+        class Answer:
+            def first(self): return "first"  # on one line
+            # Of the field.
+            text: str
+            ids: Optional[List[int]] = None
+
+            # Of the property.
+            @property
+            def length(self):
+                return len(self.text)
+            @length.setter
+            def length(self, value):
+                pass
+            class Inner:
+                text: str
+        """,
+        id="field between methods, whatever these are",
+    ),
+    pytest.param(
+        FIELD,
+        """
+        class Answer:
             text: str = field(
                 default="",  # nothing said
             )
