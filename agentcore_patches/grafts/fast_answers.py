@@ -1,15 +1,36 @@
-"""Lands in `serving_base.py`, `serving_chat.py`, `http_server.py`, for `fast-answers`.
+"""Lands in `io_struct.py`, `serving_base.py`, `serving_chat.py`, `http_server.py`.
 
-What vanilla does with an answer: `model_dump(mode="json")`, FastAPI's encoder over every
+For `fast-answers`. What vanilla does with an answer: `model_dump(mode="json")`, FastAPI's encoder over every
 value, `json.dumps` without NaN. Here orjson writes the same, or else vanilla does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 if TYPE_CHECKING:
     import orjson
+
+
+class _RequestTokenIds:
+    """`input_ids` of a request, an `Optional[Union[List[List[int]], List[int]]]`.
+
+    A list of IDs is taken as it is: pydantic tries lists of lists first, and makes an
+    error of each ID, 20 ms for 32,000. The rest is left to pydantic.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schema = handler(Optional[Union[List[List[int]], List[int]]])
+        return core_schema.no_info_wrap_validator_function(cls._validate, schema)
+
+    @staticmethod
+    def _validate(value: Any, handler: Any) -> Any:
+        if type(value) is list and set(map(type, value)) == {int}:
+            return value
+        return handler(value)
 
 
 def _dump_numbers(values: List[float]) -> List[bytes]:

@@ -20,10 +20,16 @@ from agentcore_patches.grafts.fast_answers import (
     _dump_logprobs,
     _is_plain,
     _keep_first_token,
+    _RequestTokenIds,
     _write_chat_answer,
     _write_generated,
 )
-from agentcore_patches.patches._files import HTTP_SERVER, SERVING_BASE, SERVING_CHAT
+from agentcore_patches.patches._files import (
+    HTTP_SERVER,
+    IO_STRUCT,
+    SERVING_BASE,
+    SERVING_CHAT,
+)
 from agentcore_patches.patches._shared import ANSWER_BY_ORJSON, CHECKED_PROMPTS
 
 RESPONSE_FIELDS: tuple[str, ...] = ()
@@ -109,4 +115,26 @@ GENERATE: tuple[Edit, ...] = (
     ),
 )
 
-EDITS: tuple[Edit, ...] = (*CHECKED_PROMPTS, *ANSWER_BY_ORJSON, *CHAT, *GENERATE)
+REQUESTS: tuple[Edit, ...] = (
+    Graft(
+        IO_STRUCT,
+        "GenerateReqInput",
+        _RequestTokenIds,
+        note="a prompt of token IDs is not walked twice",
+    ),
+    Replace(
+        IO_STRUCT,
+        "GenerateReqInput",
+        "input_ids: Optional[Union[List[List[int]], List[int]]] = None",
+        "input_ids: _RequestTokenIds = None",
+        note="a prompt of token IDs is not walked twice",
+    ),
+)
+
+EDITS: tuple[Edit, ...] = (
+    *CHECKED_PROMPTS,
+    *ANSWER_BY_ORJSON,
+    *CHAT,
+    *GENERATE,
+    *REQUESTS,
+)

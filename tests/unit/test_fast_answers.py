@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Optional, Union
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,13 @@ from agentcore_patches.grafts.fast_answers import (
     _dump_logprobs,
     _is_plain,
     _prepare_for_orjson,
+    _RequestTokenIds,
     _write_generated,
 )
 
 orjson = pytest.importorskip("orjson")
 encoders = pytest.importorskip("fastapi.encoders")
+pydantic = pytest.importorskip("pydantic")
 responses = pytest.importorskip("fastapi.responses")
 
 
@@ -222,3 +224,30 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
 def test_logprobs_that_are_not_as_they_should_be_are_refused(meta_info: Any) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
         _dump_logprobs(meta_info)
+
+
+PROMPTS = st.recursive(
+    st.one_of(
+        st.integers(),
+        st.booleans(),
+        st.none(),
+        st.floats(),
+        st.sampled_from(["1", "x", 2.0, 2**64, {}]),
+    ),
+    lambda part: st.lists(part, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(PROMPTS)
+def test_the_token_ids_of_a_request_are_what_pydantic_makes_of_them(value: Any) -> None:
+    vanilla = Optional[Union[list[list[int]], list[int]]]  # noqa: UP007, UP045
+    assert validated(_RequestTokenIds, value) == validated(vanilla, value)
+
+
+def validated(kind: Any, value: Any) -> Any:
+    """What pydantic makes of a value, or the errors that it finds."""
+    try:
+        return repr(pydantic.TypeAdapter(kind).validate_python(value))
+    except pydantic.ValidationError as error:
+        return repr(error.errors())
