@@ -14,6 +14,8 @@ from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
 
+pytestmark = pytest.mark.usefixtures("planned_once")
+
 Sources = Mapping[str, bytes]
 Located = ast.expr | ast.arg | ast.keyword
 

@@ -11,6 +11,8 @@ from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION, refusal
 
+pytestmark = pytest.mark.usefixtures("planned_once")
+
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 FILES = registry.files(registry.names(), VERSION)

@@ -19,6 +19,8 @@ from tests.helpers import wheel
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
 
+pytestmark = pytest.mark.usefixtures("planned_once")
+
 SELECTIONS = [
     pytest.param(selection, id="+".join(selection))
     for size in range(1, len(registry.names()) + 1)
