@@ -47,19 +47,18 @@ class ChatTokenTrace:
         self.n_sent: Dict[int, int] = {}
         self.meta_info: Dict[int, Dict[str, Any]] = {}
         self.logprobs: Dict[int, Dict[str, List[Any]]] = {}
-        self.weight_versions: List[Any] = []
+        self.first_version: Any = None
+        self.known_version: Any = None
         self.is_plain: Optional[bool] = None
 
     def push(self, index: int, content: Dict[str, Any]) -> None:
         """Take in what the engine delivered for a choice."""
-        if self.chunk_prompt and not self.waiting:
-            self.prompt_token_ids = content.get("prompt_token_ids")
-        if self.choice_prompts and index not in self.waiting:
-            self.prompts_of_choices[index] = content.get("prompt_token_ids")
-        waiting = self.waiting.setdefault(index, [])
+        if index not in self.waiting:
+            self._start(index, content.get("prompt_token_ids"))
+        waiting = self.waiting[index]
         output_ids = content["output_ids"]
         if not self.incremental:
-            output_ids = output_ids[self.n_sent.get(index, 0) + len(waiting) :]
+            output_ids = output_ids[self.n_sent[index] + len(waiting) :]
         waiting.extend(output_ids)
         meta_info = content["meta_info"]
         if self.incremental_logprobs and self.build_logprobs is not None:
@@ -69,6 +68,14 @@ class ChatTokenTrace:
                     joined.setdefault(key, []).extend(values)
             meta_info = {**meta_info, **joined}
         self.meta_info[index] = meta_info
+
+    def _start(self, index: int, prompt_token_ids: Optional[List[int]]) -> None:
+        if self.chunk_prompt and not self.waiting:
+            self.prompt_token_ids = prompt_token_ids
+        if self.choice_prompts:
+            self.prompts_of_choices[index] = prompt_token_ids
+        self.waiting[index] = []
+        self.n_sent[index] = 0
 
     def dump(self, chunk: Any) -> str:
         """The JSON of a chat chunk, with all that waits for its choices.
@@ -89,25 +96,33 @@ class ChatTokenTrace:
     def _dump_plain(self, chunk: Any) -> Optional[str]:
         """What `model_dump_json` gives, without its cost; None where orjson refuses."""
         fields = chunk.__dict__.copy()
-        for name in ("sglext", "prompt_token_ids", "metadata"):
-            if fields.get(name) is None:
-                fields.pop(name, None)
+        if fields["prompt_token_ids"] is None:
+            del fields["prompt_token_ids"]
+        if fields["metadata"] is None:
+            del fields["metadata"]
+        if fields.get("sglext") is None:
+            fields.pop("sglext", None)
         fields["choices"] = choices = []
         for choice in chunk.choices:
-            choices.append(data := choice.__dict__.copy())
-            for name in ("token_ids", "prompt_token_ids"):
-                if data[name] is None:
-                    del data[name]
+            data = choice.__dict__.copy()
+            choices.append(data)
+            if data["token_ids"] is None:
+                del data["token_ids"]
+            if data["prompt_token_ids"] is None:
+                del data["prompt_token_ids"]
             data["delta"] = delta = choice.delta.__dict__.copy()
             if delta.get("hidden_states") is None:
                 delta.pop("hidden_states", None)
         try:
-            text: bytes = orjson.dumps(
-                fields, default=lambda model: model.model_dump(mode="json")
-            )
+            text: bytes = orjson.dumps(fields, default=self._dump_model)
         except TypeError:
             return None
         return text.decode()
+
+    @staticmethod
+    def _dump_model(model: Any) -> Dict[str, Any]:
+        data: Dict[str, Any] = model.model_dump(mode="json")
+        return data
 
     def stamp(self, chunk: Any) -> None:
         """Put on a chunk what waits for its choices.
@@ -122,11 +137,11 @@ class ChatTokenTrace:
             # msgspec have no __dict__, and are written as they are.
             is_struct = not hasattr(choice, "__dict__")
             fields: Dict[str, Any] = {} if is_struct else choice.__dict__
-            if index in self.prompts_of_choices:
+            if self.prompts_of_choices and index in self.prompts_of_choices:
                 fields["prompt_token_ids"] = self.prompts_of_choices.pop(index)
             token_ids = self.waiting.get(index)
             if token_ids:
-                start = self.n_sent.get(index, 0)
+                start = self.n_sent[index]
                 self.n_sent[index] = end = start + len(token_ids)
                 self.waiting[index] = []
                 fields["token_ids"] = token_ids
@@ -142,20 +157,22 @@ class ChatTokenTrace:
         if self.prompt_token_ids is not None:
             chunk.prompt_token_ids = self.prompt_token_ids
             self.prompt_token_ids = None
-        if meta_info is None and not self.weight_versions:
+        if meta_info is None and self.first_version is None:
             meta_info = next(iter(self.meta_info.values()), None)
         if meta_info is not None:
-            self._stamp_weight_version(chunk, meta_info.get("weight_version"))
+            version = meta_info.get("weight_version")
+            if version is not None and version != self.known_version:
+                self._stamp_weight_version(chunk, version)
 
     def _stamp_weight_version(self, chunk: Any, version: Any) -> None:
         """Say which weights sampled a chunk's tokens, unless the reader knows.
 
-        What is known is what the stream's first chunk said, and what was said last.
+        What is known is what the stream's first chunk said, if that was said last, too.
         """
-        if version is not None and self.weight_versions != [version, version]:
-            first = self.weight_versions[0] if self.weight_versions else version
-            self.weight_versions = [first, version]
-            chunk.metadata = {"weight_version": version}
+        if self.first_version is None:
+            self.first_version = version
+        self.known_version = version if version == self.first_version else None
+        chunk.metadata = {"weight_version": version}
 
     def _slice_logprobs(self, index: int, start: int, end: int) -> Any:
         # The lists are cumulative, and the engine's own by now maybe ahead of the IDs.
