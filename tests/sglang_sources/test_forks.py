@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 
 import pytest
 
@@ -30,9 +31,10 @@ def scopes(file: str) -> set[str]:
     }
 
 
+@cache
 def meaning(source: bytes) -> str:
     """A source without layout, and without what the forks below add to it."""
-    return ast.dump(_WithoutForks().visit(ast.parse(source)), indent=1)
+    return ast.dump(_WithoutForks().visit(ast.parse(source)))
 
 
 class _WithoutForks(ast.NodeTransformer):
