@@ -1,12 +1,13 @@
-"""Lands in `entrypoints/openai/serving_chat.py`, for the patch `token-ids`."""
+"""Lands in `OpenAIServingBase`, for the patch `token-ids`."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 
-def _check_logprobs_support(server_args: Any) -> Optional[str]:
-    """Why a server with these arguments gives no logprobs, None if it does."""
+def _check_logprobs_support(self) -> Optional[str]:
+    """Why this server gives no logprobs, None if it does."""
+    server_args = self.tokenizer_manager.server_args
     if server_args.dllm_algorithm is not None:
         return (
             "logprobs are not supported by this server: diffusion language models "
@@ -24,8 +25,9 @@ def _check_logprobs_support(server_args: Any) -> Optional[str]:
     return None
 
 
-def _check_logprobs_of_diffusion(server_args: Any) -> Optional[str]:
-    """Why a server with these arguments gives no logprobs, None if it does."""
+def _check_logprobs_of_diffusion(self) -> Optional[str]:
+    """Why this server gives no logprobs, None if it does."""
+    server_args = self.tokenizer_manager.server_args
     if server_args.dllm_algorithm is not None:
         return (
             "logprobs are not supported by this server: diffusion language models "
@@ -34,25 +36,25 @@ def _check_logprobs_of_diffusion(server_args: Any) -> Optional[str]:
     return None
 
 
-def _cut_logprobs(ret_item: Dict[str, Any]) -> Dict[str, Any]:
-    """The engine's answer with the logprobs of its tokens, of those after a stop none.
+def _cut_logprobs(self, ret: List[Dict[str, Any]]) -> None:
+    """Cut off the engine's logprobs of tokens after a stop, which no answer has.
 
     Raises:
         ValueError: the engine gave fewer logprobs than tokens.
     """
-    meta_info = ret_item["meta_info"]
-    n_tokens = len(ret_item["output_ids"])
-    n_logprobs = len(meta_info.get("output_token_logprobs") or ())
-    if n_logprobs == n_tokens:
-        return ret_item
-    if n_logprobs < n_tokens:
-        raise ValueError(
-            f"The engine gave {n_logprobs} logprobs for {n_tokens} tokens: logprobs "
-            "are not supported by the way in which this server generates."
-        )
-    logprobs = {
-        key: meta_info[key][:n_tokens]
-        for key in ("output_token_logprobs", "output_top_logprobs")
-        if meta_info.get(key) is not None
-    }
-    return {**ret_item, "meta_info": {**meta_info, **logprobs}}
+    for i, ret_item in enumerate(ret):
+        meta_info = ret_item["meta_info"]
+        n_tokens = len(ret_item["output_ids"])
+        n_logprobs = len(meta_info.get("output_token_logprobs") or ())
+        if n_logprobs < n_tokens:
+            raise ValueError(
+                f"The engine gave {n_logprobs} logprobs for {n_tokens} tokens: logprobs "
+                "are not supported by the way in which this server generates."
+            )
+        if n_logprobs > n_tokens:
+            logprobs = {
+                key: meta_info[key][:n_tokens]
+                for key in ("output_token_logprobs", "output_top_logprobs")
+                if meta_info.get(key) is not None
+            }
+            ret[i] = {**ret_item, "meta_info": {**meta_info, **logprobs}}

@@ -33,7 +33,12 @@ from agentcore_patches.patches._ended_requests import (
     PAUSES,
     aborts_that_are_no_error,
 )
-from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches._files import (
+    PROTOCOL,
+    SERVING_BASE,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+)
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._shared import (
     ANSWER_BY_ORJSON,
@@ -46,7 +51,9 @@ from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
 
 RESPONSE_FIELDS = ("prompt_token_ids", "token_ids")
 
+_BASE = "OpenAIServingBase"
 _CHAT = "OpenAIServingChat"
+_COMPLETION = "OpenAIServingCompletion"
 _PARAMETER = "dump_chunk: Any = ChatCompletionStreamResponse.model_dump_json"
 
 
@@ -189,8 +196,12 @@ REQUEST: tuple[Edit, ...] = (
     ),
 )
 
+_LOGPROBS = "a logprob for every token"
+_CHAT_HAS_BOTH = "request.logprobs and request.return_token_ids is not False"
+_COMPLETION_HAS_BOTH = "request.logprobs is not None and request.return_token_ids"
+
 LOGPROBS: tuple[Edit, ...] = (
-    Graft(SERVING_CHAT, _CHAT, _cut_logprobs, note="a logprob for every token"),
+    Graft(SERVING_BASE, _BASE, _cut_logprobs, inside=True, note=_LOGPROBS),
     *(
         edit
         for check, since, until in (
@@ -199,33 +210,48 @@ LOGPROBS: tuple[Edit, ...] = (
         )
         for edit in (
             Graft(
-                SERVING_CHAT,
-                _CHAT,
+                SERVING_BASE,
+                _BASE,
                 check,
-                note="a logprob for every token",
+                inside=True,
+                note=_LOGPROBS,
                 since=since,
                 until=until,
             ),
-            Insert(
-                SERVING_CHAT,
-                f"{_CHAT}._validate_request",
-                "if request.logprobs and request.return_token_ids is not False:\n"
-                f"    error = {check.__name__}(self.tokenizer_manager.server_args)\n"
-                "    if error is not None:\n"
-                "        return error",
-                before="return None",
-                note="a logprob for every token",
-                since=since,
-                until=until,
+            *(
+                Insert(
+                    file,
+                    f"{serving}._validate_request",
+                    f"if {has_both}:\n"
+                    f"    error = self.{check.__name__}()\n"
+                    "    if error is not None:\n"
+                    "        return error",
+                    note=_LOGPROBS,
+                    since=since,
+                    until=until,
+                )
+                for file, serving, has_both in (
+                    (SERVING_CHAT, _CHAT, _CHAT_HAS_BOTH),
+                    (SERVING_COMPLETIONS, _COMPLETION, _COMPLETION_HAS_BOTH),
+                )
             ),
         )
     ),
-    Insert(
-        SERVING_CHAT,
-        f"{_CHAT}._build_chat_response",
-        "if request.logprobs and request.return_token_ids is not False:\n"
-        "    ret[:] = map(_cut_logprobs, ret)",
-        note="a logprob for every token",
+    *(
+        Insert(
+            file,
+            function,
+            f"if {has_both}:\n    self._cut_logprobs(ret)",
+            note=_LOGPROBS,
+        )
+        for file, function, has_both in (
+            (SERVING_CHAT, f"{_CHAT}._build_chat_response", _CHAT_HAS_BOTH),
+            (
+                SERVING_COMPLETIONS,
+                f"{_COMPLETION}._build_completion_response",
+                _COMPLETION_HAS_BOTH,
+            ),
+        )
     ),
 )
 

@@ -134,10 +134,23 @@ class Engine:
             jinja_template_content_format="openai",
             force_reasoning=False,
         )
-        request = chat(input_ids=PROMPT, model="m", **body)
+        endpoint = OpenAIServingChat(self.manager, templates)
+        return self._answer(endpoint, chat(input_ids=PROMPT, model="m", **body))
 
+    def complete(self, **body: Any) -> list[dict[str, Any]]:
+        """The same of `/v1/completions`."""
+        from sglang.srt.entrypoints.openai.protocol import CompletionRequest
+        from sglang.srt.entrypoints.openai.serving_completions import (
+            OpenAIServingCompletion,
+        )
+
+        templates = SimpleNamespace(completion_template_name=None)
+        endpoint = OpenAIServingCompletion(self.manager, templates)
+        request = CompletionRequest(prompt=PROMPT, model="m", logprobs=0, **body)
+        return self._answer(endpoint, request)
+
+    def _answer(self, endpoint: Any, request: Any) -> list[dict[str, Any]]:
         async def answered() -> list[dict[str, Any]]:
-            endpoint = OpenAIServingChat(self.manager, templates)
             raw: Any = SimpleNamespace(
                 headers={}, is_disconnected=self._connected, state=SimpleNamespace()
             )
@@ -235,6 +248,18 @@ def test_logprobs_that_are_missing_are_an_error() -> None:
         assert "The engine gave 1 logprobs for" in error
         assert ids == []
         assert told(Engine(no_logprobs).ask(stream=stream))[0] == [11, 12, 13]
+
+
+def test_so_are_those_of_a_completion_that_has_token_ids() -> None:
+    for stream in (False, True):
+        asked = {"stream": stream, "return_token_ids": True}
+        *_, error = events = Engine(no_logprobs).complete(**asked)
+        assert "The engine gave 1 logprobs for" in str(error), (stream, events)
+        [refused] = Engine(in_steps, dllm_algorithm="X").complete(**asked)
+        assert refused["code"] == 400
+        assert "logprobs are not supported" in refused["message"]
+        as_vanilla = Engine(no_logprobs).complete(stream=stream)
+        assert "error" not in str(as_vanilla)
 
 
 def test_logprobs_of_tokens_after_the_stop_are_cut_off() -> None:

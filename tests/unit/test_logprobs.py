@@ -10,8 +10,9 @@ import pytest
 from agentcore_patches.grafts.logprobs import _check_logprobs_support, _cut_logprobs
 
 
-def server_args(**values: Any) -> SimpleNamespace:
-    return SimpleNamespace(
+def error_of_server(**values: Any) -> str | None:
+    """Why a server with these arguments gives no logprobs."""
+    server_args = SimpleNamespace(
         **{
             "dllm_algorithm": None,
             "speculative_algorithm": None,
@@ -19,6 +20,10 @@ def server_args(**values: Any) -> SimpleNamespace:
             **values,
         }
     )
+    serving = SimpleNamespace(
+        tokenizer_manager=SimpleNamespace(server_args=server_args)
+    )
+    return _check_logprobs_support(serving)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,7 @@ def server_args(**values: Any) -> SimpleNamespace:
 def test_a_server_that_records_none_is_known(
     values: dict[str, Any], named: str
 ) -> None:
-    error = _check_logprobs_support(server_args(**values))
+    error = error_of_server(**values)
     assert error is not None
     assert error.startswith("logprobs are not supported by this server")
     assert named in error
@@ -42,7 +47,7 @@ def test_a_server_that_records_none_is_known(
     [{}, {"speculative_algorithm": "EAGLE", "disable_overlap_schedule": True}],
 )
 def test_other_servers_give_logprobs(values: dict[str, Any]) -> None:
-    assert _check_logprobs_support(server_args(**values)) is None
+    assert error_of_server(**values) is None
 
 
 def answer(n_tokens: int, **meta_info: Any) -> dict[str, Any]:
@@ -53,21 +58,24 @@ def answer(n_tokens: int, **meta_info: Any) -> dict[str, Any]:
     "meta_info", [{}, {"output_token_logprobs": None}, {"output_token_logprobs": [0.5]}]
 )
 def test_fewer_logprobs_than_tokens_are_an_error(meta_info: dict[str, Any]) -> None:
+    ret = [answer(1, output_token_logprobs=[0.5]), answer(2, **meta_info)]
     with pytest.raises(ValueError, match=r"The engine gave [01] logprobs for 2 tokens"):
-        _cut_logprobs(answer(2, **meta_info))
+        _cut_logprobs(None, ret)
 
 
-def test_an_answer_with_all_of_them_is_handed_on_as_it_is() -> None:
-    whole = answer(2, output_token_logprobs=[0.5, 0.25])
-    assert _cut_logprobs(whole) is whole
+def test_an_answer_with_all_of_them_stays_as_it_is() -> None:
+    ret = [whole := answer(2, output_token_logprobs=[0.5, 0.25])]
+    _cut_logprobs(None, ret)
+    assert ret[0] is whole
 
 
 def test_logprobs_of_what_was_generated_after_a_stop_are_cut_off() -> None:
     given = answer(
         1, output_token_logprobs=[0.5, 0.25], output_top_logprobs=[[1], [2]], id="x"
     )
-    cut = _cut_logprobs(given)
-    assert cut["meta_info"] == {
+    ret = [given]
+    _cut_logprobs(None, ret)
+    assert ret[0]["meta_info"] == {
         "id": "x",
         "output_token_logprobs": [0.5],
         "output_top_logprobs": [[1]],
