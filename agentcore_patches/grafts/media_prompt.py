@@ -63,7 +63,7 @@ def _load_token_ids(
     text_ids = token_ids
     # What is processed already makes no placeholders.
     is_raw = not any(isinstance(item, dict) for item in items)
-    if runs and is_raw:
+    if is_raw:
         if len(runs) == len(items):
             text_ids = [
                 token_id

@@ -92,7 +92,9 @@ def test_a_second_turn_is_not_expanded_again() -> None:
 
 def test_another_number_of_images_is_refused() -> None:
     expanded = of_text()["input_ids"]
-    for ids, n_images in ((expanded, 2), ([*expanded, *expanded], 1)):
+    pad = processor().mm_tokens.image_token_id
+    without = [token_id for token_id in expanded if token_id != pad]
+    for ids, n_images in ((expanded, 2), ([*expanded, *expanded], 1), (without, 1)):
         try:
             processed(ids, n_images)
         except ValueError as error:

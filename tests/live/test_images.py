@@ -25,11 +25,6 @@ from tests.live import in_vision_processor
 
 ROOT = Path(__file__).parents[2]
 
-needs_vision_server = pytest.mark.skipif(
-    "AGENTCORE_TEST_VISION_SERVER" not in os.environ,
-    reason="AGENTCORE_TEST_VISION_SERVER=1 runs a vision model's server on the CPU",
-)
-
 IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 PLACES = 4
 """How many placeholders the image is expanded to: 56 x 56 pixels, 28 x 28 for each."""
@@ -108,7 +103,6 @@ def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]
     return [*(whole.prompt_token_ids or ())], [*(said.token_ids or ())]
 
 
-@needs_vision_server
 def test_the_prompt_of_a_text_and_an_image_is_what_is_prefilled(
     vision_server: Server,
 ) -> None:
@@ -116,7 +110,6 @@ def test_the_prompt_of_a_text_and_an_image_is_what_is_prefilled(
     assert prompt.count(placeholder(vision_server)) == PLACES
 
 
-@needs_vision_server
 def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
     vision_server: Server,
 ) -> None:
@@ -135,7 +128,6 @@ def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
     assert expanded == [*letter, 10, 11, 10, *prompt, 11, 10]
 
 
-@needs_vision_server
 def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     past = [*prompt, *said, *prompt]
@@ -143,7 +135,6 @@ def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> No
     assert taken == past
 
 
-@needs_vision_server
 def test_another_number_of_images_than_places_is_refused(
     vision_server: Server,
 ) -> None:
@@ -165,13 +156,11 @@ def test_another_number_of_images_than_places_is_refused(
     assert held_requests(vision_server) == []
 
 
-@needs_vision_server
 def test_a_text_alone_is_answered(vision_server: Server) -> None:
     both(vision_server, "What is this?")
     both(vision_server, "-", input_ids=[5, 6, 7])
 
 
-@needs_vision_server
 def test_the_check_of_images_passes(vision_server: Server) -> None:
     subject = Subject(vision_server.base_url)
     assert "a second turn of" in images.check(subject)
@@ -186,7 +175,6 @@ class Tokenized(Subject):
         return super().send(body, where)
 
 
-@needs_vision_server
 def test_the_check_of_images_finds_other_ids(vision_server: Server) -> None:
     with pytest.raises(Failed, match="which are not the"):
         images.check(Tokenized(vision_server.base_url))

@@ -69,7 +69,6 @@ def restored(token_ids: list[int], made: list[int], *images: Any) -> list[int]:
         ([1, IMAGE, IMAGE], ["a", "b"], "1 90 90"),
         ([IMAGE, VIDEO, VIDEO], ["a", "b"], "90 91"),
         ([1, IMAGE, IMAGE], [{"format": "processor_output"}], "1 90 90"),
-        ([1, 2], ["a"], "1 2"),
     ],
 )
 def test_the_processor_gets_one_placeholder_for_each_image(
@@ -114,8 +113,11 @@ def test_an_image_expanded_for_another_size_is_refused() -> None:
 
 
 def test_an_image_without_a_place_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"has 0 places .* 1 of these"):
+        loaded([1, 2], "a")
+    processed = {"format": "processor_output"}
     with pytest.raises(ValueError, match="no place for the images"):
-        restored([1, 2], [1, 2], "a")
+        restored([1, 2], [1, 2], processed)
 
 
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
