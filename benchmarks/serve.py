@@ -4,9 +4,10 @@
 
 Both servers run side by side with the scripted model; the loads go to one and the other
 in turns, and the one that waits sleeps. Per turn: 16 streams at once, with and without
-logprobs, then non-streaming requests, 16 at a time. Ratios are of the medians over the
-turns, so that above 1 the patched server is faster. Needs SGLang in this interpreter;
-its install is copied, never changed.
+logprobs, then non-streaming requests, 16 at a time. In turns of their own: 64 answers of
+256 tokens with `top_logprobs: 5`, not streamed, that end together, while one stream goes
+on. Ratios are of the medians over the turns, so that above 1 the patched server is faster.
+Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from agentcore_verify.server import Server, ServerOptions
 STREAMS = 16
 TOKENS = 128
 REQUESTS = 64
+CROWD_TOKENS = 256
+PREFILL_TOKENS = 64
+"""Tokens of the stream after which the prompts of the others are prefilled."""
 BAR = 0.98
 
 
@@ -49,10 +53,12 @@ def body(tokens: int, **more: Any) -> dict[str, Any]:
     }
 
 
-async def stream(session: aiohttp.ClientSession, url: str, **more: Any) -> list[float]:
+async def stream(
+    session: aiohttp.ClientSession, url: str, tokens: int = TOKENS, **more: Any
+) -> list[float]:
     """When each event of one stream arrived, in seconds."""
     arrived: list[float] = []
-    async with session.post(url, json=body(TOKENS, stream=True, **more)) as answer:
+    async with session.post(url, json=body(tokens, stream=True, **more)) as answer:
         assert answer.status == 200, await answer.text()
         async for line in answer.content:
             if line.startswith(b"data: {"):
@@ -74,12 +80,14 @@ async def streams(session: aiohttp.ClientSession, url: str, **more: Any) -> list
     return [STREAMS * TOKENS / seconds, at[49], at[98]]
 
 
-async def whole(session: aiohttp.ClientSession, url: str) -> float:
+async def whole(
+    session: aiohttp.ClientSession, url: str, at_once: int, tokens: int, **more: Any
+) -> float:
     """Non-streaming requests answered per second."""
-    slots = asyncio.Semaphore(STREAMS)
+    slots = asyncio.Semaphore(at_once)
 
     async def one() -> None:
-        async with slots, session.post(url, json=body(32)) as answer:
+        async with slots, session.post(url, json=body(tokens, **more)) as answer:
             assert answer.status == 200, await answer.text()
             await answer.read()
 
@@ -88,11 +96,32 @@ async def whole(session: aiohttp.ClientSession, url: str) -> float:
     return REQUESTS / (time.perf_counter() - began)
 
 
+def connect() -> aiohttp.ClientSession:
+    """A session that sends as many requests at once as it is given."""
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=120),
+        connector=aiohttp.TCPConnector(limit=0),
+    )
+
+
+async def crowd(url: str) -> dict[str, float]:
+    """64 whole answers at once, and the longest gap of a stream that outlives them."""
+    async with connect() as session:
+        arrived, rate = await asyncio.gather(
+            stream(session, url, CROWD_TOKENS + 64),
+            whole(session, url, REQUESTS, CROWD_TOKENS, logprobs=True, top_logprobs=5),
+        )
+    return {
+        "64 whole answers with top_logprobs: 5, per second": rate,
+        "a stream's longest gap beside them, ms": max(
+            (b - a) * 1e3 for a, b in pairwise(arrived[PREFILL_TOKENS:])
+        ),
+    }
+
+
 async def turn(url: str) -> dict[str, float]:
-    """All loads once, on one server."""
-    timeout = aiohttp.ClientTimeout(total=120)
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    """All other loads once, on one server."""
+    async with connect() as session:
         rate, p50, p99 = await streams(session, url)
         logprobs_rate, _, _ = await streams(session, url, logprobs=True)
         return {
@@ -100,7 +129,7 @@ async def turn(url: str) -> dict[str, float]:
             "the same with logprobs": logprobs_rate,
             "inter-token time, p50, ms": p50,
             "inter-token time, p99, ms": p99,
-            "non-streaming requests per second": await whole(session, url),
+            "non-streaming requests per second": await whole(session, url, STREAMS, 32),
         }
 
 
@@ -135,10 +164,11 @@ def main() -> None:
         )
         vanilla, patched = map(stack.enter_context, servers(Path(folder)))
         pair = [("vanilla", vanilla), ("patched", patched)]
-        for i in range(1 + (6 if options.quick else 40)):
+        loads = [(turn, 6 if options.quick else 40), (crowd, 2 if options.quick else 8)]
+        for i, load in [(i, load) for load, turns in loads for i in range(1 + turns)]:
             for name, server in pair if i % 2 else reversed(pair):
                 url = f"{server.base_url}/v1/chat/completions"
-                for what, value in asyncio.run(turn(url)).items():
+                for what, value in asyncio.run(load(url)).items():
                     if i > 0:  # the first turn warms up
                         seen[what][name].append(value)
 
