@@ -154,8 +154,16 @@ def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
         process
         for node in nodes
         for process in psutil.Process(node.raylet).children()
-        if process.cmdline()[:1] == ["ray::agentcore_patch"]
+        if command_line(process)[:1] == ["ray::agentcore_patch"]
     ]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """Of a process that may end while it is asked; empty then."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def kill(node: LocalNode) -> None:
@@ -269,7 +277,10 @@ def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> 
     assert str(error).startswith("It did not answer within 4 s.")
     # The next test needs all nodes.
     wait_until(
-        lambda: all(a.error is None for a in cluster.status_on_ray(nodes.address))
+        lambda: (
+            [a.error for a in cluster.status_on_ray(nodes.address)]
+            == [None] * len(nodes.members)
+        )
     )
 
 
