@@ -49,7 +49,9 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
             start, end = module.span(scope)
             lines = module.lines(start, end)
             # Fields are looked for and put in among the statements of the class itself.
-            only_fields = all(isinstance(edit, AddField) for edit in group)
+            only_fields = all(
+                isinstance(edit, AddField) and edit.scope == scope for edit in group
+            )
             left_out = module.methods(scope) if only_fields else ()
             fragment = _Fragment(lines, scope, module.newline, left_out)
         for edit in group:
@@ -163,7 +165,7 @@ def _span(node: ast.stmt) -> tuple[int, int]:
 class _Fragment:
     """One definition, parsed on its own, while its edits are made.
 
-    libcst is slow, so that lines which no edit needs are `left_out` of what it parses.
+    libcst is slow: lines that no edit needs are `left_out` of what it parses.
     """
 
     def __init__(

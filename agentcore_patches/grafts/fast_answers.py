@@ -1,7 +1,8 @@
 """Lands in `io_struct.py`, `serving_base.py`, `serving_chat.py`, `http_server.py`.
 
-For `fast-answers`. What vanilla does with an answer: `model_dump(mode="json")`, FastAPI's encoder over every
-value, `json.dumps` without NaN. Here orjson writes the same, or else vanilla does.
+For `fast-answers`. What vanilla does with an answer: `model_dump(mode="json")`, FastAPI's
+encoder over every value, `json.dumps` without NaN. Here orjson writes the same, or else
+vanilla does.
 """
 
 from __future__ import annotations

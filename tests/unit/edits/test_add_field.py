@@ -9,6 +9,7 @@ from tests.unit.edits.tables import (
     assert_conflict,
     assert_no_op,
     assert_rewrites,
+    rewritten,
 )
 
 FIELD = AddField(FILE, "Answer", "ids: Optional[List[int]] = None")
@@ -275,6 +276,23 @@ def test_a_place_that_is_not_as_expected_is_refused(
 )
 def test_it_says_what_it_puts_where(edit: AddField, words: str) -> None:
     assert edit.describe() == words
+
+
+def test_a_class_and_one_inside_it_each_get_theirs() -> None:
+    before = """
+class Answer:
+    text: str
+
+    class Inner:
+        text: str
+
+    def method(self): ...
+"""
+    inner = AddField(FILE, "Answer.Inner", "more: int = 0")
+    after = rewritten(before, FIELD, inner)
+    assert after == before.replace(
+        "    text: str\n\n", f"    text: str\n    {FIELD.declaration}\n\n", 1
+    ).replace("        text: str\n", "        text: str\n        more: int = 0\n")
 
 
 MALFORMED = [
