@@ -18,9 +18,9 @@ def _check_logprobs_support(self) -> Optional[str]:
         and not server_args.disable_overlap_schedule
     ):
         return (
-            "logprobs are not supported by this server: speculative decoding with the "
-            "overlap scheduler records none. Start it with --disable-overlap-schedule, "
-            "and without SGLANG_ENABLE_SPEC_V2."
+            "logprobs are not supported by this server: speculative decoding with "
+            "the overlap scheduler records none. Start it with "
+            "--disable-overlap-schedule, and without SGLANG_ENABLE_SPEC_V2."
         )
     return None
 
@@ -48,8 +48,9 @@ def _cut_logprobs(self, ret: List[Dict[str, Any]]) -> None:
         n_logprobs = len(meta_info.get("output_token_logprobs") or ())
         if n_logprobs < n_tokens:
             raise ValueError(
-                f"The engine gave {n_logprobs} logprobs for {n_tokens} tokens: logprobs "
-                "are not supported by the way in which this server generates."
+                f"The engine gave {n_logprobs} logprobs for {n_tokens} tokens: "
+                "logprobs are not supported by the way in which this server "
+                "generates."
             )
         if n_logprobs > n_tokens:
             logprobs = {
