@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -84,6 +85,9 @@ class Summary:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a script runs in the background ignores Ctrl-C, and so would the commands
+    # that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Summary())
     config.pluginmanager.register(Timings())
 
