@@ -27,7 +27,7 @@ FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
 	@echo "make test          run the whole test suite"
-	@echo "make clients      ask by every client of the README's table, slow ones too"
+	@echo "make clients       ask by every client of the README's table, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"

@@ -6,7 +6,6 @@ import ast
 import difflib
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from itertools import chain, combinations
 
@@ -84,7 +83,9 @@ def test_a_formatter_finds_nothing_to_do_in_new_lines(
         in_wheel = changes(pristine[path], formatted(pristine[path]))
         after = changes(text, formatted(text))
         for was, now in zip(in_wheel, after, strict=True):
-            assert not Counter(now) - Counter(was), path
+            # Old formatters drop a blank line that begins a block; code may precede it now.
+            assert list(filter(None, now)) == list(filter(None, was)), path
+            assert now.count("") <= was.count(""), path
 
 
 def formatted(source: bytes) -> bytes:
