@@ -173,13 +173,12 @@ class _Fragment:
         lines: list[str],
         scope: str,
         newline: str,
-        left_out: Iterable[tuple[int, int]],
+        left_out: Sequence[tuple[int, int]],
     ) -> None:
         self._left_out: dict[str, str] = {}
-        for start, end in sorted(left_out, reverse=True):
-            margin = re.match(r"\s*", lines[start])
-            assert margin is not None
-            stand_in = f"{margin[0]}def agentcore_left_out_{start}(): ...{newline}"
+        for start, end in reversed(left_out):
+            margin = lines[start].removesuffix(lines[start].lstrip())
+            stand_in = f"{margin}def agentcore_left_out_{start}(): ...{newline}"
             self._left_out[stand_in] = "".join(lines[start:end])
             lines[start:end] = [stand_in]
         text = "".join(lines)

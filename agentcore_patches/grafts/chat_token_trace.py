@@ -137,7 +137,7 @@ class ChatTokenTrace:
             # msgspec have no __dict__, and are written as they are.
             is_struct = not hasattr(choice, "__dict__")
             fields: Dict[str, Any] = {} if is_struct else choice.__dict__
-            if self.prompts_of_choices and index in self.prompts_of_choices:
+            if index in self.prompts_of_choices:
                 fields["prompt_token_ids"] = self.prompts_of_choices.pop(index)
             token_ids = self.waiting.get(index)
             if token_ids:

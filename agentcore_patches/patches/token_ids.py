@@ -197,8 +197,21 @@ REQUEST: tuple[Edit, ...] = (
 )
 
 _LOGPROBS = "a logprob for every token"
-_CHAT_HAS_BOTH = "request.logprobs and request.return_token_ids is not False"
-_COMPLETION_HAS_BOTH = "request.logprobs is not None and request.return_token_ids"
+# File, class, the function that builds its whole answers, and when they have both.
+_LOGPROBS_WITH_IDS = (
+    (
+        SERVING_CHAT,
+        _CHAT,
+        "_build_chat_response",
+        "request.logprobs and request.return_token_ids is not False",
+    ),
+    (
+        SERVING_COMPLETIONS,
+        _COMPLETION,
+        "_build_completion_response",
+        "request.logprobs is not None and request.return_token_ids",
+    ),
+)
 
 LOGPROBS: tuple[Edit, ...] = (
     Graft(SERVING_BASE, _BASE, _cut_logprobs, inside=True, note=_LOGPROBS),
@@ -230,28 +243,18 @@ LOGPROBS: tuple[Edit, ...] = (
                     since=since,
                     until=until,
                 )
-                for file, serving, has_both in (
-                    (SERVING_CHAT, _CHAT, _CHAT_HAS_BOTH),
-                    (SERVING_COMPLETIONS, _COMPLETION, _COMPLETION_HAS_BOTH),
-                )
+                for file, serving, _, has_both in _LOGPROBS_WITH_IDS
             ),
         )
     ),
     *(
         Insert(
             file,
-            function,
+            f"{serving}.{build}",
             f"if {has_both}:\n    self._cut_logprobs(ret)",
             note=_LOGPROBS,
         )
-        for file, function, has_both in (
-            (SERVING_CHAT, f"{_CHAT}._build_chat_response", _CHAT_HAS_BOTH),
-            (
-                SERVING_COMPLETIONS,
-                f"{_COMPLETION}._build_completion_response",
-                _COMPLETION_HAS_BOTH,
-            ),
-        )
+        for file, serving, build, has_both in _LOGPROBS_WITH_IDS
     ),
 )
 
