@@ -39,6 +39,36 @@ def _split_at_placeholders(
     return parts
 
 
+def _collapse_placeholders(
+    token_ids: List[int], mm_tokens: Any, items: List[Any]
+) -> List[int]:
+    """The prompt with one placeholder for each image, as its text must have them.
+
+    What the processor makes of the rest does not count: `_restore_token_ids` puts the
+    IDs back.
+
+    Raises:
+        ValueError: there are more or fewer places than images, videos and audio.
+    """
+    # What is processed already makes no placeholders.
+    if any(isinstance(item, dict) for item in items):
+        return token_ids
+    parts = _split_at_placeholders(token_ids, mm_tokens)
+    runs = [ids for is_placeholder, ids in parts if is_placeholder]
+    if len(runs) == len(items):
+        return [
+            token_id
+            for is_placeholder, ids in parts
+            for token_id in (ids[:1] if is_placeholder else ids)
+        ]
+    if sum(map(len, runs)) != len(items):
+        raise ValueError(
+            f"input_ids has {len(runs)} places for images, videos and audio, but "
+            f"{len(items)} of these are given."
+        )
+    return token_ids
+
+
 def _load_token_ids(
     self,
     token_ids: List[int],

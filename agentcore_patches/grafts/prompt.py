@@ -142,6 +142,33 @@ def _keep_prompt(
         state.prompt_token_ids = input_ids
 
 
+def _count_prompt(state: Any, input_ids: Any, max_len: Optional[int]) -> None:
+    """Keep with the state of a request how many tokens of its prompt are prefilled.
+
+    Args:
+        state: the request's.
+        input_ids: the prompt, None if it is none of token IDs.
+        max_len: what is longer is cut off by the scheduler (--allow-auto-truncate).
+    """
+    if input_ids is not None:
+        state.prompt_tokens = min(len(input_ids), max_len or len(input_ids))
+
+
+def _mend_prompt(state: Any, out: Dict[str, Any], is_stream: bool) -> None:
+    """Put the prompt's IDs on an answer, in a stream on the first chunk only.
+
+    SGLang puts them on every chunk, uncut where the scheduler cuts them off. Where the
+    scheduler makes the prompt longer, as for LLaVA's images, these are not the IDs that
+    were prefilled: then there are none.
+    """
+    prompt = state.prompt_token_ids[: state.prompt_tokens]
+    out.pop("prompt_token_ids", None)
+    if len(prompt) == out["meta_info"]["prompt_tokens"]:
+        out["prompt_token_ids"] = prompt
+    if is_stream:
+        state.prompt_token_ids = None
+
+
 def _add_prompt(state: Any, out: Dict[str, Any], is_stream: bool) -> None:
     """Put the prompt's IDs on an answer, in a stream on the first chunk only.
 

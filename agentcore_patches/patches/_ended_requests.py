@@ -10,6 +10,7 @@ from agentcore_patches.grafts.ended_requests import (
 )
 from agentcore_patches.patches._files import (
     HTTP_SERVER,
+    OUTPUT_SENDER,
     SCHEDULE_BATCH,
     SCHEDULER,
     SERVING_BASE,
@@ -22,12 +23,21 @@ from agentcore_patches.patches._files import (
 # output that the abort has overtaken comes after it. A request that the scheduler itself
 # refuses is run on a stand-in prompt for one token, which is not the model's answer.
 ENDED_REQUESTS: tuple[Edit, ...] = (
-    Replace(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._handle_abort_req",
-        "state = self.rid_to_state[recv_obj.rid]",
-        "state = self.rid_to_state.pop(recv_obj.rid, None)",
-        note="what comes later finds it answered",
+    *(
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "state = self.rid_to_state[recv_obj.rid]",
+            f"state = self.rid_to_state.{find}",
+            note="what comes later finds it answered",
+            since=since,
+            until=until,
+        )
+        for find, since, until in (
+            ("pop(recv_obj.rid, None)", "", "0.5.12"),
+            # It is deleted further down.
+            ("get(recv_obj.rid)", "0.5.13", ""),
+        )
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -86,6 +96,7 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         abort_request_of_another_worker,
         inside=True,
         note="/abort_request",
+        until="0.5.12",
     ),
     Insert(
         HTTP_SERVER,
@@ -93,14 +104,35 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         "_global_state.tokenizer_manager.abort_request_of_another_worker(obj.rid)",
         before="_global_state.tokenizer_manager.abort_request(...)",
         note="whichever tokenizer worker is asked",
+        until="0.5.12",
     ),
-    Insert(
-        SCHEDULER,
-        "SenderWrapper.send_output",
-        "if isinstance(recv_obj, Req) and output.http_worker_ipc is None:\n"
-        "    output.http_worker_ipc = recv_obj.http_worker_ipc",
-        before="self.socket.send_pyobj(output)",
-        note="an abort goes to the worker that has the request",
+    *(
+        Insert(
+            file,
+            "SenderWrapper.send_output",
+            code,
+            before="self.socket.send_pyobj(output)",
+            note="an abort goes to the worker that has the request",
+            since=since,
+            until=until,
+        )
+        for file, code, since, until in (
+            (
+                SCHEDULER,
+                "if isinstance(recv_obj, Req) and output.http_worker_ipc is None:\n"
+                "    output.http_worker_ipc = recv_obj.http_worker_ipc",
+                "",
+                "0.5.12",
+            ),
+            (
+                OUTPUT_SENDER,
+                'worker = getattr(recv_obj, "http_worker_ipc", None)\n'
+                "if worker is not None and output.http_worker_ipc is None:\n"
+                "    output.http_worker_ipc = worker",
+                "0.5.13",
+                "",
+            ),
+        )
     ),
 )
 

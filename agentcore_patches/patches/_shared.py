@@ -18,7 +18,9 @@ from agentcore_patches.grafts.fast_answers import (
 from agentcore_patches.grafts.prompt import (
     _add_prompt,
     _check_token_ids,
+    _count_prompt,
     _keep_prompt,
+    _mend_prompt,
     check_prompt,
     check_request,
     check_token_ids,
@@ -27,12 +29,14 @@ from agentcore_patches.grafts.stream_output import (
     _join_customized_info,
     _merge_queued_chunks,
 )
+from agentcore_patches.grafts.token_in import _validate_input_ids
 from agentcore_patches.patches._files import (
     HTTP_SERVER,
     IO_STRUCT,
     PROTOCOL,
     REQUEST_LOGGER,
     SERVING_BASE,
+    SERVING_CHAT,
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
@@ -49,6 +53,7 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
                 request,
                 "return_prompt_token_ids: Optional[bool] = False",
                 note="whether to return the token IDs of the prompt",
+                until="0.5.12",
             ),
             AddKeyword(
                 IO_STRUCT,
@@ -56,6 +61,16 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
                 request,
                 "return_prompt_token_ids=self.return_prompt_token_ids",
                 each=n_calls,
+                until="0.5.12",
+            ),
+            # From v0.5.13 on SGLang has the flag itself.
+            Replace(
+                IO_STRUCT,
+                request,
+                "return_prompt_token_ids: bool = False",
+                "return_prompt_token_ids: Optional[bool] = False",
+                note="a flag that is null is one that is not there",
+                since="0.5.13",
             ),
         )
     ),
@@ -64,6 +79,7 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         "ReqState",
         "prompt_token_ids: Optional[List[int]] = None",
         note="the prompt that the engine prefills, if the request asks for it",
+        until="0.5.12",
     ),
     AddField(
         TOKENIZER_MANAGER,
@@ -71,8 +87,22 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         "prompt_tokens: int = 0",
         note="how many tokens the prompt has",
     ),
-    Graft(TOKENIZER_MANAGER, "ReqState", _keep_prompt, note="return_prompt_token_ids"),
-    Graft(TOKENIZER_MANAGER, "ReqState", _add_prompt, note="return_prompt_token_ids"),
+    *(
+        Graft(
+            TOKENIZER_MANAGER,
+            "ReqState",
+            definition,
+            note="return_prompt_token_ids",
+            since=since,
+            until=until,
+        )
+        for definition, since, until in (
+            (_keep_prompt, "", "0.5.12"),
+            (_add_prompt, "", "0.5.12"),
+            (_count_prompt, "0.5.13", ""),
+            (_mend_prompt, "0.5.13", ""),
+        )
+    ),
     *(
         Insert(
             TOKENIZER_MANAGER,
@@ -84,38 +114,50 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         )
         for sender in ("_send_one_request", "_send_batch_request")
     ),
-    # From v0.5.10 on a request has its state before it is tokenized.
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._send_one_request",
-        "state = self.rid_to_state[tokenized_obj.rid]\n"
-        "_keep_prompt(state, tokenized_obj.input_ids, self.max_req_input_len)",
-        note="return_prompt_token_ids",
-        since="0.5.10",
-    ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._send_batch_request",
-        "for tokenized_obj in tokenized_objs:\n"
-        "    state = self.rid_to_state[tokenized_obj.rid]\n"
-        "    _keep_prompt(state, tokenized_obj.input_ids, self.max_req_input_len)",
-        note="return_prompt_token_ids",
-        since="0.5.10",
+    # From v0.5.10 on a request has its state before it is tokenized, and from v0.5.13 on
+    # the state has the prompt, uncut.
+    *(
+        edit
+        for keep, since, until in (
+            ("_keep_prompt", "0.5.10", "0.5.12"),
+            ("_count_prompt", "0.5.13", ""),
+        )
+        for edit in (
+            Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._send_one_request",
+                "state = self.rid_to_state[tokenized_obj.rid]\n"
+                f"{keep}(state, tokenized_obj.input_ids, self.max_req_input_len)",
+                note="return_prompt_token_ids",
+                since=since,
+                until=until,
+            ),
+            Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._send_batch_request",
+                "for tokenized_obj in tokenized_objs:\n"
+                "    state = self.rid_to_state[tokenized_obj.rid]\n"
+                f"    {keep}(state, tokenized_obj.input_ids, self.max_req_input_len)",
+                note="return_prompt_token_ids",
+                since=since,
+                until=until,
+            ),
+        )
     ),
     *(
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._wait_one_response",
-            "if state.prompt_token_ids is not None:\n"
-            "    _add_prompt(state, out, is_stream)",
+            f"if state.prompt_token_ids is not None:\n    {add}(state, out, is_stream)",
             before=before,
             note="return_prompt_token_ids",
             since=since,
             until=until,
         )
-        for before, since, until in (
-            ("state.out_list = []", "", "0.5.9"),
-            ("if finished: ...", "0.5.10", ""),
+        for add, before, since, until in (
+            ("_add_prompt", "state.out_list = []", "", "0.5.9"),
+            ("_add_prompt", "if finished: ...", "0.5.10", "0.5.12"),
+            ("_mend_prompt", "if finished: ...", "0.5.13", ""),
         )
     ),
     Insert(
@@ -150,17 +192,19 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         "ChatCompletionResponseChoice",
         "prompt_token_ids: Optional[List[int]] = None",
         note="return_prompt_token_ids, or return_token_ids if it is true",
+        until="0.5.12",
     ),
     Insert(
         PROTOCOL,
         "ChatCompletionResponseChoice._serialize",
         'if self.prompt_token_ids is None:\n    data.pop("prompt_token_ids", None)',
         before="return data",
+        until="0.5.12",
     ),
 )
 
-# From v0.5.11 on a batch makes its requests before it knows to which of several tokenizer
-# workers the answers go: they go to none, and the batch waits for ever.
+# In v0.5.11 and v0.5.12 a batch makes its requests before it knows to which of several
+# tokenizer workers the answers go: they go to none, and the batch waits for ever.
 WORKERS_OF_BATCHES: tuple[Edit, ...] = (
     Insert(
         TOKENIZER_MANAGER,
@@ -170,6 +214,7 @@ WORKERS_OF_BATCHES: tuple[Edit, ...] = (
         before="self._init_req_state(...)",
         note="the requests of a batch, made next, take it over",
         since="0.5.11",
+        until="0.5.12",
     ),
 )
 
@@ -209,6 +254,26 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
         before="return None",
         note="prompts given as token IDs",
     ),
+    # From v0.5.13 on chat takes a prompt of token IDs by itself.
+    Graft(
+        SERVING_CHAT,
+        "OpenAIServingChat",
+        _validate_input_ids,
+        inside=True,
+        note="prompts given as token IDs",
+        since="0.5.13",
+    ),
+    Insert(
+        SERVING_CHAT,
+        "OpenAIServingChat._validate_request",
+        "if request.input_ids is not None:\n"
+        "    error = self._validate_input_ids(request)\n"
+        "    if error is not None:\n"
+        "        return error",
+        before="return None",
+        note="prompts given as token IDs",
+        since="0.5.13",
+    ),
     Insert(
         HTTP_SERVER,
         "generate_request",
@@ -222,8 +287,9 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
 
 # Under --stream-output a chunk has only the new IDs, and v0.5.9 drops all but the last
 # of the chunks that queue up before their consumer wakes, and repeats an ID on abort.
-# From v0.5.10 on queued chunks are merged, all but `customized_info`; the text is only
-# the new one too, and so are from v0.5.11 on the logprobs, but not those of an abort.
+# From v0.5.10 on queued chunks are merged, all but `customized_info`, and from v0.5.13 on
+# that too; the text is only the new one too, and so are from v0.5.11 on the logprobs, but
+# not those of an abort.
 WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
     Graft(
         TOKENIZER_MANAGER,
@@ -238,12 +304,14 @@ WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
         _join_customized_info,
         note="per-token metadata of a custom sampler, under --stream-output",
         since="0.5.10",
+        until="0.5.12",
     ),
     AddField(
         TOKENIZER_MANAGER,
         "ReqState",
         "customized_info: Dict[str, List[Any]] = dataclasses.field(default_factory=dict)",
         note="per-token metadata of a custom sampler",
+        until="0.5.12",
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -266,7 +334,7 @@ WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
         )
         for after, since, until in (
             ("out = dict(out_list[-1])", "0.5.10", "0.5.10"),
-            ("out = self._coalesce_streaming_chunks(...)", "0.5.11", ""),
+            ("out = self._coalesce_streaming_chunks(...)", "0.5.11", "0.5.12"),
         )
     ),
     Replace(

@@ -16,41 +16,71 @@ from agentcore_patches.grafts.customized_info import (
 from agentcore_patches.patches._files import (
     MULTI_TOKENIZER,
     OUTPUT_PROCESSOR,
+    OUTPUT_STREAMER,
+    RESULT_PROCESSOR,
     TOKENIZER_MANAGER,
 )
 from agentcore_patches.patches._shared import CHECKED_PROMPTS, WHOLE_STREAM_OUTPUT
 
+_MIXIN = "SchedulerOutputProcessorMixin"
+_ACCUMULATOR = "_GenerationStreamAccumulator"
+
 # The sampler may give values in some steps only, or for a batch that others join later:
 # v0.5.9 then hands a request's values to another one, or runs out of the list.
+# From v0.5.13 on the two places are in files of their own.
 COLLECTION: tuple[Edit, ...] = (
     *(
         Graft(
-            OUTPUT_PROCESSOR,
-            "SchedulerOutputProcessorMixin",
+            file,
+            scope,
             definition,
             note="per-token metadata of custom samplers, in step with the IDs",
+            since=since,
+            until=until,
         )
-        for definition in (_set_customized_info, _send_customized_info)
+        for file, scope, definition, since, until in (
+            (OUTPUT_PROCESSOR, _MIXIN, _set_customized_info, "", "0.5.12"),
+            (OUTPUT_PROCESSOR, _MIXIN, _send_customized_info, "", "0.5.12"),
+            (OUTPUT_STREAMER, _ACCUMULATOR, _send_customized_info, "0.5.13", ""),
+        )
     ),
     Replace(
         OUTPUT_PROCESSOR,
-        "SchedulerOutputProcessorMixin.maybe_collect_customized_info",
+        f"{_MIXIN}.maybe_collect_customized_info",
         "req.customized_info[k].append(VALUE)",
         "_set_customized_info(req.customized_info[k], VALUE, len(req.output_ids))",
         note="in step with output_ids",
+        until="0.5.12",
     ),
-    Replace(
-        OUTPUT_PROCESSOR,
-        "SchedulerOutputProcessorMixin.stream_output_generation",
-        "customized_info[k].append(...)",
-        "_send_customized_info(\n"
-        "    customized_info[k],\n"
-        "    v,\n"
-        "    len(rids) - 1,\n"
-        "    send_token_offset,\n"
-        "    req.send_token_offset,\n"
-        ")",
-        note="in step with rids and output_ids",
+    Insert(
+        RESULT_PROCESSOR,
+        "SchedulerBatchResultProcessor._maybe_collect_customized_info",
+        "values = req.customized_info[k]\n"
+        "values.extend([None] * (len(req.output_ids) - 1 - len(values)))",
+        before="req.customized_info[k].append(...)",
+        note="in step with output_ids",
+        since="0.5.13",
+    ),
+    *(
+        Replace(
+            file,
+            scope,
+            f"{own}customized_info[k].append(...)",
+            "_send_customized_info(\n"
+            f"    {own}customized_info[k],\n"
+            "    v,\n"
+            f"    len({own}rids) - 1,\n"
+            "    send_token_offset,\n"
+            "    req.send_token_offset,\n"
+            ")",
+            note="in step with rids and output_ids",
+            since=since,
+            until=until,
+        )
+        for file, scope, own, since, until in (
+            (OUTPUT_PROCESSOR, f"{_MIXIN}.stream_output_generation", "", "", "0.5.12"),
+            (OUTPUT_STREAMER, f"{_ACCUMULATOR}.accept", "self.", "0.5.13", ""),
+        )
     ),
 )
 
@@ -62,6 +92,7 @@ ACCUMULATION: tuple[Edit, ...] = (
         "TokenizerManager",
         _add_customized_info,
         note="per-token metadata of custom samplers, in step with the IDs",
+        until="0.5.12",
     ),
     *(
         Replace(
@@ -82,17 +113,44 @@ ACCUMULATION: tuple[Edit, ...] = (
         for live, since, until in (
             ("", "", "0.5.10"),
             # The IDs of a chunk are the list that goes on growing.
-            ("    live=True,\n", "0.5.11", ""),
+            ("    live=True,\n", "0.5.11", "0.5.12"),
         )
+    ),
+    # From v0.5.13 on the values of all tokens are kept, if there are any for each token of
+    # each request.
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_batch_output",
+        "if i >= len(v) or v[i] is None:\n    continue",
+        before="if k not in state.customized_info_accumulated: ...",
+        note="the sampler gave this request none",
+        since="0.5.13",
     ),
     Insert(
         TOKENIZER_MANAGER,
-        "TokenizerManager._handle_abort_req",
-        "for key, values in state.customized_info.items():\n"
-        "    incremental = self.server_args.stream_output and is_stream\n"
-        "    meta_info[key] = [] if incremental else values.copy()",
-        before="state.out_list.append(out)",
+        "TokenizerManager._handle_batch_output",
+        "kept = state.customized_info_accumulated[k]\n"
+        "kept.extend([None] * (len(state.output_ids) - len(kept)))",
+        before="state.customized_info_accumulated[k].extend(v[i])",
         note="in step with output_ids",
+        since="0.5.13",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            f"for key, values in state.{kept}.items():\n"
+            "    incremental = self.server_args.stream_output and is_stream\n"
+            "    meta_info[key] = [] if incremental else values.copy()",
+            before="state.out_list.append(out)",
+            note="in step with output_ids",
+            since=since,
+            until=until,
+        )
+        for kept, since, until in (
+            ("customized_info", "", "0.5.12"),
+            ("customized_info_accumulated", "0.5.13", ""),
+        )
     ),
 )
 

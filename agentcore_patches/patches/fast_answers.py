@@ -115,12 +115,14 @@ GENERATE: tuple[Edit, ...] = (
     ),
 )
 
+# From v0.5.13 on SGLang takes such a prompt as it is.
 REQUESTS: tuple[Edit, ...] = (
     Graft(
         IO_STRUCT,
         "GenerateReqInput",
         _RequestTokenIds,
         note="a prompt of token IDs is not walked twice",
+        until="0.5.12",
     ),
     Replace(
         IO_STRUCT,
@@ -128,6 +130,7 @@ REQUESTS: tuple[Edit, ...] = (
         "input_ids: Optional[Union[List[List[int]], List[int]]] = None",
         "input_ids: _RequestTokenIds = None",
         note="a prompt of token IDs is not walked twice",
+        until="0.5.12",
     ),
 )
 

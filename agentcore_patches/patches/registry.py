@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches._files import FIRST_RELEASES
+from agentcore_patches.patches._files import RELEASES
 from agentcore_patches.patches._files import WRITING_ORDER as WRITING_ORDER
 from agentcore_patches.patches.versions import is_between, with_names_of
 
@@ -58,8 +58,8 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
 
 
 def is_file_of(version: str, path: str) -> bool:
-    """Whether a release has a file of `WRITING_ORDER`: some came later than v0.5.8."""
-    return is_between(version, FIRST_RELEASES.get(path, ""), "")
+    """Whether a release has a file of `WRITING_ORDER`."""
+    return is_between(version, *RELEASES.get(path, ("", "")))
 
 
 def summary(name: str) -> str:

@@ -7,8 +7,17 @@ a prompt, so what is wrong with `input_ids` is found when the request is validat
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddKeyword, Edit, Graft, Insert, Narrow
+from agentcore_patches.edits import (
+    AddField,
+    AddKeyword,
+    Edit,
+    Graft,
+    Insert,
+    Narrow,
+    Replace,
+)
 from agentcore_patches.grafts.media_prompt import (
+    _collapse_placeholders,
     _is_expanded,
     _load_token_ids,
     _restore_token_ids,
@@ -36,6 +45,7 @@ RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
 _CHAT = "OpenAIServingChat"
 _IMAGES = "a prompt of token IDs stays as it is, images or not"
 
+# From v0.5.13 on SGLang has the fields itself, but refuses null, and takes "7" for 7.
 FIELDS: tuple[Edit, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
     AddField(
@@ -43,35 +53,67 @@ FIELDS: tuple[Edit, ...] = (
         "ChatCompletionRequest",
         "input_ids: Optional[List[Any]] = None",
         note="the prompt as token IDs, taken as it is instead of the messages",
+        until="0.5.12",
     ),
     AddField(
         PROTOCOL,
         "ChatCompletionRequest",
         "return_prompt_token_ids: Optional[bool] = None",
         note="whether each choice has the token IDs of the prompt",
+        until="0.5.12",
     ),
     AddField(
         PROTOCOL,
         "ChatCompletionRequest",
         "return_meta_info: Optional[bool] = None",
         note="whether each choice has the engine's meta info",
+        until="0.5.12",
+    ),
+    Replace(
+        PROTOCOL,
+        "ChatCompletionRequest",
+        "input_ids: Optional[List[int]] = None",
+        "input_ids: Optional[List[Any]] = None",
+        note="checked when the request is validated",
+        since="0.5.13",
+    ),
+    *(
+        Replace(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            f"{field}: bool = False",
+            f"{field}: Optional[bool] = None",
+            note="a flag that is null is one that is not there",
+            since="0.5.13",
+        )
+        for field in ("return_prompt_token_ids", "return_meta_info")
     ),
     AddField(
         PROTOCOL,
         "ChatCompletionResponseChoice",
         "meta_info: Optional[Dict[str, Any]] = None",
         note="return_meta_info",
+        until="0.5.12",
     ),
     Insert(
         PROTOCOL,
         "ChatCompletionResponseChoice._serialize",
         'if self.meta_info is None:\n    data.pop("meta_info", None)',
         before="return data",
+        until="0.5.12",
     ),
 )
 
+# From v0.5.13 on SGLang refuses the flags itself, and `CHECKED_PROMPTS` the IDs.
 VALIDATION: tuple[Edit, ...] = (
-    Graft(SERVING_CHAT, _CHAT, _validate_input_ids, inside=True, note="input_ids"),
+    Graft(
+        SERVING_CHAT,
+        _CHAT,
+        _validate_input_ids,
+        inside=True,
+        note="input_ids",
+        until="0.5.12",
+    ),
     Insert(
         SERVING_CHAT,
         f"{_CHAT}._validate_request",
@@ -84,6 +126,7 @@ VALIDATION: tuple[Edit, ...] = (
         "        return error",
         before="return None",
         note="token-in, token-out requests",
+        until="0.5.12",
     ),
 )
 
@@ -98,6 +141,15 @@ PROMPT: tuple[Edit, ...] = (
         "    return result",
         before="if self.template_manager.chat_template_name is None: ...",
         note="a prompt given as IDs has its template applied",
+        until="0.5.12",
+    ),
+    Replace(
+        SERVING_CHAT,
+        f"{_CHAT}._process_messages",
+        "result = MessageProcessingResult(...)",
+        "result = self._process_input_ids(request)",
+        note="images and the template's stop strings count",
+        since="0.5.13",
     ),
     # What is left for a multimodal model is a text, and there is none.
     Narrow(
@@ -105,6 +157,7 @@ PROMPT: tuple[Edit, ...] = (
         f"{_CHAT}._convert_to_internal_request",
         "if is_multimodal: ...",
         "request.input_ids is None",
+        until="0.5.12",
     ),
 )
 
@@ -127,6 +180,7 @@ IMAGES: tuple[Edit, ...] = (
         _load_token_ids,
         inside=True,
         note=_IMAGES,
+        until="0.5.12",
     ),
     Insert(
         MM_PROCESSOR,
@@ -143,6 +197,39 @@ IMAGES: tuple[Edit, ...] = (
         "        audio_sample_rate=audio_sample_rate,\n"
         "    )",
         note=_IMAGES,
+        until="0.5.12",
+    ),
+    # From v0.5.13 on a prompt of IDs stays beside its text, but not in its place.
+    Graft(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor",
+        _collapse_placeholders,
+        note=_IMAGES,
+        since="0.5.13",
+    ),
+    Replace(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor.load_mm_data",
+        "prompt = self._tokenizer.decode(prompt)",
+        "prompt = self._tokenizer.decode(\n"
+        "    _collapse_placeholders(\n"
+        "        prompt,\n"
+        "        multimodal_tokens,\n"
+        "        [*(image_data or ()), *(video_data or ()), *(audio_data or ())],\n"
+        "    )\n"
+        ")",
+        note="one placeholder for each image",
+        since="0.5.13",
+    ),
+    *(
+        AddKeyword(
+            MM_PROCESSOR,
+            f"BaseMultimodalProcessor.{loader}",
+            "BaseMultiModalProcessorOutput",
+            "token_ids=input_ids",
+            since="0.5.13",
+        )
+        for loader in ("fast_load_mm_data", "legacy_load_mm_data")
     ),
     Insert(
         MM_PROCESSOR,
@@ -202,6 +289,7 @@ ANSWER: tuple[Edit, ...] = (
         "    adapted_request.return_prompt_token_ids = True",
         before="return adapted_request, request",
         note="return_prompt_token_ids",
+        until="0.5.12",
     ),
     Insert(
         SERVING_CHAT,
@@ -220,12 +308,14 @@ ANSWER: tuple[Edit, ...] = (
         "    if request.return_prompt_token_ids\n"
         "    else None\n"
         ")",
+        until="0.5.12",
     ),
     AddKeyword(
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
         "ChatCompletionResponseChoice",
         'meta_info=ret_item["meta_info"] if request.return_meta_info else None',
+        until="0.5.12",
     ),
     Insert(
         SERVING_CHAT,
@@ -236,6 +326,7 @@ ANSWER: tuple[Edit, ...] = (
         '    choice_data.message.content = ""',
         before="choices.append(choice_data)",
         note="trainers refuse null",
+        until="0.5.12",
     ),
 )
 

@@ -38,6 +38,7 @@ from agentcore_patches.patches._files import (
     SERVING_BASE,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
+    SSE_UTILS,
 )
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._shared import (
@@ -157,28 +158,40 @@ FIELDS: tuple[Edit, ...] = (
             ("ChatCompletionStreamResponse", _serialize_chunk),
         )
     ),
-    # From v0.5.11 on most chunks are structs, in which a field that is unset is left out.
+    # From v0.5.11 on most chunks are structs, in which a field that is unset is left out,
+    # and from v0.5.13 on these are in a file of their own.
     *(
-        AddField(SERVING_CHAT, struct, declaration, note=note, since="0.5.11")
+        AddField(file, struct, declaration, note=note, since=since, until=until)
+        for file, choice, chunk, mapping, since, until in (
+            (
+                SERVING_CHAT,
+                "_StreamChoice",
+                "_StreamChunk",
+                "Dict[str, Any]",
+                "0.5.11",
+                "0.5.12",
+            ),
+            (SSE_UTILS, "StreamChoice", "StreamChunk", "dict", "0.5.13", ""),
+        )
         for struct, declaration, note in (
             (
-                "_StreamChoice",
+                choice,
                 "token_ids: Union[List[int], msgspec.UnsetType] = msgspec.UNSET",
                 "the IDs new since the last chunk of this choice",
             ),
             (
-                "_StreamChoice",
+                choice,
                 "prompt_token_ids: Union[List[int], msgspec.UnsetType] = msgspec.UNSET",
                 "return_token_ids if it is true: on the first chunk of this choice",
             ),
             (
-                "_StreamChunk",
+                chunk,
                 "prompt_token_ids: Optional[List[int]] = None",
                 "the IDs that the engine prefilled, on the first chunk only",
             ),
             (
-                "_StreamChunk",
-                "metadata: Optional[Dict[str, Any]] = None",
+                chunk,
+                f"metadata: Optional[{mapping}] = None",
                 "the weight version, on the first chunk and where it is another",
             ),
         )
@@ -366,35 +379,84 @@ STREAMING: tuple[Edit, ...] = (
             ("_check_for_unstreamed_tool_args", "return", 1),
         )
         for edit in (
-            AddKeyword(
-                SERVING_CHAT,
-                f"{_CHAT}._generate_chat_stream",
-                f"self.{helper}",
-                "dump_chunk=dump_chunk",
+            *(
+                AddKeyword(
+                    SERVING_CHAT,
+                    f"{_CHAT}.{caller}",
+                    f"self.{helper}",
+                    "dump_chunk=dump_chunk",
+                    since=since,
+                    until=until,
+                )
+                for caller, since, until in (
+                    ("_generate_chat_stream", "", "0.5.12"),
+                    ("_generate_stream_content", "0.5.13", ""),
+                )
             ),
             AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER),
             _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
         )
     ),
+    # From v0.5.13 on text and tool calls have a method of their own.
+    *(
+        edit
+        for parameter, argument in (
+            ("trace: Any = None", "trace=trace"),
+            (_PARAMETER, "dump_chunk=dump_chunk"),
+        )
+        for edit in (
+            AddParameter(
+                SERVING_CHAT,
+                f"{_CHAT}._generate_stream_content",
+                parameter,
+                since="0.5.13",
+            ),
+            AddKeyword(
+                SERVING_CHAT,
+                f"{_CHAT}._generate_chat_stream",
+                "self._generate_stream_content",
+                argument,
+                since="0.5.13",
+            ),
+        )
+    ),
     # Chunks that are structs are made and turned into text in one place.
-    AddKeyword(
-        SERVING_CHAT,
-        f"{_CHAT}._generate_chat_stream",
-        "_fast_sse_content",
-        "trace=trace",
-        each=4,
-        since="0.5.11",
+    *(
+        AddKeyword(
+            SERVING_CHAT,
+            f"{_CHAT}.{caller}",
+            "_fast_sse_content",
+            "trace=trace",
+            each=n_chunks,
+            since=since,
+            until=until,
+        )
+        for caller, n_chunks, since, until in (
+            ("_generate_chat_stream", 4, "0.5.11", "0.5.12"),
+            ("_generate_chat_stream", 2, "0.5.13", ""),
+            ("_generate_stream_content", 2, "0.5.13", ""),
+        )
     ),
-    AddParameter(
-        SERVING_CHAT, "_fast_sse_content", "trace: Any = None", since="0.5.11"
-    ),
-    Insert(
-        SERVING_CHAT,
-        "_fast_sse_content",
-        "if trace is not None:\n    trace.stamp(chunk)",
-        before="return ...",
-        note="return_token_ids",
-        since="0.5.11",
+    *(
+        edit
+        for file, parameter, since, until in (
+            (SERVING_CHAT, "trace: Any = None", "0.5.11", "0.5.12"),
+            (SSE_UTILS, "trace=None", "0.5.13", ""),
+        )
+        for edit in (
+            AddParameter(
+                file, "_fast_sse_content", parameter, since=since, until=until
+            ),
+            Insert(
+                file,
+                "_fast_sse_content",
+                "if trace is not None:\n    trace.stamp(chunk)",
+                before="return ...",
+                note="return_token_ids",
+                since=since,
+                until=until,
+            ),
+        )
     ),
 )
 

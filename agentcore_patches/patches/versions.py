@@ -14,6 +14,8 @@ SUPPORTED_VERSIONS = (
     "0.5.11",
     "0.5.12",
     "0.5.12.post1",
+    "0.5.13",
+    "0.5.13.post1",
 )
 
 
@@ -39,6 +41,7 @@ RENAMES: tuple[Rename, ...] = (
         "server_args.incremental_streaming_output",
     ),
     Rename("self._processor.tokenizer", "0.5.10", "self._tokenizer"),
+    Rename("_fast_sse_content", "0.5.13", "build_sse_content"),
 )
 
 

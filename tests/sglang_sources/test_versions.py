@@ -21,9 +21,15 @@ from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources import surgery
 from tests.sglang_sources.test_diffs import WRITE
 
-FAMILIES = ("0.5.8", "0.5.9", "0.5.10", "0.5.11", "0.5.12")
+FAMILIES = ("0.5.8", "0.5.9", "0.5.10", "0.5.11", "0.5.12", "0.5.13")
 # A post-release has the code of its release: what is planned for one holds for both.
-VERSIONS = (*FAMILIES, "0.5.8.post1", "0.5.10.post1", "0.5.12.post1")
+VERSIONS = (
+    *FAMILIES,
+    "0.5.8.post1",
+    "0.5.10.post1",
+    "0.5.12.post1",
+    "0.5.13.post1",
+)
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 NAMES = registry.names()
