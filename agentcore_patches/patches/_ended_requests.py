@@ -19,6 +19,12 @@ from agentcore_patches.patches._files import (
     TOKENIZER_MANAGER,
 )
 
+_TO_ITS_WORKER = (
+    'worker = getattr(recv_obj, "http_worker_ipc", None)\n'
+    "if worker is not None and output.http_worker_ipc is None:\n"
+    "    output.http_worker_ipc = worker"
+)
+
 # v0.5.9 keeps a request that was aborted while it waited for ever, and hangs where an
 # output that the abort has overtaken comes after it. A request that the scheduler itself
 # refuses is run on a stand-in prompt for one token, which is not the model's answer.
@@ -36,7 +42,7 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         for find, since, until in (
             ("pop(recv_obj.rid, None)", "", "0.5.12"),
             # It is deleted further down.
-            ("get(recv_obj.rid)", "0.5.13", ""),
+            ("get(recv_obj.rid)", "0.5.13", "0.5.13"),
         )
     ),
     Insert(
@@ -45,6 +51,7 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         "if state is None:\n    return",
         before="state.finished = True",
         note="it was answered before",
+        until="0.5.13",
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -111,25 +118,32 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
             file,
             "SenderWrapper.send_output",
             code,
-            before="self.socket.send_pyobj(output)",
+            before=send,
             note="an abort goes to the worker that has the request",
             since=since,
             until=until,
         )
-        for file, code, since, until in (
+        for file, code, send, since, until in (
             (
                 SCHEDULER,
                 "if isinstance(recv_obj, Req) and output.http_worker_ipc is None:\n"
                 "    output.http_worker_ipc = recv_obj.http_worker_ipc",
+                "self.socket.send_pyobj(output)",
                 "",
                 "0.5.12",
             ),
             (
                 OUTPUT_SENDER,
-                'worker = getattr(recv_obj, "http_worker_ipc", None)\n'
-                "if worker is not None and output.http_worker_ipc is None:\n"
-                "    output.http_worker_ipc = worker",
+                _TO_ITS_WORKER,
+                "self.socket.send_pyobj(output)",
                 "0.5.13",
+                "0.5.14",
+            ),
+            (
+                OUTPUT_SENDER,
+                _TO_ITS_WORKER,
+                "sock_send(self.socket, output)",
+                "0.5.15",
                 "",
             ),
         )

@@ -92,12 +92,18 @@ STREAMING: tuple[Edit, ...] = (
         "trace = MessageTokenTrace() if anthropic_request.return_token_ids else None",
         note="return_token_ids",
     ),
-    AddKeyword(
-        ANTHROPIC_SERVING,
-        f"{_SERVING}._generate_anthropic_stream",
-        "_wrap_sse_event",
-        "trace=trace",
-        each=11,
+    *(
+        AddKeyword(
+            ANTHROPIC_SERVING,
+            f"{_SERVING}._generate_anthropic_stream",
+            "_wrap_sse_event",
+            "trace=trace",
+            each=n_calls,
+            since=since,
+            until=until,
+        )
+        # From v0.5.14 on a function in the stream's makes all events.
+        for n_calls, since, until in ((11, "0.5.9", "0.5.13"), (1, "0.5.14", ""))
     ),
     Insert(
         ANTHROPIC_SERVING,
@@ -109,6 +115,6 @@ STREAMING: tuple[Edit, ...] = (
 
 # v0.5.8 has no such endpoint.
 MESSAGES = tuple(
-    replace(edit, since="0.5.9")
+    replace(edit, since=edit.since or "0.5.9")
     for edit in (*FIELDS, *REQUEST, *NON_STREAMING, *STREAMING)
 )

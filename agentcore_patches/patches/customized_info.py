@@ -41,7 +41,7 @@ COLLECTION: tuple[Edit, ...] = (
         for file, scope, definition, since, until in (
             (OUTPUT_PROCESSOR, _MIXIN, _set_customized_info, "", "0.5.12"),
             (OUTPUT_PROCESSOR, _MIXIN, _send_customized_info, "", "0.5.12"),
-            (OUTPUT_STREAMER, _ACCUMULATOR, _send_customized_info, "0.5.13", ""),
+            (OUTPUT_STREAMER, _ACCUMULATOR, _send_customized_info, "0.5.13", "0.5.14"),
         )
     ),
     Replace(
@@ -79,8 +79,18 @@ COLLECTION: tuple[Edit, ...] = (
         )
         for file, scope, own, since, until in (
             (OUTPUT_PROCESSOR, f"{_MIXIN}.stream_output_generation", "", "", "0.5.12"),
-            (OUTPUT_STREAMER, f"{_ACCUMULATOR}.accept", "self.", "0.5.13", ""),
+            (OUTPUT_STREAMER, f"{_ACCUMULATOR}.accept", "self.", "0.5.13", "0.5.14"),
         )
+    ),
+    # From v0.5.15 on it does so itself, but for a request that has fewer values.
+    Insert(
+        OUTPUT_STREAMER,
+        f"{_ACCUMULATOR}.accept",
+        "if req_values is not None:\n"
+        "    req_values.extend([None] * (len(output_ids_) - len(req_values)))",
+        before="self.customized_info[key].append(...)",
+        note="in step with output_ids",
+        since="0.5.15",
     ),
 )
 
@@ -125,6 +135,7 @@ ACCUMULATION: tuple[Edit, ...] = (
         before="if k not in state.customized_info_accumulated: ...",
         note="the sampler gave this request none",
         since="0.5.13",
+        until="0.5.14",
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -169,7 +180,7 @@ TOKENIZER_WORKERS: tuple[Edit, ...] = (
         )
         for old, since, until in (
             ("new_field[k] = v[index]", "", "0.5.11"),
-            ("new_field[k] = v[index] if len(v) > index else None", "0.5.12", ""),
+            ("new_field[k] = v[index] if len(v) > index else None", "0.5.12", "0.5.14"),
         )
     ),
     AddKeyword(

@@ -434,7 +434,8 @@ STREAMING: tuple[Edit, ...] = (
         for caller, n_chunks, since, until in (
             ("_generate_chat_stream", 4, "0.5.11", "0.5.12"),
             ("_generate_chat_stream", 2, "0.5.13", ""),
-            ("_generate_stream_content", 2, "0.5.13", ""),
+            ("_generate_stream_content", 2, "0.5.13", "0.5.14"),
+            ("_generate_stream_content", 3, "0.5.15", ""),
         )
     ),
     *(

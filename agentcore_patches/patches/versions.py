@@ -16,6 +16,9 @@ SUPPORTED_VERSIONS = (
     "0.5.12.post1",
     "0.5.13",
     "0.5.13.post1",
+    "0.5.14",
+    "0.5.15",
+    "0.5.15.post1",
 )
 
 
@@ -42,6 +45,9 @@ RENAMES: tuple[Rename, ...] = (
     ),
     Rename("self._processor.tokenizer", "0.5.10", "self._tokenizer"),
     Rename("_fast_sse_content", "0.5.13", "build_sse_content"),
+    Rename(
+        "self.send_to_scheduler.send_pyobj", "0.5.15", "self._dispatch_to_scheduler"
+    ),
 )
 
 
@@ -49,7 +55,7 @@ def is_between(version: str, since: str, until: str) -> bool:
     """Whether a release is one of `since` to `until`, both included.
 
     An empty `since` or `until` is no limit. A post-release counts as its release: the
-    two have the same code.
+    patches change the two alike.
     """
     release = _numbers(version)
     first = _numbers(since) if since else release

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.grafts.media_prompt import (
+    _collapse_placeholders,
     _is_expanded,
     _load_token_ids,
     _restore_token_ids,
@@ -77,12 +78,18 @@ def test_the_processor_gets_one_placeholder_for_each_image(
     output = loaded(token_ids, *images)
     assert output.input_text == text
     assert output.token_ids == token_ids
+    collapsed = _collapse_placeholders(token_ids, TOKENS, images)
+    assert Tokenizer().decode(collapsed) == text
 
 
 @pytest.mark.parametrize("images", [["a"], ["a", "b", "c"], ["a"] * 9])
 def test_another_number_of_images_than_places_is_refused(images: list[str]) -> None:
-    with pytest.raises(ValueError, match=rf"has 2 places .* {len(images)} of these"):
-        loaded([IMAGE, IMAGE, 2, IMAGE, IMAGE], *images)
+    token_ids = [IMAGE, IMAGE, 2, IMAGE, IMAGE]
+    message = rf"has 2 places .* {len(images)} of these"
+    with pytest.raises(ValueError, match=message):
+        loaded(token_ids, *images)
+    with pytest.raises(ValueError, match=message):
+        _collapse_placeholders(token_ids, TOKENS, images)
 
 
 TEXT = st.lists(st.integers(0, 9), min_size=1, max_size=4)

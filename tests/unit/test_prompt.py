@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.grafts import prompt as graft
-from agentcore_patches.grafts.prompt import _add_prompt, _keep_prompt
+from agentcore_patches.grafts.prompt import (
+    _add_prompt,
+    _count_prompt,
+    _keep_prompt,
+    _mend_prompt,
+)
 from agentcore_patches.grafts.token_in import _validate_input_ids
 
 VOCAB_SIZE = 100
@@ -252,4 +258,50 @@ def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
     _keep_prompt(kept, [5, 6], None)
     out: dict[str, Any] = {"meta_info": {"prompt_tokens": 9}}
     _add_prompt(kept, out, is_stream=False)
+    assert "prompt_token_ids" not in out
+
+
+@pytest.mark.parametrize("max_len", [None, 3, 9])
+def test_as_many_tokens_are_counted_as_are_prefilled(max_len: int | None) -> None:
+    kept = state()
+    _count_prompt(kept, array("q", [5, 6, 7, 8]), max_len)
+    assert kept.prompt_tokens == min(4, max_len or 4)
+    _count_prompt(kept, None, max_len)
+    assert kept.prompt_tokens == min(4, max_len or 4)
+
+
+def known(prompt: list[int]) -> SimpleNamespace:
+    """The state of a request of which two tokens are prefilled, as SGLang keeps it."""
+    return SimpleNamespace(prompt_token_ids=prompt, prompt_tokens=2)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_prompt_that_is_on_every_chunk_is_left_on_the_first(is_stream: bool) -> None:
+    kept = known([5, 6])
+    out: dict[str, Any] = {
+        "prompt_token_ids": [5, 6],
+        "meta_info": {"prompt_tokens": 2},
+    }
+    _mend_prompt(kept, out, is_stream)
+    assert out["prompt_token_ids"] == [5, 6]
+    assert kept.prompt_token_ids == (None if is_stream else [5, 6])
+
+
+def test_a_prompt_that_the_scheduler_cuts_is_told_as_it_was_prefilled() -> None:
+    kept = known([5, 6, 7])
+    out: dict[str, Any] = {"meta_info": {"prompt_tokens": 2}}
+    _mend_prompt(kept, out, is_stream=False)
+    assert out["prompt_token_ids"] == [5, 6]
+
+
+@pytest.mark.parametrize("prefilled", [1, 9])
+def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
+    prefilled: int,
+) -> None:
+    kept = known([5, 6])
+    out: dict[str, Any] = {
+        "prompt_token_ids": [5, 6],
+        "meta_info": {"prompt_tokens": prefilled},
+    }
+    _mend_prompt(kept, out, is_stream=False)
     assert "prompt_token_ids" not in out
