@@ -91,20 +91,21 @@ def _load_token_ids(
     parts = _split_at_placeholders(token_ids, multimodal_tokens)
     runs = [ids for is_placeholder, ids in parts if is_placeholder]
     text_ids = token_ids
-    # What is processed already makes no placeholders.
-    is_raw = not any(isinstance(item, dict) for item in items)
-    if is_raw:
-        if len(runs) == len(items):
-            text_ids = [
-                token_id
-                for is_placeholder, ids in parts
-                for token_id in (ids[:1] if is_placeholder else ids)
-            ]
-        elif sum(map(len, runs)) != len(items):
-            raise ValueError(
-                f"input_ids has {len(runs)} places for images, videos and audio, "
-                f"but {len(items)} of these are given."
-            )
+    if any(isinstance(item, dict) for item in items):
+        # What is processed already makes no placeholders.
+        if not runs:
+            raise ValueError("input_ids has no place for the images that are given.")
+    elif len(runs) == len(items):
+        text_ids = [
+            token_id
+            for is_placeholder, ids in parts
+            for token_id in (ids[:1] if is_placeholder else ids)
+        ]
+    elif sum(map(len, runs)) != len(items):
+        raise ValueError(
+            f"input_ids has {len(runs)} places for images, videos and audio, "
+            f"but {len(items)} of these are given."
+        )
     output = self.load_mm_data(
         prompt=tokenizer.decode(text_ids),
         multimodal_tokens=multimodal_tokens,
@@ -129,14 +130,12 @@ def _restore_token_ids(
         input_ids: what the processor made of their text, of shape (tokens,).
 
     Raises:
-        ValueError: there are none, or they are repeated already, but not as often.
+        ValueError: they are repeated already, but not as often.
     """
     given = _split_at_placeholders(output.token_ids, mm_tokens)
     made = _split_at_placeholders(input_ids.tolist(), mm_tokens)
     given_runs = [ids for is_placeholder, ids in given if is_placeholder]
     made_runs = [ids for is_placeholder, ids in made if is_placeholder]
-    if not (given_runs or made_runs):
-        raise ValueError("input_ids has no place for the images that are given.")
     if [ids[0] for ids in given_runs] != [ids[0] for ids in made_runs]:
         return input_ids  # Not made of runs alone; the tokenizer manager checks it.
     one_each = len(given_runs) == len(output.organize_results())

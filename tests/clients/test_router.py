@@ -30,11 +30,12 @@ def test_verify_says_which_fields_the_router_drops(router: str) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     outcomes = {check["name"]: check["outcome"] for check in document["checks"]}
-    assert {name for name, outcome in outcomes.items() if outcome == "passed"} == set(
-        THROUGH_ROUTER
-    )
-    assert set(outcomes.values()) == {"passed", "skipped"}
+    run = {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}
+    # This server has no reasoning parser, which a router does not tell.
+    expected = dict.fromkeys(THROUGH_ROUTER, "passed") | {"reasoning": "not exercised"}
+    assert run == expected
     notes = " ".join(document["notes"])
+    assert "Token IDs were not compared with texts" in notes
     for field in FIELDS:
         assert f"drops the request field {field}:" in notes
     assert "answered as the text of its placeholder messages" in notes

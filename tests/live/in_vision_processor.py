@@ -39,14 +39,25 @@ def processor() -> Any:
     )
 
 
-def processed(prompt: str | list[int], n_images: int = 1) -> Any:
+def processed(
+    prompt: str | list[int], n_images: int = 1, image: str | dict[str, Any] = IMAGE
+) -> Any:
     """What is sent to the scheduler for a prompt and some images."""
     request = SimpleNamespace(video_data=None, audio_data=None, rid="r")
     return asyncio.run(
         processor().process_mm_data_async(
-            image_data=[IMAGE] * n_images, input_text=prompt, request_obj=request
+            image_data=[image] * n_images, input_text=prompt, request_obj=request
         )
     )
+
+
+def processed_image() -> dict[str, Any]:
+    """The image as a client sends it that runs the processor of Qwen2-VL itself."""
+    from sglang.srt.utils import load_image
+
+    image, _ = load_image(IMAGE)
+    made = processor()._processor.image_processor(images=[image], return_tensors="pt")
+    return {"format": "processor_output", **made}
 
 
 def of_text() -> Any:
@@ -101,6 +112,22 @@ def test_another_number_of_images_is_refused() -> None:
             assert "places for images" in str(error)
         else:
             raise AssertionError("it was taken")
+
+
+def test_an_image_that_is_processed_already_needs_its_place_too() -> None:
+    wanted = of_text()
+    expanded = wanted["input_ids"]
+    made = processed(expanded, image=processed_image())
+    assert made["input_ids"] == expanded
+    assert made["mm_items"][0].offsets == wanted["mm_items"][0].offsets
+    pad = processor().mm_tokens.image_token_id
+    without = [token_id for token_id in expanded if token_id != pad]
+    try:
+        processed(without, image=processed_image())
+    except ValueError as error:
+        assert "no place for the images" in str(error)
+    else:
+        raise AssertionError("it was taken")
 
 
 if __name__ == "__main__":

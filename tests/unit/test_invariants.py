@@ -159,6 +159,18 @@ def test_sequences_are_aligned_where_they_differ(
     assert apart == expected
 
 
+def test_what_cannot_be_decoded_is_held_against_ids_and_counts_alone() -> None:
+    behind_router = Subject("http://nowhere")
+    behind_router.can_decode = False
+    other_text = streamed(chunk({"content": "ab"}, token_ids=ids("xy")))
+    assert_whole(behind_router, other_text)
+    short = streamed(chunk({"content": "ab"}, token_ids=ids("ab")), logprobs=True)
+    with pytest.raises(Failed, match="2 token_ids but 0 logprobs"):
+        assert_whole(behind_router, short)
+    rows = id_difference(behind_router, "one", [1], "other", [2]).rows
+    assert [(row.left, row.right) for row in rows] == [("1", "2")]
+
+
 def test_only_the_surroundings_of_a_difference_are_shown() -> None:
     long = "x" * 500
     shown = id_difference(SUBJECT, "one", ids(f"{long}a{long}"), "other", ids(long * 2))

@@ -124,7 +124,7 @@ def test_an_image_without_a_place_is_refused() -> None:
         loaded([1, 2], "a")
     processed = {"format": "processor_output"}
     with pytest.raises(ValueError, match="no place for the images"):
-        restored([1, 2], [1, 2], processed)
+        loaded([1, 2], processed)
 
 
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:

@@ -60,11 +60,14 @@ def difference(
 def id_difference(
     subject: Subject, left: str, one: Sequence[int], right: str, other: Sequence[int]
 ) -> Difference:
-    """Two sequences of token IDs around their first difference, decoded."""
+    """Two sequences of token IDs around their first difference, decoded if possible."""
     rows = _aligned(one, other)
     ids = sorted({value for _, a, b in rows for value in (a, b) if value is not None})
-    texts = subject.decode_all([[value] for value in ids], special=True) if ids else []
-    shown = {value: f"{value} {text!r}" for value, text in zip(ids, texts, strict=True)}
+    shown = {value: str(value) for value in ids}
+    if ids and subject.can_decode:
+        texts = subject.decode_all([[value] for value in ids], special=True)
+        for value, text in zip(ids, texts, strict=True):
+            shown[value] += f" {text!r}"
     return Difference(
         left,
         right,

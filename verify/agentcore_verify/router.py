@@ -14,8 +14,21 @@ from agentcore_verify.client import Answer, ClientError, HttpError
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Subject
 
-THROUGH_ROUTER = ("determinism", "openai-client")
+THROUGH_ROUTER = (
+    "determinism",
+    "same-ids",
+    "tools",
+    "reasoning",
+    "choices",
+    "stop",
+    "concurrency",
+    "openai-client",
+)
 """Checks that need nothing but chat requests and answers that are passed on."""
+
+NOT_DECODED = (
+    "Token IDs were not compared with texts: the router does not pass on /detokenize."
+)
 
 NOT_CHECKED = (
     "Not checked: a router stands before the server, and does not pass on what this check "

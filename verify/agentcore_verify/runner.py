@@ -117,6 +117,8 @@ class _Run:
         """Note what a router drops; the checks that it makes impossible, by name."""
         if not router.is_router(subject):
             return {}
+        subject.can_decode = False
+        self.notes.append(router.NOT_DECODED)
         self.notes += router.describe(router.dropped_fields(subject))
         return {
             name: Result(

@@ -87,6 +87,8 @@ class Subject:
         self.api_key = api_key
         self.python = python
         self.launched = launched
+        self.can_decode = True
+        """Whether it has /detokenize; routers do not."""
         self.noise = 0.0
         """The largest logprob difference between two identical requests."""
         self._references: dict[str, Reply] = {}
