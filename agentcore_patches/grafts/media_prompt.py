@@ -50,11 +50,13 @@ def _collapse_placeholders(
     Raises:
         ValueError: there are more or fewer places than images, videos and audio.
     """
-    # What is processed already makes no placeholders.
-    if any(isinstance(item, dict) for item in items):
-        return token_ids
     parts = _split_at_placeholders(token_ids, mm_tokens)
     runs = [ids for is_placeholder, ids in parts if is_placeholder]
+    if any(isinstance(item, dict) for item in items):
+        # What is processed already makes no placeholders.
+        if not runs:
+            raise ValueError("input_ids has no place for the images that are given.")
+        return token_ids
     if len(runs) == len(items):
         return [
             token_id

@@ -207,17 +207,23 @@ IMAGES: tuple[Edit, ...] = (
         note=_IMAGES,
         since="0.5.13",
     ),
+    Insert(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor.load_mm_data",
+        "if isinstance(prompt, list) and return_text:\n"
+        "    text_ids = _collapse_placeholders(\n"
+        "        prompt,\n"
+        "        multimodal_tokens,\n"
+        "        [*(image_data or ()), *(video_data or ()), *(audio_data or ())],\n"
+        "    )",
+        note=_IMAGES,
+        since="0.5.13",
+    ),
     Replace(
         MM_PROCESSOR,
         "BaseMultimodalProcessor.load_mm_data",
         "prompt = self._tokenizer.decode(prompt)",
-        "prompt = self._tokenizer.decode(\n"
-        "    _collapse_placeholders(\n"
-        "        prompt,\n"
-        "        multimodal_tokens,\n"
-        "        [*(image_data or ()), *(video_data or ()), *(audio_data or ())],\n"
-        "    )\n"
-        ")",
+        "prompt = self._tokenizer.decode(text_ids)",
         note="one placeholder for each image",
         since="0.5.13",
     ),

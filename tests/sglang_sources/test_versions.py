@@ -30,6 +30,7 @@ FAMILIES = (
     "0.5.13",
     "0.5.14",
     "0.5.15",
+    "0.5.16",
 )
 # The patches change a post-release as its release.
 VERSIONS = (

@@ -125,6 +125,8 @@ def test_an_image_without_a_place_is_refused() -> None:
     processed = {"format": "processor_output"}
     with pytest.raises(ValueError, match="no place for the images"):
         loaded([1, 2], processed)
+    with pytest.raises(ValueError, match="no place for the images"):
+        _collapse_placeholders([1, 2], TOKENS, [processed])
 
 
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:

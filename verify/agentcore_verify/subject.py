@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,15 +124,14 @@ class Subject:
         """Whether this SGLang itself loses text of streams of a path.
 
         From 0.5.10 on the engine gives only the new text under --stream-output, which
-        chat takes for all of it in 0.5.10, and completions up to 0.5.12.
+        chat takes for all of it in 0.5.10, and completions up to 0.5.16.
         """
-        versions = {
-            "/v1/chat/completions": ("0.5.10",),
-            "/v1/messages": ("0.5.10",),
-            "/v1/completions": ("0.5.10", "0.5.11", "0.5.12"),
-        }[path]
-        return bool(self.info.get("incremental_streaming_output")) and (
-            str(self.info.get("version")).partition(".post")[0] in versions
+        last = 16 if path == "/v1/completions" else 10
+        release = re.match(r"0\.5\.(\d+)", str(self.info.get("version")))
+        return (
+            bool(self.info.get("incremental_streaming_output"))
+            and release is not None
+            and 10 <= int(release[1]) <= last
         )
 
     def _request_info(self) -> Json:
