@@ -22,12 +22,22 @@ from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
 
 _COMPLETION = "OpenAIServingCompletion"
 
+# From v0.5.17 on SGLang has the flag itself, with `token_ids` and `prompt_token_ids`.
 FIELDS: tuple[Edit, ...] = (
     AddField(
         PROTOCOL,
         "CompletionRequest",
         "return_token_ids: Optional[bool] = None",
         note="whether to answer with the token IDs of prompt and completion",
+        until="0.5.16",
+    ),
+    Replace(
+        PROTOCOL,
+        "CompletionRequest",
+        "return_token_ids: bool = False",
+        "return_token_ids: Optional[bool] = None",
+        note="a flag that is null is one that is not there",
+        since="0.5.17",
     ),
     *(
         edit
@@ -38,12 +48,14 @@ FIELDS: tuple[Edit, ...] = (
                 choice,
                 "prompt_token_ids: Optional[List[int]] = None",
                 note="the IDs that the engine prefilled for this choice",
+                until="0.5.16",
             ),
             AddField(
                 PROTOCOL,
                 choice,
                 "token_ids: Optional[List[int]] = None",
                 note="the IDs generated for this choice",
+                until="0.5.16",
             ),
             Insert(
                 PROTOCOL,
@@ -52,6 +64,7 @@ FIELDS: tuple[Edit, ...] = (
                 "    if data.get(key) is None:\n"
                 "        data.pop(key, None)",
                 before="return data",
+                until="0.5.16",
             ),
         )
     ),
@@ -86,6 +99,7 @@ REQUEST: tuple[Edit, ...] = (
         "    adapted_request.return_prompt_token_ids = True",
         before="return adapted_request, request",
         note="return_token_ids",
+        until="0.5.16",
     ),
 )
 
@@ -99,12 +113,14 @@ NON_STREAMING: tuple[Edit, ...] = (
         "    if request.return_token_ids\n"
         "    else None\n"
         ")",
+        until="0.5.16",
     ),
     AddKeyword(
         SERVING_COMPLETIONS,
         f"{_COMPLETION}._build_completion_response",
         "CompletionResponseChoice",
         'token_ids=ret_item["output_ids"] if request.return_token_ids else None',
+        until="0.5.16",
     ),
 )
 
@@ -145,7 +161,7 @@ STREAMING: tuple[Edit, ...] = (
         )
     ),
     # From v0.5.10 on the text is the new one alone under --stream-output, and is taken
-    # for all of it; v0.5.10 takes every abort for an error.
+    # for all of it up to v0.5.16; v0.5.10 takes every abort for an error.
     *(
         Replace(
             SERVING_COMPLETIONS,
@@ -169,9 +185,21 @@ STREAMING: tuple[Edit, ...] = (
                 "text[offset:]",
                 "    text if trace is not None and trace.incremental else text[offset:]\n",
                 "0.5.11",
-                "",
+                "0.5.16",
             ),
         )
+    ),
+    # A chunk without new IDs has none, as in chat.
+    *(
+        Replace(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._generate_completion_stream",
+            f"chunk_token_ids = {new}",
+            f"chunk_token_ids = {new} or None",
+            note="left out if there are none",
+            since="0.5.17",
+        )
+        for new in ("output_ids", "output_ids[n_prev_token_id:]")
     ),
     *aborts_that_are_no_error(
         SERVING_COMPLETIONS, f"{_COMPLETION}._generate_completion_stream"

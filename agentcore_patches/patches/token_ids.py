@@ -73,24 +73,47 @@ def _dumped(
     )
 
 
+# From v0.5.17 on SGLang has the flag itself, for whole answers; in v0.5.17 alone what it
+# answers is called `token_ids`, too, and from v0.5.18 on `response_token_ids`.
+_ANSWERED_BY_US = (("", "0.5.16"), ("0.5.18", ""))
+
 FIELDS: tuple[Edit, ...] = (
     AddField(
         PROTOCOL,
         "ChatCompletionRequest",
         "return_token_ids: Optional[bool] = None",
         note="token IDs of prompt and completion; only false leaves them out",
+        until="0.5.16",
     ),
-    AddField(
+    Replace(
         PROTOCOL,
-        "ChatCompletionResponseChoice",
-        "token_ids: Optional[List[int]] = None",
-        note="the IDs generated for this choice",
+        "ChatCompletionRequest",
+        "return_token_ids: bool = False",
+        "return_token_ids: Optional[bool] = None",
+        note="only false leaves them out",
+        since="0.5.17",
     ),
-    Insert(
-        PROTOCOL,
-        "ChatCompletionResponseChoice._serialize",
-        'if self.token_ids is None:\n    data.pop("token_ids", None)',
-        before="return data",
+    *(
+        edit
+        for since, until in _ANSWERED_BY_US
+        for edit in (
+            AddField(
+                PROTOCOL,
+                "ChatCompletionResponseChoice",
+                "token_ids: Optional[List[int]] = None",
+                note="the IDs generated for this choice",
+                since=since,
+                until=until,
+            ),
+            Insert(
+                PROTOCOL,
+                "ChatCompletionResponseChoice._serialize",
+                'if self.token_ids is None:\n    data.pop("token_ids", None)',
+                before="return data",
+                since=since,
+                until=until,
+            ),
+        )
     ),
     AddField(
         PROTOCOL,
@@ -207,6 +230,18 @@ REQUEST: tuple[Edit, ...] = (
         before="return adapted_request, request",
         note="return_token_ids",
     ),
+    Replace(
+        SERVING_CHAT,
+        f"{_CHAT}._convert_to_internal_request",
+        "raise ValueError(\n"
+        '    "return_token_ids is not supported with streaming on "\n'
+        '    "/v1/chat/completions. Please set stream=false when using "\n'
+        '    "return_token_ids=true."\n'
+        ")",
+        "pass",
+        note="a stream has them on its chunks",
+        since="0.5.17",
+    ),
 )
 
 _LOGPROBS = "a logprob for every token"
@@ -272,15 +307,33 @@ LOGPROBS: tuple[Edit, ...] = (
 )
 
 NON_STREAMING: tuple[Edit, ...] = (
-    AddKeyword(
+    *(
+        AddKeyword(
+            SERVING_CHAT,
+            f"{_CHAT}._build_chat_response",
+            "ChatCompletionResponseChoice",
+            "token_ids=(\n"
+            '    ret_item["output_ids"]\n'
+            "    if request.return_token_ids is not False\n"
+            "    else None\n"
+            ")",
+            since=since,
+            until=until,
+        )
+        for since, until in _ANSWERED_BY_US
+    ),
+    Replace(
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
-        "ChatCompletionResponseChoice",
-        "token_ids=(\n"
+        'choice_token_ids = ret_item["output_ids"] if request.return_token_ids else None',
+        "choice_token_ids = (\n"
         '    ret_item["output_ids"]\n'
         "    if request.return_token_ids is not False\n"
         "    else None\n"
         ")",
+        note="only false leaves them out",
+        since="0.5.17",
+        until="0.5.17",
     ),
     AddKeyword(
         SERVING_CHAT,
@@ -300,6 +353,7 @@ NON_STREAMING: tuple[Edit, ...] = (
         '    choice_data.message.content = choice_data.message.content or ""',
         before="choices.append(choice_data)",
         note="return_token_ids: true has the shape of later versions",
+        until="0.5.16",
     ),
 )
 

@@ -31,6 +31,7 @@ FAMILIES = (
     "0.5.14",
     "0.5.15",
     "0.5.16",
+    "0.5.17",
 )
 # The patches change a post-release as its release.
 VERSIONS = (
