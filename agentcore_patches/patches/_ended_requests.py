@@ -144,9 +144,20 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
                 _TO_ITS_WORKER,
                 "sock_send(self.socket, output)",
                 "0.5.15",
-                "",
+                "0.5.17",
             ),
         )
+    ),
+    # From v0.5.18 on a request whose client has left is forgotten before it is aborted,
+    # and then an abort of it is ignored.
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._discard_pending_req_states",
+        "if rid in self.rid_to_state:\n"
+        "    self._dispatch_to_scheduler(AbortReq(rid=rid))",
+        before="self.rid_to_state.pop(rid, None)",
+        note="the engine is to forget it, too",
+        since="0.5.18",
     ),
 )
 

@@ -32,6 +32,7 @@ FAMILIES = (
     "0.5.15",
     "0.5.16",
     "0.5.17",
+    "0.5.18",
 )
 # The patches change a post-release as its release.
 VERSIONS = (
