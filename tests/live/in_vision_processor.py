@@ -44,11 +44,13 @@ def processed(
 ) -> Any:
     """What is sent to the scheduler for a prompt and some images."""
     request = SimpleNamespace(video_data=None, audio_data=None, rid="r")
-    return asyncio.run(
+    made = asyncio.run(
         processor().process_mm_data_async(
             image_data=[image] * n_images, input_text=prompt, request_obj=request
         )
     )
+    # A dict in v0.5.9, and an object from v0.5.10 on.
+    return made if isinstance(made, dict) else vars(made)
 
 
 def processed_image() -> dict[str, Any]:
@@ -96,7 +98,7 @@ def test_a_second_turn_is_not_expanded_again() -> None:
     past = [*expanded, 10, 11, *expanded]
     made = processed(past, n_images=2)
     assert made["input_ids"] == past
-    assert len(made["mm_items"][0].offsets) == 2
+    assert sum(len(item.offsets) for item in made["mm_items"]) == 2
     mixed = [*expanded, 10, 11, *first_turn(expanded)]
     assert processed(mixed, n_images=2)["input_ids"] == past
 
