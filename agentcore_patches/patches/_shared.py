@@ -147,17 +147,30 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
     *(
         Insert(
             TOKENIZER_MANAGER,
-            "TokenizerManager._wait_one_response",
+            f"TokenizerManager.{waiter}",
             f"if state.prompt_token_ids is not None:\n    {add}(state, out, is_stream)",
             before=before,
             note="return_prompt_token_ids",
             since=since,
             until=until,
         )
-        for add, before, since, until in (
-            ("_add_prompt", "state.out_list = []", "", "0.5.9"),
-            ("_add_prompt", "if finished: ...", "0.5.10", "0.5.12"),
-            ("_mend_prompt", "if finished: ...", "0.5.13", ""),
+        for add, waiter, before, since, until in (
+            ("_add_prompt", "_wait_one_response", "state.out_list = []", "", "0.5.9"),
+            (
+                "_add_prompt",
+                "_wait_one_response",
+                "if finished: ...",
+                "0.5.10",
+                "0.5.12",
+            ),
+            (
+                "_mend_prompt",
+                "_wait_one_response",
+                "if finished: ...",
+                "0.5.13",
+                "0.5.18",
+            ),
+            ("_mend_prompt", "_stream_one_response", "if finished: ...", "0.5.19", ""),
         )
     ),
     Insert(

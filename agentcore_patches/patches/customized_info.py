@@ -145,6 +145,15 @@ ACCUMULATION: tuple[Edit, ...] = (
         before="state.customized_info_accumulated[k].extend(v[i])",
         note="in step with output_ids",
         since="0.5.13",
+        until="0.5.18",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._accumulate_request_meta_info",
+        "accumulated.extend([None] * (len(state.output_ids) - len(accumulated)))",
+        before="accumulated.extend(values)",
+        note="in step with output_ids",
+        since="0.5.19",
     ),
     *(
         Insert(

@@ -33,6 +33,7 @@ FAMILIES = (
     "0.5.16",
     "0.5.17",
     "0.5.18",
+    "0.5.19",
 )
 # The patches change a post-release as its release.
 VERSIONS = (
