@@ -33,6 +33,13 @@ CONSTRAINTS: Mapping[str, tuple[str, ...]] = {
     "0.5.12.post1": ("kernels<0.13",),
 }
 
+# What the index has only a stand-in for, which downloads it from elsewhere; nothing on the
+# CPU needs it.
+LEFT_OUT: Mapping[str, tuple[str, ...]] = {
+    "0.5.18": ("cuda-tile",),
+    "0.5.19": ("cuda-tile",),
+}
+
 # The last release of each family: the others have the same code.
 FAMILIES = tuple(
     version
@@ -110,8 +117,16 @@ def _environment(version: str) -> Path:
     if not (folder / ".ready").exists():
         uv = Path(sys.executable).with_name("uv")
         _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, folder)
+        overrides = folder / "overrides.txt"
+        overrides.write_text(
+            "".join(
+                f"{name} ; sys_platform == 'never'\n"
+                for name in LEFT_OUT.get(version, ())
+            )
+        )
         _run(
             *(uv, "pip", "install", "--quiet", "--python", python),
+            *("--override", overrides),
             *(f"sglang=={version}", *CONSTRAINTS.get(version, ())),
         )
         (folder / ".ready").touch()
