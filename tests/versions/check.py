@@ -98,6 +98,7 @@ def main() -> int:
 def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) -> Row:
     row = Row(version)
     python = _environment(version)
+    revert(python=python)  # A run that was killed left its environment patched.
     before = _sources(python)
     apply(python=python)
     for mode in modes:
