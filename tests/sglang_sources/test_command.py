@@ -262,13 +262,13 @@ def test_apply_patch_patches_the_sglang_of_its_interpreter(
 def test_a_version_that_is_not_supported_is_3(run: Run, package: Path) -> None:
     release = package / "_version.py"
     release.unlink()
-    release.write_text('__version__ = "0.5.13"\n')
+    release.write_text('__version__ = "0.6.0"\n')
     before = picture(package)
 
     for command in ("apply", "status", "revert"):
         ran = run(command)
         assert (ran.returncode, ran.stdout) == (3, "")
-        assert f"SGLang 0.5.13 in {package} is not supported. Supported: 0.5.8" in (
+        assert f"SGLang 0.6.0 in {package} is not supported. Supported: 0.5.8" in (
             ran.stderr
         )
     assert picture(package) == before
