@@ -55,7 +55,7 @@ def _collapse_placeholders(
     if any(isinstance(item, dict) for item in items):
         # What is processed already makes no placeholders.
         if not runs:
-            raise ValueError("input_ids has no place for the images that are given.")
+            raise ValueError("input_ids has no place for the images given.")
         return token_ids
     if len(runs) == len(items):
         return [
@@ -96,7 +96,7 @@ def _load_token_ids(
     if any(isinstance(item, dict) for item in items):
         # What is processed already makes no placeholders.
         if not runs:
-            raise ValueError("input_ids has no place for the images that are given.")
+            raise ValueError("input_ids has no place for the images given.")
     elif len(runs) == len(items):
         text_ids = [
             token_id
