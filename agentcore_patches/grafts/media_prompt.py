@@ -83,31 +83,11 @@ def _load_token_ids(
 ) -> BaseMultiModalProcessorOutput:
     """Load what comes with a prompt of token IDs, as `load_mm_data` does.
 
-    The processor needs a text, with one placeholder for each image; what it makes
-    of the rest does not count: `_restore_token_ids` puts the IDs back.
-
     Raises:
         ValueError: there are more or fewer places than images, videos and audio.
     """
     items = [*(image_data or ()), *(video_data or ()), *(audio_data or ())]
-    parts = _split_at_placeholders(token_ids, multimodal_tokens)
-    runs = [ids for is_placeholder, ids in parts if is_placeholder]
-    text_ids = token_ids
-    if any(isinstance(item, dict) for item in items):
-        # What is processed already makes no placeholders.
-        if not runs:
-            raise ValueError("input_ids has no place for the images given.")
-    elif len(runs) == len(items):
-        text_ids = [
-            token_id
-            for is_placeholder, ids in parts
-            for token_id in (ids[:1] if is_placeholder else ids)
-        ]
-    elif sum(map(len, runs)) != len(items):
-        raise ValueError(
-            f"input_ids has {len(runs)} places for images, videos and audio, "
-            f"but {len(items)} of these are given."
-        )
+    text_ids = _collapse_placeholders(token_ids, multimodal_tokens, items)
     output = self.load_mm_data(
         prompt=tokenizer.decode(text_ids),
         multimodal_tokens=multimodal_tokens,

@@ -172,7 +172,11 @@ IMAGES: tuple[Edit, ...] = (
     ),
     *(
         Graft(MM_PROCESSOR, "BaseMultimodalProcessor", definition, note=_IMAGES)
-        for definition in (_split_at_placeholders, _restore_token_ids)
+        for definition in (
+            _split_at_placeholders,
+            _collapse_placeholders,
+            _restore_token_ids,
+        )
     ),
     Graft(
         MM_PROCESSOR,
@@ -200,13 +204,6 @@ IMAGES: tuple[Edit, ...] = (
         until="0.5.12",
     ),
     # From v0.5.13 on a prompt of IDs stays beside its text, but not in its place.
-    Graft(
-        MM_PROCESSOR,
-        "BaseMultimodalProcessor",
-        _collapse_placeholders,
-        note=_IMAGES,
-        since="0.5.13",
-    ),
     Insert(
         MM_PROCESSOR,
         "BaseMultimodalProcessor.load_mm_data",

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.grafts.media_prompt import (
-    _collapse_placeholders,
     _is_expanded,
     _load_token_ids,
     _restore_token_ids,
@@ -78,18 +77,12 @@ def test_the_processor_gets_one_placeholder_for_each_image(
     output = loaded(token_ids, *images)
     assert output.input_text == text
     assert output.token_ids == token_ids
-    collapsed = _collapse_placeholders(token_ids, TOKENS, images)
-    assert Tokenizer().decode(collapsed) == text
 
 
 @pytest.mark.parametrize("images", [["a"], ["a", "b", "c"], ["a"] * 9])
 def test_another_number_of_images_than_places_is_refused(images: list[str]) -> None:
-    token_ids = [IMAGE, IMAGE, 2, IMAGE, IMAGE]
-    message = rf"has 2 places .* {len(images)} of these"
-    with pytest.raises(ValueError, match=message):
-        loaded(token_ids, *images)
-    with pytest.raises(ValueError, match=message):
-        _collapse_placeholders(token_ids, TOKENS, images)
+    with pytest.raises(ValueError, match=rf"has 2 places .* {len(images)} of these"):
+        loaded([IMAGE, IMAGE, 2, IMAGE, IMAGE], *images)
 
 
 TEXT = st.lists(st.integers(0, 9), min_size=1, max_size=4)
@@ -125,8 +118,6 @@ def test_an_image_without_a_place_is_refused() -> None:
     processed = {"format": "processor_output"}
     with pytest.raises(ValueError, match="no place for the images"):
         loaded([1, 2], processed)
-    with pytest.raises(ValueError, match="no place for the images"):
-        _collapse_placeholders([1, 2], TOKENS, [processed])
 
 
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
