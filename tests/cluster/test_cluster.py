@@ -34,7 +34,8 @@ from tests.helpers.waiting import wait_until
 COMMAND = (sys.executable, "-m", "agentcore_patches")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
 CHAT = "srt/entrypoints/openai/serving_chat.py"
-WRITTEN = f"{len(registry.files(registry.names(), VERSION))} files written"
+FILES = registry.files(registry.names(), VERSION)
+WRITTEN = f"{len(FILES)} files written"
 
 Tree = Callable[[str], Path]
 
@@ -101,7 +102,7 @@ def running(tree: Tree) -> Iterator[Cluster]:
 def released(tree: Tree) -> dict[str, bytes]:
     """The files that tests change, as released."""
     package = tree("released")
-    paths = ("version.py", "_version.py", *registry.WRITING_ORDER)
+    paths = ("version.py", "_version.py", *FILES)
     return {
         path: (package / path).read_bytes()
         for path in paths
@@ -138,7 +139,7 @@ def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
 
 
 def texts(package: Path) -> dict[str, bytes]:
-    return {path: (package / path).read_bytes() for path in registry.WRITING_ORDER}
+    return {path: (package / path).read_bytes() for path in FILES}
 
 
 def rows(shown: str) -> dict[str, list[str]]:

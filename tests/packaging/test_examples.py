@@ -105,11 +105,11 @@ def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
 def test_another_version_ends_the_build(
     wheel_scratch: Callable[..., Scratch], name: str
 ) -> None:
-    ran = build(EXAMPLES / name, wheel_scratch(version="0.5.13"))
+    ran = build(EXAMPLES / name, wheel_scratch(version="0.6.0"))
     assert [done.code for _, done in ran] == [0, 3]
     line, done = ran[-1]
     assert line == "agentcore-patch apply"
-    assert "SGLang 0.5.13" in done.out
+    assert "SGLang 0.6.0" in done.out
     assert "Supported: 0.5.8" in done.out
 
 
