@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import os
 import statistics
@@ -65,7 +66,12 @@ def measure(workload: Workload) -> float:
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.server_args import ServerArgs
 
+    defaults = {field.name: field.default for field in dataclasses.fields(ServerArgs)}
+    # From v0.5.10 on --stream-output has another name, and makes the text the new one.
+    only_new_text = "incremental_streaming_output" in defaults
+    flag = "incremental_streaming_output" if only_new_text else "stream_output"
     n = workload.chunks
     text = "word " * n
     logprobs = [(-0.5, i % MODEL_VOCABULARY, "word ") for i in range(n)]
@@ -85,11 +91,13 @@ def measure(workload: Workload) -> float:
             if workload.logprobs:
                 seen.append(logprobs[i])
                 meta_info["output_token_logprobs"] = seen
+                meta_info["output_token_logprobs_length"] = len(seen)
             if workload.stream_output:
                 output_ids = []
             output_ids.append(i % MODEL_VOCABULARY)
+            start = 5 * i if workload.stream_output and only_new_text else 0
             yield {
-                "text": text[: 5 * (i + 1)],
+                "text": text[start : 5 * (i + 1)],
                 "output_ids": output_ids,
                 "prompt_token_ids": prompt,
                 "meta_info": meta_info,
@@ -98,10 +106,11 @@ def measure(workload: Workload) -> float:
     manager = SimpleNamespace(
         generate_request=generate,
         server_args=SimpleNamespace(
-            tool_call_parser="qwen25" if workload.tools else None,
-            reasoning_parser=None,
-            stream_output=workload.stream_output,
-            enable_cache_report=False,
+            **{
+                **defaults,
+                "tool_call_parser": "qwen25" if workload.tools else None,
+                flag: workload.stream_output,
+            }
         ),
         model_config=SimpleNamespace(
             get_default_sampling_params=dict,
