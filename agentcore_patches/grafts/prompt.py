@@ -154,28 +154,16 @@ def _count_prompt(state: Any, input_ids: Any, max_len: Optional[int]) -> None:
         state.prompt_tokens = min(len(input_ids), max_len or len(input_ids))
 
 
-def _mend_prompt(state: Any, out: Dict[str, Any], is_stream: bool) -> None:
+def _add_prompt(state: Any, out: Dict[str, Any], is_stream: bool) -> None:
     """Put the prompt's IDs on an answer, in a stream on the first chunk only.
 
-    SGLang puts them on every chunk, uncut where the scheduler cuts them off. Where the
-    scheduler makes the prompt longer, as for LLaVA's images, these are not the IDs that
-    were prefilled: then there are none.
+    From v0.5.13 on SGLang puts them on every chunk, uncut where the scheduler cuts
+    them off. Where the scheduler makes the prompt longer, as for LLaVA's images, these
+    are not the IDs that were prefilled: then there are none.
     """
     prompt = state.prompt_token_ids[: state.prompt_tokens]
     out.pop("prompt_token_ids", None)
     if len(prompt) == out["meta_info"]["prompt_tokens"]:
         out["prompt_token_ids"] = prompt
-    if is_stream:
-        state.prompt_token_ids = None
-
-
-def _add_prompt(state: Any, out: Dict[str, Any], is_stream: bool) -> None:
-    """Put the prompt's IDs on an answer, in a stream on the first chunk only.
-
-    Where the scheduler makes the prompt longer, as for LLaVA's images, these are not
-    the IDs that were prefilled: then there are none.
-    """
-    if len(state.prompt_token_ids) == out["meta_info"]["prompt_tokens"]:
-        out["prompt_token_ids"] = state.prompt_token_ids
     if is_stream:
         state.prompt_token_ids = None

@@ -19,12 +19,6 @@ from agentcore_patches.patches._files import (
     TOKENIZER_MANAGER,
 )
 
-_TO_ITS_WORKER = (
-    'worker = getattr(recv_obj, "http_worker_ipc", None)\n'
-    "if worker is not None and output.http_worker_ipc is None:\n"
-    "    output.http_worker_ipc = worker"
-)
-
 # v0.5.9 keeps a request that was aborted while it waited for ever, and hangs where an
 # output that the abort has overtaken comes after it. A request that the scheduler itself
 # refuses is run on a stand-in prompt for one token, which is not the model's answer.
@@ -117,35 +111,18 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         Insert(
             file,
             "SenderWrapper.send_output",
-            code,
+            'worker = getattr(recv_obj, "http_worker_ipc", None)\n'
+            "if worker is not None and output.http_worker_ipc is None:\n"
+            "    output.http_worker_ipc = worker",
             before=send,
             note="an abort goes to the worker that has the request",
             since=since,
             until=until,
         )
-        for file, code, send, since, until in (
-            (
-                SCHEDULER,
-                "if isinstance(recv_obj, Req) and output.http_worker_ipc is None:\n"
-                "    output.http_worker_ipc = recv_obj.http_worker_ipc",
-                "self.socket.send_pyobj(output)",
-                "",
-                "0.5.12",
-            ),
-            (
-                OUTPUT_SENDER,
-                _TO_ITS_WORKER,
-                "self.socket.send_pyobj(output)",
-                "0.5.13",
-                "0.5.14",
-            ),
-            (
-                OUTPUT_SENDER,
-                _TO_ITS_WORKER,
-                "sock_send(self.socket, output)",
-                "0.5.15",
-                "0.5.17",
-            ),
+        for file, send, since, until in (
+            (SCHEDULER, "self.socket.send_pyobj(output)", "", "0.5.12"),
+            (OUTPUT_SENDER, "self.socket.send_pyobj(output)", "0.5.13", "0.5.14"),
+            (OUTPUT_SENDER, "sock_send(self.socket, output)", "0.5.15", "0.5.17"),
         )
     ),
     # From v0.5.18 on a request whose client has left is forgotten before it is aborted,

@@ -20,7 +20,6 @@ from agentcore_patches.grafts.prompt import (
     _check_token_ids,
     _count_prompt,
     _keep_prompt,
-    _mend_prompt,
     check_prompt,
     check_request,
     check_token_ids,
@@ -98,9 +97,8 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         )
         for definition, since, until in (
             (_keep_prompt, "", "0.5.12"),
-            (_add_prompt, "", "0.5.12"),
             (_count_prompt, "0.5.13", ""),
-            (_mend_prompt, "0.5.13", ""),
+            (_add_prompt, "", ""),
         )
     ),
     *(
@@ -148,29 +146,17 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             f"TokenizerManager.{waiter}",
-            f"if state.prompt_token_ids is not None:\n    {add}(state, out, is_stream)",
+            "if state.prompt_token_ids is not None:\n"
+            "    _add_prompt(state, out, is_stream)",
             before=before,
             note="return_prompt_token_ids",
             since=since,
             until=until,
         )
-        for add, waiter, before, since, until in (
-            ("_add_prompt", "_wait_one_response", "state.out_list = []", "", "0.5.9"),
-            (
-                "_add_prompt",
-                "_wait_one_response",
-                "if finished: ...",
-                "0.5.10",
-                "0.5.12",
-            ),
-            (
-                "_mend_prompt",
-                "_wait_one_response",
-                "if finished: ...",
-                "0.5.13",
-                "0.5.18",
-            ),
-            ("_mend_prompt", "_stream_one_response", "if finished: ...", "0.5.19", ""),
+        for waiter, before, since, until in (
+            ("_wait_one_response", "state.out_list = []", "", "0.5.9"),
+            ("_wait_one_response", "if finished: ...", "0.5.10", "0.5.18"),
+            ("_stream_one_response", "if finished: ...", "0.5.19", ""),
         )
     ),
     Insert(
@@ -231,6 +217,35 @@ WORKERS_OF_BATCHES: tuple[Edit, ...] = (
     ),
 )
 
+
+def checked_input_ids(since: str = "", until: str = "") -> tuple[Edit, ...]:
+    """Check the `input_ids` of chat, in releases whose chat has them."""
+    note = "prompts given as token IDs"
+    return (
+        Graft(
+            SERVING_CHAT,
+            "OpenAIServingChat",
+            _validate_input_ids,
+            inside=True,
+            note=note,
+            since=since,
+            until=until,
+        ),
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._validate_request",
+            "if request.input_ids is not None:\n"
+            "    error = self._validate_input_ids(request)\n"
+            "    if error is not None:\n"
+            "        return error",
+            before="return None",
+            note=note,
+            since=since,
+            until=until,
+        ),
+    )
+
+
 # A token ID outside the vocabulary ends the engine at the embedding lookup, whichever
 # endpoint it came by. A stream is refused before its status is sent.
 CHECKED_PROMPTS: tuple[Edit, ...] = (
@@ -268,25 +283,7 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
         note="prompts given as token IDs",
     ),
     # From v0.5.13 on chat takes a prompt of token IDs by itself.
-    Graft(
-        SERVING_CHAT,
-        "OpenAIServingChat",
-        _validate_input_ids,
-        inside=True,
-        note="prompts given as token IDs",
-        since="0.5.13",
-    ),
-    Insert(
-        SERVING_CHAT,
-        "OpenAIServingChat._validate_request",
-        "if request.input_ids is not None:\n"
-        "    error = self._validate_input_ids(request)\n"
-        "    if error is not None:\n"
-        "        return error",
-        before="return None",
-        note="prompts given as token IDs",
-        since="0.5.13",
-    ),
+    *checked_input_ids(since="0.5.13"),
     Insert(
         HTTP_SERVER,
         "generate_request",

@@ -23,10 +23,7 @@ from agentcore_patches.grafts.media_prompt import (
     _restore_token_ids,
     _split_at_placeholders,
 )
-from agentcore_patches.grafts.token_in import (
-    _process_input_ids,
-    _validate_input_ids,
-)
+from agentcore_patches.grafts.token_in import _process_input_ids
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._files import (
     MM_PROCESSOR,
@@ -38,6 +35,7 @@ from agentcore_patches.patches._shared import (
     CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
     PROMPT_TOKEN_IDS,
+    checked_input_ids,
 )
 
 RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
@@ -106,28 +104,17 @@ FIELDS: tuple[Edit, ...] = (
 
 # From v0.5.13 on SGLang refuses the flags itself, and `CHECKED_PROMPTS` the IDs.
 VALIDATION: tuple[Edit, ...] = (
-    Graft(
-        SERVING_CHAT,
-        _CHAT,
-        _validate_input_ids,
-        inside=True,
-        note="input_ids",
-        until="0.5.12",
-    ),
     Insert(
         SERVING_CHAT,
         f"{_CHAT}._validate_request",
         'for field in ("return_prompt_token_ids", "return_meta_info"):\n'
         "    if request.stream and getattr(request, field):\n"
-        '        return f"{field} is not supported while streaming: set stream=false."\n'
-        "if request.input_ids is not None:\n"
-        "    error = self._validate_input_ids(request)\n"
-        "    if error is not None:\n"
-        "        return error",
+        '        return f"{field} is not supported while streaming: set stream=false."',
         before="return None",
         note="token-in, token-out requests",
         until="0.5.12",
     ),
+    *checked_input_ids(until="0.5.12"),
 )
 
 PROMPT: tuple[Edit, ...] = (

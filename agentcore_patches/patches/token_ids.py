@@ -306,17 +306,19 @@ LOGPROBS: tuple[Edit, ...] = (
     ),
 )
 
+_UNLESS_FALSE = """(
+    ret_item["output_ids"]
+    if request.return_token_ids is not False
+    else None
+)"""
+
 NON_STREAMING: tuple[Edit, ...] = (
     *(
         AddKeyword(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
             "ChatCompletionResponseChoice",
-            "token_ids=(\n"
-            '    ret_item["output_ids"]\n'
-            "    if request.return_token_ids is not False\n"
-            "    else None\n"
-            ")",
+            f"token_ids={_UNLESS_FALSE}",
             since=since,
             until=until,
         )
@@ -326,11 +328,7 @@ NON_STREAMING: tuple[Edit, ...] = (
         SERVING_CHAT,
         f"{_CHAT}._build_chat_response",
         'choice_token_ids = ret_item["output_ids"] if request.return_token_ids else None',
-        "choice_token_ids = (\n"
-        '    ret_item["output_ids"]\n'
-        "    if request.return_token_ids is not False\n"
-        "    else None\n"
-        ")",
+        f"choice_token_ids = {_UNLESS_FALSE}",
         note="only false leaves them out",
         since="0.5.17",
         until="0.5.17",

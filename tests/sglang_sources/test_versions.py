@@ -21,29 +21,8 @@ from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources import surgery
 from tests.sglang_sources.test_diffs import WRITE
 
-FAMILIES = (
-    "0.5.8",
-    "0.5.9",
-    "0.5.10",
-    "0.5.11",
-    "0.5.12",
-    "0.5.13",
-    "0.5.14",
-    "0.5.15",
-    "0.5.16",
-    "0.5.17",
-    "0.5.18",
-    "0.5.19",
-)
 # The patches change a post-release as its release.
-VERSIONS = (
-    *FAMILIES,
-    "0.5.8.post1",
-    "0.5.10.post1",
-    "0.5.12.post1",
-    "0.5.13.post1",
-    "0.5.15.post1",
-)
+FAMILIES = tuple(version for version in SUPPORTED_VERSIONS if ".post" not in version)
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 NAMES = registry.names()
@@ -76,7 +55,7 @@ def changed_lines(old: bytes, new: bytes) -> list[str]:
     return [line for line in diff if not line.startswith("@@")]
 
 
-each_version = pytest.mark.parametrize("version", VERSIONS)
+each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 each_family = pytest.mark.parametrize("version", FAMILIES)
 
 

@@ -16,7 +16,6 @@ from agentcore_patches.grafts.prompt import (
     _add_prompt,
     _count_prompt,
     _keep_prompt,
-    _mend_prompt,
 )
 from agentcore_patches.grafts.token_in import _validate_input_ids
 
@@ -282,7 +281,7 @@ def test_a_prompt_that_is_on_every_chunk_is_left_on_the_first(is_stream: bool) -
         "prompt_token_ids": [5, 6],
         "meta_info": {"prompt_tokens": 2},
     }
-    _mend_prompt(kept, out, is_stream)
+    _add_prompt(kept, out, is_stream)
     assert out["prompt_token_ids"] == [5, 6]
     assert kept.prompt_token_ids == (None if is_stream else [5, 6])
 
@@ -290,7 +289,7 @@ def test_a_prompt_that_is_on_every_chunk_is_left_on_the_first(is_stream: bool) -
 def test_a_prompt_that_the_scheduler_cuts_is_told_as_it_was_prefilled() -> None:
     kept = known([5, 6, 7])
     out: dict[str, Any] = {"meta_info": {"prompt_tokens": 2}}
-    _mend_prompt(kept, out, is_stream=False)
+    _add_prompt(kept, out, is_stream=False)
     assert out["prompt_token_ids"] == [5, 6]
 
 
@@ -303,5 +302,5 @@ def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
         "prompt_token_ids": [5, 6],
         "meta_info": {"prompt_tokens": prefilled},
     }
-    _mend_prompt(kept, out, is_stream=False)
+    _add_prompt(kept, out, is_stream=False)
     assert "prompt_token_ids" not in out
