@@ -41,41 +41,51 @@ class ChatTokenTrace:
         self.build_logprobs = build_logprobs
         self.chunk_prompt = chunk_prompt
         self.choice_prompts = choice_prompts
+        self.choices: Dict[int, ChatTokenTrace.Choice] = {}
         self.prompt_token_ids: Optional[List[int]] = None
         self.prompts_of_choices: Dict[int, Optional[List[int]]] = {}
-        self.waiting: Dict[int, List[int]] = {}
-        self.n_sent: Dict[int, int] = {}
-        self.meta_info: Dict[int, Dict[str, Any]] = {}
-        self.logprobs: Dict[int, Dict[str, List[Any]]] = {}
         self.first_version: Any = None
         self.known_version: Any = None
         self.is_plain: Optional[bool] = None
+        self.has_plain_logprobs: Optional[bool] = None
+
+    class Choice:
+        """What the engine delivered for a choice, and how much of it chunks have."""
+
+        __slots__ = ("logprobs", "meta_info", "n_received", "n_sent", "output_ids")
+
+        def __init__(self) -> None:
+            self.output_ids: List[int] = []
+            self.n_received = 0
+            self.n_sent = 0
+            self.meta_info: Dict[str, Any] = {}
+            self.logprobs: Dict[str, List[Any]] = {}
 
     def push(self, index: int, content: Dict[str, Any]) -> None:
         """Take in what the engine delivered for a choice."""
-        if index not in self.waiting:
-            self._start(index, content.get("prompt_token_ids"))
-        waiting = self.waiting[index]
-        output_ids = content["output_ids"]
-        if not self.incremental:
-            output_ids = output_ids[self.n_sent[index] + len(waiting) :]
-        waiting.extend(output_ids)
-        meta_info = content["meta_info"]
+        choice = self.choices.get(index)
+        if choice is None:
+            choice = self._start(index, content.get("prompt_token_ids"))
+        if self.incremental:
+            choice.output_ids.extend(content["output_ids"])
+        else:
+            choice.output_ids = content["output_ids"]
+        # The engine may add to its list before a chunk is stamped.
+        choice.n_received = len(choice.output_ids)
+        choice.meta_info = meta_info = content["meta_info"]
         if self.incremental_logprobs and self.build_logprobs is not None:
-            joined = self.logprobs.setdefault(index, {})
             for key in self.LOGPROBS:
                 if (values := meta_info.get(key)) is not None:
-                    joined.setdefault(key, []).extend(values)
-            meta_info = {**meta_info, **joined}
-        self.meta_info[index] = meta_info
+                    choice.logprobs.setdefault(key, []).extend(values)
+            choice.meta_info = {**meta_info, **choice.logprobs}
 
-    def _start(self, index: int, prompt_token_ids: Optional[List[int]]) -> None:
-        if self.chunk_prompt and not self.waiting:
+    def _start(self, index: int, prompt_token_ids: Optional[List[int]]) -> Choice:
+        if self.chunk_prompt and not self.choices:
             self.prompt_token_ids = prompt_token_ids
         if self.choice_prompts:
             self.prompts_of_choices[index] = prompt_token_ids
-        self.waiting[index] = []
-        self.n_sent[index] = 0
+        self.choices[index] = choice = self.Choice()
+        return choice
 
     def dump(self, chunk: Any) -> str:
         """The JSON of a chat chunk, with all that waits for its choices.
@@ -131,38 +141,56 @@ class ChatTokenTrace:
             ValueError: the engine gave fewer logprobs than tokens.
         """
         meta_info = None
-        for choice in chunk.choices:
-            index = choice.index
-            # Past pydantic's __setattr__: this is done for every token. Structs of
-            # msgspec have no __dict__, and are written as they are.
-            is_struct = not hasattr(choice, "__dict__")
-            fields: Dict[str, Any] = {} if is_struct else choice.__dict__
-            if index in self.prompts_of_choices:
-                fields["prompt_token_ids"] = self.prompts_of_choices.pop(index)
-            token_ids = self.waiting.get(index)
-            if token_ids:
-                start = self.n_sent[index]
-                self.n_sent[index] = end = start + len(token_ids)
-                self.waiting[index] = []
-                fields["token_ids"] = token_ids
-                if self.build_logprobs is not None:
-                    logprobs = self._slice_logprobs(index, start, end)
-                    fields["logprobs"] = (
-                        logprobs.model_dump() if is_struct else logprobs
-                    )
-                meta_info = self.meta_info[index]
-            if is_struct:
-                for name, value in fields.items():
-                    setattr(choice, name, value)
+        for part in chunk.choices:
+            if part.index in self.prompts_of_choices:
+                part.prompt_token_ids = self.prompts_of_choices.pop(part.index)
+            choice = self.choices.get(part.index)
+            if choice is None or choice.n_sent == choice.n_received:
+                continue
+            meta_info = choice.meta_info
+            token_ids = choice.output_ids[choice.n_sent : choice.n_received]
+            logprobs = None
+            if self.build_logprobs is not None:
+                logprobs = self.build_logprobs({"meta_info": self._cut(part.index)})
+            if hasattr(part, "__dict__"):
+                # A model, past pydantic's __setattr__: this is done for every token.
+                part.__dict__["token_ids"] = token_ids
+                if logprobs is not None:
+                    part.__dict__["logprobs"] = logprobs
+            else:
+                # A struct of msgspec, which holds plain data.
+                part.token_ids = token_ids
+                if logprobs is not None:
+                    part.logprobs = self._dump_logprobs(logprobs)
+            choice.n_sent = choice.n_received
         if self.prompt_token_ids is not None:
             chunk.prompt_token_ids = self.prompt_token_ids
             self.prompt_token_ids = None
-        if meta_info is None and self.first_version is None:
-            meta_info = next(iter(self.meta_info.values()), None)
+        if meta_info is None and self.first_version is None and self.choices:
+            meta_info = next(iter(self.choices.values())).meta_info
         if meta_info is not None:
             version = meta_info.get("weight_version")
             if version is not None and version != self.known_version:
                 self._stamp_weight_version(chunk, version)
+
+    def _dump_logprobs(self, logprobs: Any) -> Dict[str, Any]:
+        """What `model_dump` gives, without its cost."""
+        plain = {
+            "content": [
+                {
+                    **entry.__dict__,
+                    "top_logprobs": [top.__dict__ for top in entry.top_logprobs],
+                }
+                for entry in logprobs.content
+            ]
+        }
+        if self.has_plain_logprobs:
+            return plain
+        data: Dict[str, Any] = logprobs.model_dump()
+        if self.has_plain_logprobs is None:
+            # Others may have changed the models: the first are made both ways.
+            self.has_plain_logprobs = plain == data
+        return data
 
     def _stamp_weight_version(self, chunk: Any, version: Any) -> None:
         """Say which weights sampled a chunk's tokens, unless the reader knows.
@@ -174,22 +202,22 @@ class ChatTokenTrace:
         self.known_version = version if version == self.first_version else None
         chunk.metadata = {"weight_version": version}
 
-    def _slice_logprobs(self, index: int, start: int, end: int) -> Any:
+    def _cut(self, index: int) -> Dict[str, Any]:
+        """The logprobs of the tokens of a choice that wait."""
+        choice = self.choices[index]
+        meta_info, start, end = choice.meta_info, choice.n_sent, choice.n_received
         # The lists are cumulative, and the engine's own by now maybe ahead of the IDs.
-        meta_info = self.meta_info[index]
-        logprobs = {
-            key: values[start:end]
-            for key in self.LOGPROBS
-            if (values := meta_info.get(key)) is not None
-        }
-        n_logprobs = len(logprobs.get("output_token_logprobs", ()))
-        if n_logprobs != end - start:
+        tokens = (meta_info.get("output_token_logprobs") or ())[start:end]
+        if len(tokens) != end - start:
             raise ValueError(
-                f"The engine gave {n_logprobs} logprobs for the {end - start} tokens "
+                f"The engine gave {len(tokens)} logprobs for the {end - start} tokens "
                 f"{start} to {end - 1} of choice {index}."
             )
+        logprobs = {"output_token_logprobs": tokens}
+        if (tops := meta_info.get("output_top_logprobs")) is not None:
+            logprobs["output_top_logprobs"] = tops[start:end]
         if start == 0:
             for key in ("input_token_logprobs", "input_top_logprobs"):
                 if key in meta_info:
                     logprobs[key] = meta_info[key]
-        return self.build_logprobs({"meta_info": logprobs})
+        return logprobs
