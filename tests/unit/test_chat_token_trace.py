@@ -302,10 +302,32 @@ class Choice:
         self.token_ids: Any = None
 
 
-def test_a_struct_gets_its_fields_and_plain_logprobs() -> None:
-    built = SimpleNamespace(model_dump=lambda: {"content": ["plain"]})
+def model(**fields: Any) -> SimpleNamespace:
+    return SimpleNamespace(**fields)
+
+
+@pytest.mark.parametrize("name", ["token", "renamed"])
+def test_a_struct_gets_its_fields_and_the_logprobs_that_their_model_dumps(
+    name: str,
+) -> None:
+    """As they are, or as somebody's change to the models has them."""
+    top = model(token="b", logprob=-2.0)
+    dumped: dict[str, Any] = {
+        "content": [
+            {
+                name: "a",
+                "logprob": -1.0,
+                "top_logprobs": [{"token": "b", "logprob": -2.0}],
+            }
+        ]
+    }
+    built = model(
+        content=[model(token="a", logprob=-1.0, top_logprobs=[top])],
+        model_dump=lambda: dumped,
+    )
     trace = ChatTokenTrace(True, lambda answer: built, choice_prompts=True)
-    content = Engine(0, incremental=True).delivers(2, 0)
+    engine = Engine(0, incremental=True)
+    content = engine.delivers(2, 0)
     content["meta_info"]["weight_version"] = "v1"
     trace.push(0, content)
     choice = Choice(0)
@@ -313,8 +335,13 @@ def test_a_struct_gets_its_fields_and_plain_logprobs() -> None:
     trace.stamp(chunk)
     assert choice.token_ids == [0, 1]
     assert choice.prompt_token_ids == chunk.prompt_token_ids == PROMPT
-    assert choice.logprobs == {"content": ["plain"]}
+    assert choice.logprobs == dumped
     assert chunk.metadata == {"weight_version": "v1"}
+    empty = Choice(0)
+    trace.stamp(SimpleNamespace(choices=[empty]))
+    assert empty.token_ids is empty.logprobs is None
+    trace.push(0, engine.delivers(1, 0))
     later = Choice(0)
     trace.stamp(SimpleNamespace(choices=[later]))
-    assert later.token_ids is None
+    assert later.token_ids == [2]
+    assert later.logprobs == dumped
