@@ -10,6 +10,7 @@ from agentcore_patches.grafts.ended_requests import (
 )
 from agentcore_patches.patches._files import (
     HTTP_SERVER,
+    MULTI_TOKENIZER,
     OUTPUT_SENDER,
     SCHEDULE_BATCH,
     SCHEDULER,
@@ -180,6 +181,23 @@ PAUSES: tuple[Edit, ...] = (
             until="0.5.11",
         )
         for method in ("pause_generation", "continue_generation")
+    ),
+    Insert(
+        HTTP_SERVER,
+        "init_multi_tokenizer",
+        "tokenizer_manager.auto_create_handle_loop()",
+        before="return server_args",
+        note="a worker hears of a pause before its first request",
+        since="0.5.12",
+    ),
+    Insert(
+        MULTI_TOKENIZER,
+        "MultiTokenizerRouter.router_worker_obj",
+        'if is_pause and recv_obj.mode == "abort":\n'
+        "    recv_obj = ContinueGenerationReqInput()",
+        before="if not (...): ...",
+        note="a scheduler that is paused would never end them",
+        since="0.5.12",
     ),
 )
 

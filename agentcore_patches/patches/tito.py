@@ -93,6 +93,14 @@ FIELDS: tuple[Edit, ...] = (
         note="return_meta_info",
         until="0.5.12",
     ),
+    # The engine has it in v0.5.8, too; from v0.5.9 on chat requests do.
+    AddField(
+        PROTOCOL,
+        "ChatCompletionRequest",
+        "return_routed_experts: Optional[bool] = None",
+        note="whether return_meta_info has the experts of each token",
+        until="0.5.8",
+    ),
     Insert(
         PROTOCOL,
         "ChatCompletionResponseChoice._serialize",
@@ -272,6 +280,13 @@ IMAGES: tuple[Edit, ...] = (
 )
 
 ANSWER: tuple[Edit, ...] = (
+    AddKeyword(
+        SERVING_CHAT,
+        f"{_CHAT}._convert_to_internal_request",
+        "GenerateReqInput",
+        "return_routed_experts=bool(request.return_routed_experts)",
+        until="0.5.8",
+    ),
     Insert(
         SERVING_CHAT,
         f"{_CHAT}._convert_to_internal_request",

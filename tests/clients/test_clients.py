@@ -56,9 +56,9 @@ class Trace:
     logprobs: list[float]
 
 
-@pytest.fixture
-def sent(server: Server) -> Trace:
-    whole = ask(server, CASES["emoji"])
+def _sent(server: Server, **asked: Any) -> Trace:
+    """What the server sends to the question that clients ask, or to other messages."""
+    whole = ask(server, CASES["emoji"], **asked)
     [choice] = whole.completions
     assert whole.prompt_token_ids and choice.token_ids and choice.logprobs
     return Trace(
@@ -70,31 +70,34 @@ def sent(server: Server) -> Trace:
 
 @pytest.mark.parametrize("requirement", CLIENTS)
 def test_a_client_has_what_the_readme_says(
-    sent: Trace, ask_by: Ask, requirement: str, count: Counter[str]
+    server: Server, ask_by: Ask, requirement: str, count: Counter[str]
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
     client = requirement.replace("==", " ")
-    measured = _rows(client, read, sent, count)
+    measured = _rows(client, read, server, count)
     assert measured == _table(client)
 
 
 def test_answers_pass_the_router(
-    sent: Trace, ask_by: Ask, router: str, count: Counter[str]
+    server: Server, ask_by: Ask, router: str, count: Counter[str]
 ) -> None:
     read = ask_by("openai==2.54.0", "openai_sdk", base_url=router, completions=False)
     client = "openai 2.54.0, sglang-router 0.3.2 between"
-    measured = _rows(client, read, sent, count)
+    measured = _rows(client, read, server, count)
     assert measured == _table(client)
 
 
 def _rows(
-    client: str, read: dict[str, dict[str, Any]], sent: Trace, count: Counter[str]
+    client: str, read: dict[str, dict[str, Any]], server: Server, count: Counter[str]
 ) -> list[Row]:
     """A row for each way of asking."""
-    rows = [
-        (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
-        for how, one in read.items()
-    ]
+    rows = []
+    for how, one in read.items():
+        asked = {"messages": one["messages"]} if "messages" in one else {}
+        sent = _sent(server, **asked)
+        rows.append(
+            (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
+        )
     for row in rows:
         count[" | ".join((client, *row))] += 1
     return rows

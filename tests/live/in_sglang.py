@@ -103,6 +103,15 @@ def test_tools_still_constrain() -> None:
     assert converted(serving(), request).sampling_params["json_schema"]
 
 
+def test_the_engine_is_asked_for_routed_experts() -> None:
+    wanted = {"return_routed_experts": True}
+    if hasattr(chat(), "routed_experts_start_len"):
+        wanted["routed_experts_start_len"] = 2
+    request = converted(serving(), chat(return_meta_info=True, **wanted))
+    assert {name: getattr(request, name) for name in wanted} == wanted
+    assert not converted(serving(), chat()).return_routed_experts
+
+
 def test_flags_that_a_stream_cannot_carry_are_refused() -> None:
     for field in ("return_prompt_token_ids", "return_meta_info"):
         refusal = serving()._validate_request(chat(stream=True, **{field: True}))

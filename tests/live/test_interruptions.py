@@ -90,17 +90,42 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> Non
 
 
 @pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
-@pytest.mark.parametrize("path", ["pause_generation", "continue_generation"])
-def test_a_pause_of_one_worker_of_two_is_refused(server: Server, path: str) -> None:
-    answer = requests.post(f"{server.base_url}/{path}", json={}, timeout=60)
-    if is_between(version_of(server), "0.5.12", ""):  # It reaches both workers there.
-        assert answer.status_code == 200
-        url = f"{server.base_url}/continue_generation"
-        assert requests.post(url, json={}, timeout=60).status_code == 200
+def test_a_pause_reaches_both_workers_or_is_refused(server: Server) -> None:
+    if is_between(version_of(server), "0.5.12", ""):
+        assert pause(server, "in_place").status_code == 200
+        assert go_on(server).status_code == 200
     else:
-        assert answer.status_code == 400
-        assert "--tokenizer-worker-num" in answer.json()["message"]
+        for answer in (pause(server, "in_place"), go_on(server)):
+            assert answer.status_code == 400
+            assert "--tokenizer-worker-num" in answer.json()["message"]
     assert ask(server, CASES["plain"]).completions
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
+def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
+    if not is_between(version_of(server), "0.5.12", ""):
+        pytest.skip("a pause is refused")
+    # Enough of them for the worker that is asked to have one.
+    running = [
+        in_background(lambda: ask(server, ENDLESS, stream=True)) for _ in range(8)
+    ]
+    time.sleep(1.5)
+    assert pause(server, "in_place").status_code == 200
+    assert pause(server, "abort").status_code == 200
+    assert go_on(server).status_code == 200
+    for answer in running:
+        assert_whole(answer())
+        assert answer().completions[0].finish_reason == "abort"
+
+
+def pause(server: Server, mode: str) -> requests.Response:
+    url = f"{server.base_url}/pause_generation"
+    return requests.post(url, json={"mode": mode}, timeout=60)
+
+
+def go_on(server: Server) -> requests.Response:
+    return requests.post(f"{server.base_url}/continue_generation", json={}, timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,9 @@ async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
             triplets = LlmProxyTraceToTriplet().adapt(spans)
     finally:
         await proxy.stop()
+    assert len(triplets) <= 1
+    if not triplets:
+        return dict.fromkeys(("prompt", "token_ids", "logprobs"))
     [triplet] = triplets
     logprobs = triplet.response.get("logprobs")
     return {
@@ -66,7 +69,11 @@ async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
 def main() -> None:
     task = json.load(sys.stdin)
     how = "LLMProxy, LlmProxyTraceToTriplet"
-    json.dump({how: asyncio.run(_record(task, streamed=False))}, sys.stdout)
+    read = {
+        how: asyncio.run(_record(task, streamed=False)),
+        f"{how}, streamed": asyncio.run(_record(task, streamed=True)),
+    }
+    json.dump(read, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the token client of verifiers 0.1 keeps of a first turn."""
+"""What the token client of verifiers 0.1 keeps of two turns."""
 
 from __future__ import annotations
 
@@ -11,32 +11,51 @@ from openai import AsyncOpenAI
 from verifiers.clients.openai_chat_completions_token_client import (
     OpenAIChatCompletionsTokenClient,
 )
-from verifiers.types import UserMessage
+from verifiers.types import AssistantMessage, UserMessage
 
 
-async def _first_turn(task: dict[str, Any]) -> dict[str, Any]:
+async def _turns(task: dict[str, Any]) -> dict[str, Any]:
     openai = AsyncOpenAI(base_url=f"{task['base_url']}/v1", api_key="none")
     client: Any = OpenAIChatCompletionsTokenClient(openai)
-    response = await client.get_response(
-        prompt=[
-            UserMessage(content=message["content"]) for message in task["messages"]
-        ],
-        model="default",
-        sampling_args={"temperature": 0, "max_tokens": 400},
-        state={"trajectory": [], "model": "default"},
-    )
-    tokens = response.message.tokens
-    return {
-        "prompt": tokens and tokens.prompt_ids,
-        "token_ids": tokens and tokens.completion_ids,
-        "logprobs": tokens and tokens.completion_logprobs,
-    }
+    [message] = task["messages"]
+    question = UserMessage(content=message["content"])
+    state: dict[str, Any] = {"trajectory": [], "model": "default"}
+    prompt: list[Any] = [question]
+    read = {}
+    for turn in ("first turn", "second turn"):
+        response = await client.get_response(
+            prompt=prompt,
+            model="default",
+            sampling_args={"temperature": 0, "max_tokens": 400},
+            state=state,
+        )
+        tokens = response.message.tokens
+        read[turn] = {
+            "messages": [message.model_dump(exclude_none=True) for message in prompt],
+            "prompt": tokens and tokens.prompt_ids,
+            "token_ids": tokens and tokens.completion_ids,
+            "logprobs": tokens and tokens.completion_logprobs,
+        }
+        answer = AssistantMessage(content=response.message.content)
+        state["trajectory"].append(
+            {
+                "prompt": prompt,
+                "completion": [answer],
+                "response": response,
+                "tokens": tokens
+                and {
+                    "prompt_ids": tokens.prompt_ids,
+                    "completion_ids": tokens.completion_ids,
+                },
+            }
+        )
+        prompt = [*prompt, answer, question]
+    return read
 
 
 def main() -> None:
     task = json.load(sys.stdin)
-    read = asyncio.run(_first_turn(task))
-    json.dump({"first turn": read}, sys.stdout)
+    json.dump(asyncio.run(_turns(task)), sys.stdout)
 
 
 if __name__ == "__main__":
