@@ -104,7 +104,7 @@ def test_tools_still_constrain() -> None:
 
 
 def test_the_engine_is_asked_for_routed_experts() -> None:
-    wanted = {"return_routed_experts": True}
+    wanted: dict[str, Any] = {"return_routed_experts": True}
     if hasattr(chat(), "routed_experts_start_len"):
         wanted["routed_experts_start_len"] = 2
     request = converted(serving(), chat(return_meta_info=True, **wanted))
