@@ -138,7 +138,9 @@ class _Install:
             rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
             rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
         )
-        if re.search(defined, text):
+        if re.search(defined, text) or any(
+            re.search(defined, fields) for fields in self._server_args_fields()
+        ):
             return True
         return bool(re.search(rf"\bserver_args\.{attribute}\b", self._text(file) or ""))
 
@@ -149,6 +151,12 @@ class _Install:
             return None
         found = re.search(_SERVER_ARGS_CLASS, text)
         return found[0] if found else ""
+
+    def _server_args_fields(self) -> Iterator[str]:
+        """The modules that declare fields of `ServerArgs`, if it is made of others'."""
+        text = self._text(SERVER_ARGS) or ""
+        for module in re.findall(_SERVER_ARGS_FIELDS, text):
+            yield self._text(module.replace(".", "/") + ".py") or ""
 
     def _base_has(self, file: str, base: ast.expr, attribute: str) -> bool:
         if isinstance(base, ast.Subscript):
@@ -237,6 +245,10 @@ class _Install:
 _SERVER_ARGS_CLASS = re.compile(
     r"^class ServerArgs\b.*?(?=^(?:class|def|@|[A-Za-z_]\w*\s*=)|\Z)",
     re.MULTILINE | re.DOTALL,
+)
+
+_SERVER_ARGS_FIELDS = re.compile(
+    r"^from sglang\.(srt\.arg_groups\.fields\.\w+) import", re.MULTILINE
 )
 
 

@@ -231,6 +231,23 @@ def test_an_attribute_that_server_args_lack_is_refused(code: str) -> None:
     )
 
 
+def test_server_args_may_be_made_of_fields_that_other_modules_declare() -> None:
+    fields = "sglang.srt.arg_groups.fields.serving"
+    files = {
+        SERVER_ARGS: f"from {fields} import Serving\n\nclass ServerArgs:\n    x = 1\n",
+        "srt/arg_groups/fields/serving.py": "class Serving:\n    declared: int = 1\n",
+    }
+    read = {name: text.encode() for name, text in files.items()}
+    source = dedent(SOURCE).encode()
+    refuse_undefined_attributes(
+        [insert("server_args.declared")], {FILE: source}, read.get
+    )
+    with pytest.raises(SourceConflict, match=r"`server_args\.undeclared`"):
+        refuse_undefined_attributes(
+            [insert("server_args.undeclared")], {FILE: source}, read.get
+        )
+
+
 @pytest.mark.parametrize(
     "name",
     ["no_field", "local_variable", "tokenizer_port", "not_a_field", "stream", "free"],
