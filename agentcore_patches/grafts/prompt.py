@@ -123,6 +123,19 @@ def check_request(
     return error
 
 
+def check_session_request(
+    self, obj: Union[GenerateReqInput, EmbeddingReqInput]
+) -> Optional[str]:
+    """What `check_request` says, unless the request's session has the prompt."""
+    session = getattr(obj, "session_params", None)
+    has_session = isinstance(session, dict) and session.get("id")
+    asks_for_prompt = getattr(obj, "return_prompt_token_ids", None)
+    if obj.input_ids == [] and has_session and not asks_for_prompt:
+        return None
+    error: Optional[str] = self.check_request(obj)
+    return error
+
+
 def _keep_prompt(
     state: Any, input_ids: Optional[List[int]], max_len: Optional[int]
 ) -> None:

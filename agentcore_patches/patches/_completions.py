@@ -15,10 +15,17 @@ from agentcore_patches.edits import (
     Narrow,
     Replace,
 )
-from agentcore_patches.grafts.completion_logprobs import _completion_logprobs
+from agentcore_patches.grafts.completion_logprobs import (
+    _completion_logprobs,
+    _lossless_completion_logprobs,
+)
 from agentcore_patches.grafts.response_fields import _serialize_chunk
 from agentcore_patches.patches._ended_requests import aborts_that_are_no_error
 from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
+from agentcore_patches.patches._shared import (
+    STREAM_OUTPUT_OF_ARGUMENTS,
+    STREAM_OUTPUT_OF_CONTEXT,
+)
 
 _COMPLETION = "OpenAIServingCompletion"
 
@@ -124,12 +131,32 @@ NON_STREAMING: tuple[Edit, ...] = (
     ),
 )
 
+_INCREMENTAL = "        incremental_logprobs=True,\n"
+_BUILD = "(lambda ret_item: _completion_logprobs(ret_item, request.echo))"
+_BUILD_LOSSLESS = """(
+                lambda ret_item: _lossless_completion_logprobs(
+                    ret_item,
+                    bool(request.echo and request.logprobs),
+                    self.tokenizer_manager.tokenizer,
+                )
+            )"""
+
 STREAMING: tuple[Edit, ...] = (
-    Graft(
-        SERVING_COMPLETIONS,
-        _COMPLETION,
-        _completion_logprobs,
-        note="return_token_ids in a stream",
+    # From v0.5.21 on a part of a character is told by the bytes of its token, and a request
+    # for no logprobs but those of the tokens has none of the prompt.
+    *(
+        Graft(
+            SERVING_COMPLETIONS,
+            _COMPLETION,
+            build,
+            note="return_token_ids in a stream",
+            since=since,
+            until=until,
+        )
+        for build, since, until in (
+            (_completion_logprobs, "", "0.5.20"),
+            (_lossless_completion_logprobs, "0.5.21", ""),
+        )
     ),
     *(
         Insert(
@@ -139,12 +166,12 @@ STREAMING: tuple[Edit, ...] = (
             "if request.return_token_ids:\n"
             "    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace\n"
             "\n"
-            "    server_args = self.tokenizer_manager.server_args\n"
+            f"{config}"
             "    trace = ChatTokenTrace(\n"
-            "        incremental=server_args.stream_output,\n"
+            f"        incremental={stream_output},\n"
             f"{logprobs}"
             "        build_logprobs=(\n"
-            "            (lambda ret_item: _completion_logprobs(ret_item, request.echo))\n"
+            f"            {build}\n"
             "            if request.logprobs is not None\n"
             "            else None\n"
             "        ),\n"
@@ -155,9 +182,11 @@ STREAMING: tuple[Edit, ...] = (
             since=since,
             until=until,
         )
-        for logprobs, since, until in (
-            ("", "", "0.5.10"),
-            ("        incremental_logprobs=True,\n", "0.5.11", ""),
+        for (config, stream_output), logprobs, build, since, until in (
+            (STREAM_OUTPUT_OF_ARGUMENTS, "", _BUILD, "", "0.5.10"),
+            (STREAM_OUTPUT_OF_ARGUMENTS, _INCREMENTAL, _BUILD, "0.5.11", "0.5.19"),
+            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, _BUILD, "0.5.20", "0.5.20"),
+            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, _BUILD_LOSSLESS, "0.5.21", ""),
         )
     ),
     # From v0.5.10 on the text is the new one alone under --stream-output, and is taken

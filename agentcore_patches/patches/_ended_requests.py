@@ -48,17 +48,27 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         note="it was answered before",
         until="0.5.13",
     ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._handle_abort_req",
-        "if (\n"
-        "    self.server_args.enable_lora\n"
-        "    and state.obj.lora_path\n"
-        "    and not recv_obj.finished_reason\n"
-        "):\n"
-        "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
-        before="state.out_list.append(out)",
-        note="with a finished_reason, _wait_one_response does it",
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "if (\n"
+            f"    {enable_lora}\n"
+            "    and state.obj.lora_path\n"
+            "    and not recv_obj.finished_reason\n"
+            "):\n"
+            "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
+            before="state.out_list.append(out)",
+            note="with a finished_reason, _wait_one_response does it",
+            since=since,
+            until=until,
+        )
+        for enable_lora, since, until in (
+            ("self.server_args.enable_lora", "", "0.5.19"),
+            # From v0.5.20 on the arguments stay as they were given: without what
+            # --lora-paths means.
+            ("self.enable_lora", "0.5.20", "0.5.21"),
+        )
     ),
     Insert(
         SCHEDULE_BATCH,
@@ -126,8 +136,8 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
             (OUTPUT_SENDER, "sock_send(self.socket, output)", "0.5.15", "0.5.17"),
         )
     ),
-    # From v0.5.18 on a request whose client has left is forgotten before it is aborted,
-    # and then an abort of it is ignored.
+    # In v0.5.18 and v0.5.19 a request whose client has left is forgotten before it is
+    # aborted, and then an abort of it is ignored.
     Insert(
         TOKENIZER_MANAGER,
         "TokenizerManager._discard_pending_req_states",
@@ -136,6 +146,17 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         before="self.rid_to_state.pop(rid, None)",
         note="the engine is to forget it, too",
         since="0.5.18",
+        until="0.5.19",
+    ),
+    # From v0.5.20 on a request is aborted once: an abort that the scheduler got before the
+    # request, while its images were loaded, did nothing.
+    Replace(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.abort_request",
+        "state.abort_sent = True",
+        "state.abort_sent = state.dispatched",
+        note="the scheduler does not know others yet",
+        since="0.5.20",
     ),
 )
 

@@ -16,6 +16,9 @@ TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 OPENAI_UTILS = "srt/entrypoints/openai/utils.py"
 SSE_UTILS = "srt/entrypoints/openai/sse_utils.py"
+CHAT_ENCODING_ADAPTERS = "srt/entrypoints/openai/chat_encoding_adapters.py"
+SERVING_DEEPSEEK_RECIPE = "srt/entrypoints/openai/serving_deepseek_recipe.py"
+SERVING_INKLING = "srt/entrypoints/openai/serving_inkling.py"
 SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 SERVING_COMPLETIONS = "srt/entrypoints/openai/serving_completions.py"
@@ -40,6 +43,9 @@ WRITING_ORDER = (
     PROTOCOL,
     OPENAI_UTILS,
     SSE_UTILS,
+    CHAT_ENCODING_ADAPTERS,
+    SERVING_DEEPSEEK_RECIPE,
+    SERVING_INKLING,
     SERVING_BASE,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
@@ -55,6 +61,9 @@ RELEASES = {
     OUTPUT_STREAMER: ("0.5.13", ""),
     OUTPUT_SENDER: ("0.5.13", ""),
     SSE_UTILS: ("0.5.13", ""),
+    CHAT_ENCODING_ADAPTERS: ("0.5.23", ""),
+    SERVING_DEEPSEEK_RECIPE: ("0.5.23", ""),
+    SERVING_INKLING: ("0.5.23", ""),
     ANTHROPIC_PROTOCOL: ("0.5.9", ""),
     ANTHROPIC_SERVING: ("0.5.9", ""),
 }

@@ -22,6 +22,7 @@ from agentcore_patches.grafts.prompt import (
     _keep_prompt,
     check_prompt,
     check_request,
+    check_session_request,
     check_token_ids,
 )
 from agentcore_patches.grafts.stream_output import (
@@ -174,6 +175,21 @@ PROMPT_TOKEN_IDS: tuple[Edit, ...] = (
         note="without it a chat answer fails",
         until="0.5.8",
     ),
+    # From v0.5.22 on a schema is held against the request, too.
+    Replace(
+        HTTP_SERVER,
+        "generate_request",
+        "contract_error = generate_contract_error(await request.json())",
+        "contract_error = generate_contract_error(\n"
+        "    {\n"
+        "        key: value\n"
+        "        for key, value in (await request.json()).items()\n"
+        '        if key != "return_prompt_token_ids" or value is not None\n'
+        "    }\n"
+        ")",
+        note="a flag that is null is one that is not there",
+        since="0.5.22",
+    ),
     # The log leaves out the prompt at the levels at which it leaves out `output_ids`.
     Insert(
         REQUEST_LOGGER,
@@ -266,13 +282,30 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
         )
         for method in (check_token_ids, check_prompt, check_request)
     ),
-    Insert(
+    # From v0.5.20 on a request to a session may have an empty prompt.
+    Graft(
         TOKENIZER_MANAGER,
-        "TokenizerManager.generate_request",
-        "error = self.check_request(obj)\nif error is not None:\n"
-        "    raise ValueError(error)",
-        after="obj.normalize_batch_and_arguments()",
+        "TokenizerManager",
+        check_session_request,
+        inside=True,
         note="prompts given as token IDs",
+        since="0.5.20",
+    ),
+    *(
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.generate_request",
+            f"error = self.{check.__name__}(obj)\nif error is not None:\n"
+            "    raise ValueError(error)",
+            after="obj.normalize_batch_and_arguments()",
+            note="prompts given as token IDs",
+            since=since,
+            until=until,
+        )
+        for check, since, until in (
+            (check_request, "", "0.5.19"),
+            (check_session_request, "0.5.20", ""),
+        )
     ),
     Insert(
         SERVING_COMPLETIONS,
@@ -284,16 +317,33 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
     ),
     # From v0.5.13 on chat takes a prompt of token IDs by itself.
     *checked_input_ids(since="0.5.13"),
-    Insert(
-        HTTP_SERVER,
-        "generate_request",
-        "error = _global_state.tokenizer_manager.check_request(obj)\n"
-        "if error is not None:\n"
-        "    return _create_error_response(error)",
-        before="if obj.stream: ...",
-        note="prompts given as token IDs",
+    *(
+        Insert(
+            HTTP_SERVER,
+            endpoint,
+            f"error = _global_state.tokenizer_manager.{check.__name__}(obj)\n"
+            "if error is not None:\n"
+            "    return _create_error_response(error)",
+            before="if obj.stream: ...",
+            note="prompts given as token IDs",
+            since=since,
+            until=until,
+        )
+        for endpoint, check, since, until in (
+            ("generate_request", check_request, "", "0.5.19"),
+            ("generate_request", check_session_request, "0.5.20", "0.5.21"),
+            ("serve_generate_request", check_session_request, "0.5.22", ""),
+        )
     ),
 )
+
+# Where the servings see whether a stream runs under --stream-output: what goes before, and
+# the expression. From v0.5.20 on they have the arguments from elsewhere.
+STREAM_OUTPUT_OF_ARGUMENTS = (
+    "    server_args = self.tokenizer_manager.server_args\n",
+    "server_args.stream_output",
+)
+STREAM_OUTPUT_OF_CONTEXT = ("", "get_serving().incremental_streaming_output")
 
 # Under --stream-output a chunk has only the new IDs, and v0.5.9 drops all but the last
 # of the chunks that queue up before their consumer wakes, and repeats an ID on abort.
@@ -378,11 +428,18 @@ WHOLE_STREAM_OUTPUT: tuple[Edit, ...] = (
     ),
 )
 
-# FastAPI's encoder takes a microsecond and a half for each token ID.
+# FastAPI's encoder takes a microsecond and a half for each token ID. From v0.5.22 on
+# pydantic writes whole answers.
 _WHOLE_ANSWERS = "whole answers without FastAPI's encoder"
 ANSWER_BY_ORJSON: tuple[Edit, ...] = (
     *(
-        Graft(SERVING_BASE, "OpenAIServingBase", function, note=_WHOLE_ANSWERS)
+        Graft(
+            SERVING_BASE,
+            "OpenAIServingBase",
+            function,
+            note=_WHOLE_ANSWERS,
+            until="0.5.21",
+        )
         for function in (_dump_numbers, _prepare_for_orjson, _write_answer)
     ),
     Replace(
@@ -395,5 +452,6 @@ ANSWER_BY_ORJSON: tuple[Edit, ...] = (
         "    )\n"
         ")",
         note=_WHOLE_ANSWERS,
+        until="0.5.21",
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Edit, Graft, Insert, Replace
-from agentcore_patches.grafts.token_names import _name_tokens_by_id
+from agentcore_patches.grafts import builtin_token_names, token_names
 from agentcore_patches.patches._files import (
     OPENAI_UTILS,
     PROTOCOL,
@@ -36,11 +36,19 @@ TOKENS_AS_TOKEN_IDS: tuple[Edit, ...] = (
             ),
         )
     ),
-    Graft(
-        OPENAI_UTILS,
-        "to_openai_style_logprobs",
-        _name_tokens_by_id,
-        note="return_tokens_as_token_ids",
+    *(
+        Graft(
+            OPENAI_UTILS,
+            "to_openai_style_logprobs",
+            names._name_tokens_by_id,
+            note="return_tokens_as_token_ids",
+            since=since,
+            until=until,
+        )
+        for names, since, until in (
+            (token_names, "", "0.5.20"),
+            (builtin_token_names, "0.5.21", ""),
+        )
     ),
     Insert(
         OPENAI_UTILS,
@@ -56,5 +64,27 @@ TOKENS_AS_TOKEN_IDS: tuple[Edit, ...] = (
         "    {token[2]: token[0] for token in _name_tokens_by_id(tokens)}\n"
         ")",
         note="where the engine was asked for no text",
+        until="0.5.20",
+    ),
+    # From v0.5.21 on chat makes its logprobs itself, and a token without text has "".
+    Insert(
+        OPENAI_UTILS,
+        "to_openai_style_logprobs.append_top_logprobs",
+        "tokens = _name_tokens_by_id(tokens)",
+        before="if tokens is not None: ...",
+        note="where the engine was asked for no text",
+        since="0.5.21",
+    ),
+    Insert(
+        SERVING_CHAT,
+        "OpenAIServingChat._build_token_logprobs_from_raw",
+        "from sglang.srt.entrypoints.openai.utils import _name_tokens_by_id\n"
+        "output_token_logprobs = _name_tokens_by_id(output_token_logprobs)\n"
+        "if output_top_logprobs:\n"
+        "    output_top_logprobs = [\n"
+        "        _name_tokens_by_id(tokens) for tokens in output_top_logprobs\n"
+        "    ]",
+        note="where the engine was asked for no text",
+        since="0.5.21",
     ),
 )

@@ -91,6 +91,15 @@ COLLECTION: tuple[Edit, ...] = (
         before="self.customized_info[key].append(...)",
         note="in step with output_ids",
         since="0.5.15",
+        until="0.5.21",
+    ),
+    Insert(
+        OUTPUT_STREAMER,
+        f"{_ACCUMULATOR}.accept",
+        "req_values.extend([None] * (len(output_ids_) - len(req_values)))",
+        before="values = req_values[send_token_offset : len(output_ids_)]",
+        note="in step with output_ids",
+        since="0.5.22",
     ),
 )
 

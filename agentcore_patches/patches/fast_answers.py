@@ -16,14 +16,17 @@ from agentcore_patches.edits import (
     Insert,
     Replace,
 )
+from agentcore_patches.grafts import token_bytes
 from agentcore_patches.grafts.fast_answers import (
     _dump_logprobs,
     _is_plain,
     _keep_first_token,
+    _prepare_for_orjson,
     _RequestTokenIds,
     _write_chat_answer,
     _write_generated,
 )
+from agentcore_patches.grafts.short_numbers import _dump_numbers
 from agentcore_patches.patches._files import (
     HTTP_SERVER,
     IO_STRUCT,
@@ -41,8 +44,25 @@ _NOTE = "no model per token"
 # `/v1/messages` takes the model that `_handle_non_streaming_request` returns, so only
 # `handle_request` asks for less.
 CHAT: tuple[Edit, ...] = (
-    Graft(SERVING_BASE, _BASE, _dump_logprobs, note=_NOTE),
+    *(
+        Graft(SERVING_BASE, _BASE, function, note=_NOTE, since=since, until=until)
+        for function, since, until in (
+            # From v0.5.22 on pydantic writes the numbers of whole answers.
+            (_dump_numbers, "0.5.22", ""),
+            (_prepare_for_orjson, "0.5.22", ""),
+            # From v0.5.21 on the bytes of a token are those of its ID.
+            (_dump_logprobs, "", "0.5.20"),
+            (token_bytes._dump_logprobs, "0.5.21", ""),
+        )
+    ),
     Graft(SERVING_CHAT, _CHAT, _keep_first_token, note=_NOTE),
+    Graft(
+        SERVING_CHAT,
+        _CHAT,
+        token_bytes._with_token_bytes,
+        note=_NOTE,
+        since="0.5.21",
+    ),
     Graft(SERVING_CHAT, _CHAT, _write_chat_answer, inside=True, note=_NOTE),
     Insert(
         SERVING_BASE,
@@ -76,12 +96,36 @@ CHAT: tuple[Edit, ...] = (
         ")",
         note="the others' are written from the engine's lists",
     ),
-    Replace(
-        SERVING_CHAT,
-        f"{_CHAT}._handle_non_streaming_request",
-        "return response",
-        "return self._write_chat_answer(response, ret) if writes_logprobs else response",
-        note=_NOTE,
+    *(
+        Replace(
+            SERVING_CHAT,
+            f"{_CHAT}._handle_non_streaming_request",
+            "return response",
+            written,
+            note=_NOTE,
+            since=since,
+            until=until,
+        )
+        for written, since, until in (
+            (
+                "return self._write_chat_answer(response, ret) "
+                "if writes_logprobs else response",
+                "",
+                "0.5.20",
+            ),
+            (
+                "return (\n"
+                "    self._write_chat_answer(\n"
+                "        response,\n"
+                "        _with_token_bytes(ret, self.tokenizer_manager.tokenizer),\n"
+                "    )\n"
+                "    if writes_logprobs\n"
+                "    else response\n"
+                ")",
+                "0.5.21",
+                "",
+            ),
+        )
     ),
 )
 

@@ -34,10 +34,13 @@ from agentcore_patches.patches._ended_requests import (
     aborts_that_are_no_error,
 )
 from agentcore_patches.patches._files import (
+    CHAT_ENCODING_ADAPTERS,
     PROTOCOL,
     SERVING_BASE,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
+    SERVING_DEEPSEEK_RECIPE,
+    SERVING_INKLING,
     SSE_UTILS,
 )
 from agentcore_patches.patches._messages import MESSAGES
@@ -46,6 +49,8 @@ from agentcore_patches.patches._shared import (
     CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
     PROMPT_TOKEN_IDS,
+    STREAM_OUTPUT_OF_ARGUMENTS,
+    STREAM_OUTPUT_OF_CONTEXT,
     WHOLE_STREAM_OUTPUT,
 )
 from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
@@ -355,6 +360,8 @@ NON_STREAMING: tuple[Edit, ...] = (
     ),
 )
 
+_INCREMENTAL = "        incremental_logprobs=True,\n"
+
 STREAMING: tuple[Edit, ...] = (
     Graft(
         SERVING_CHAT,
@@ -369,23 +376,32 @@ STREAMING: tuple[Edit, ...] = (
             "trace = None\n"
             "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
             "if request.return_token_ids is not False:\n"
-            "    server_args = self.tokenizer_manager.server_args\n"
+            f"{config}"
             "    trace = ChatTokenTrace(\n"
-            "        incremental=server_args.stream_output,\n"
+            f"        incremental={stream_output},\n"
             f"{logprobs}"
             "        build_logprobs=(\n"
             "            self._process_response_logprobs if request.logprobs else None\n"
             "        ),\n"
             "        choice_prompts=bool(request.return_token_ids),\n"
             "    )\n"
-            "    dump_chunk = trace.dump",
+            f"    dump_chunk = trace.dump{as_it_is}",
             note="return_token_ids",
             since=since,
             until=until,
         )
-        for logprobs, since, until in (
-            ("", "", "0.5.10"),
-            ("        incremental_logprobs=True,\n", "0.5.11", ""),
+        for (config, stream_output), logprobs, as_it_is, since, until in (
+            (STREAM_OUTPUT_OF_ARGUMENTS, "", "", "", "0.5.10"),
+            (STREAM_OUTPUT_OF_ARGUMENTS, _INCREMENTAL, "", "0.5.11", "0.5.19"),
+            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, "", "0.5.20", "0.5.21"),
+            # From v0.5.22 on a chunk without tool calls leaves them out.
+            (
+                STREAM_OUTPUT_OF_CONTEXT,
+                _INCREMENTAL,
+                "\n    trace.is_plain = False",
+                "0.5.22",
+                "",
+            ),
         )
     ),
     Insert(
@@ -421,14 +437,15 @@ STREAMING: tuple[Edit, ...] = (
         for n_chunks, since, until in (
             (6, "", "0.5.8"),
             (7, "0.5.9", "0.5.10"),
-            (3, "0.5.11", ""),
+            (3, "0.5.11", "0.5.19"),
+            (4, "0.5.20", ""),
         )
     ),
     *(
         edit
-        for helper, keyword, n_chunks in (
-            ("_process_tool_call_stream", "yield", 2),
-            ("_check_for_unstreamed_tool_args", "return", 1),
+        for helper, keyword, n_chunks, last in (
+            ("_process_tool_call_stream", "yield", 2, ""),
+            ("_check_for_unstreamed_tool_args", "return", 1, "0.5.21"),
         )
         for edit in (
             *(
@@ -442,12 +459,28 @@ STREAMING: tuple[Edit, ...] = (
                 )
                 for caller, since, until in (
                     ("_generate_chat_stream", "", "0.5.12"),
-                    ("_generate_stream_content", "0.5.13", ""),
+                    ("_generate_stream_content", "0.5.13", last),
                 )
             ),
             AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER),
             _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
         )
+    ),
+    Replace(
+        SERVING_CHAT,
+        f"{_CHAT}._generate_stream_content",
+        "remaining_chunk = self._check_for_unstreamed_tool_args(\n"
+        "    parser, content, request, index, created=created\n"
+        ")",
+        "remaining_chunk = self._check_for_unstreamed_tool_args(\n"
+        "    parser,\n"
+        "    content,\n"
+        "    request,\n"
+        "    index,\n"
+        "    created=created,\n"
+        "    dump_chunk=dump_chunk,\n"
+        ")",
+        since="0.5.22",
     ),
     # From v0.5.13 on text and tool calls have a method of their own.
     *(
@@ -513,6 +546,63 @@ STREAMING: tuple[Edit, ...] = (
     ),
 )
 
+# From v0.5.23 on the output of some models is parsed from its IDs, and the chunks of such a
+# model are made elsewhere.
+_ADAPTERS = (
+    (SERVING_INKLING, "InklingChatEncodingAdapter"),
+    (SERVING_DEEPSEEK_RECIPE, "DeepSeekRecipeChatEncodingAdapter"),
+)
+STREAMING_BY_ADAPTERS: tuple[Edit, ...] = (
+    AddKeyword(
+        SERVING_CHAT,
+        f"{_CHAT}._generate_stream_content",
+        "encoding_output.stream_chat_chunks",
+        "trace=trace",
+        since="0.5.23",
+    ),
+    *(
+        edit
+        for file, adapter in _ADAPTERS
+        for edit in (
+            AddParameter(
+                file,
+                f"{adapter}.stream_chat_chunks",
+                "trace: Any = None",
+                since="0.5.23",
+            ),
+            AddKeyword(
+                file,
+                f"{adapter}.stream_chat_chunks",
+                "token_output_sse_chunks",
+                "trace=trace",
+                since="0.5.23",
+            ),
+        )
+    ),
+    AddParameter(
+        CHAT_ENCODING_ADAPTERS,
+        "token_output_sse_chunks",
+        "trace: Any = None",
+        since="0.5.23",
+    ),
+    Insert(
+        CHAT_ENCODING_ADAPTERS,
+        "token_output_sse_chunks",
+        'fields["trace"] = trace',
+        after="fields = dict(...)",
+        note="return_token_ids",
+        since="0.5.23",
+    ),
+    Insert(
+        CHAT_ENCODING_ADAPTERS,
+        "token_output_sse_chunks",
+        "if trace is not None:\n    trace.stamp(chunk)",
+        before='chunks.append(f"data: {chunk.model_dump_json()}\\n\\n")',
+        note="return_token_ids",
+        since="0.5.23",
+    ),
+)
+
 EDITS: tuple[Edit, ...] = (
     *CHECKED_PROMPTS,
     *PROMPT_TOKEN_IDS,
@@ -526,6 +616,7 @@ EDITS: tuple[Edit, ...] = (
     *LOGPROBS,
     *NON_STREAMING,
     *STREAMING,
+    *STREAMING_BY_ADAPTERS,
     *TOKENS_AS_TOKEN_IDS,
     *COMPLETIONS,
     *MESSAGES,

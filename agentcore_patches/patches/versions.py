@@ -23,6 +23,10 @@ SUPPORTED_VERSIONS = (
     "0.5.17",
     "0.5.18",
     "0.5.19",
+    "0.5.20",
+    "0.5.21",
+    "0.5.22",
+    "0.5.23",
 )
 
 
@@ -42,6 +46,11 @@ class Rename:
 
 
 RENAMES: tuple[Rename, ...] = (
+    Rename(
+        "self.server_args.stream_output",
+        "0.5.20",
+        "self.incremental_streaming_output",
+    ),
     Rename(
         "server_args.stream_output",
         "0.5.10",

@@ -184,6 +184,34 @@ def test_placeholders_are_taken_only_where_something_stands_behind_them() -> Non
     assert graft.check_prompt(text_model, prompt, has_media=True) is not None
 
 
+@pytest.mark.parametrize(
+    ("prompt", "session", "asks_for_prompt", "is_taken"),
+    [
+        ([], {"id": "one"}, False, True),
+        ([], {"id": "one"}, True, False),
+        ([], {"id": None}, False, False),
+        ([], None, False, False),
+        ([1], {"id": "one"}, False, True),
+        ([VOCAB_SIZE], {"id": "one"}, False, False),
+        ([[]], {"id": "one"}, False, False),
+        (None, {"id": "one"}, False, True),
+    ],
+)
+def test_only_a_request_to_a_session_may_have_an_empty_prompt(
+    prompt: Any, session: Any, asks_for_prompt: bool, is_taken: bool
+) -> None:
+    manager = tokenizer_manager()
+    manager.check_prompt = partial(graft.check_prompt, manager)
+    manager.check_request = partial(graft.check_request, manager)
+    obj: Any = SimpleNamespace(
+        input_ids=prompt,
+        session_params=session,
+        return_prompt_token_ids=asks_for_prompt,
+        contains_mm_input=lambda: False,
+    )
+    assert (graft.check_session_request(manager, obj) is None) is is_taken
+
+
 def chat(input_ids: list[int], *parts: str) -> SimpleNamespace:
     content = [SimpleNamespace(type=part) for part in parts]
     messages = [SimpleNamespace(content="-"), SimpleNamespace(content=content)]

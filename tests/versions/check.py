@@ -38,6 +38,9 @@ CONSTRAINTS: Mapping[str, tuple[str, ...]] = {
 LEFT_OUT: Mapping[str, tuple[str, ...]] = {
     "0.5.18": ("cuda-tile",),
     "0.5.19": ("cuda-tile",),
+    "0.5.20": ("cuda-tile",),
+    "0.5.21": ("cuda-tile",),
+    "0.5.22": ("cuda-tile",),
 }
 
 # The last release of each family: the others have the same code.
