@@ -18,11 +18,19 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, revert
+from agentcore_patches import apply, install, revert
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
-from tests.helpers.servers import HELD_REQUESTS, MODES, THROTTLE, Launch, Trees
+from tests.helpers.servers import (
+    HELD_REQUESTS,
+    MODES,
+    THROTTLE,
+    Launch,
+    Trees,
+    arguments_of,
+)
 from tests.helpers.timings import Timings
 
 LONGEST_FIRST = (
@@ -173,10 +181,13 @@ def trees(
 @pytest.fixture(scope="session")
 def launch(
     sglang_python: Path,
+    sglang_package: Path,
     scripted_model: Path,
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Launch:
+    release = install.find(sglang_package, supported=SUPPORTED_VERSIONS).release
+
     def launcher(
         tree: Path,
         *args: str,
@@ -189,7 +200,10 @@ def launch(
                 model=model or scripted_model,
                 log=tmp_path_factory.mktemp("server") / "server.log",
                 # Two servers share two cores here: an idle one must not spin.
-                args=("--tool-call-parser", "qwen25", "--sleep-on-idle", *args),
+                args=(
+                    *("--tool-call-parser", "qwen25", "--sleep-on-idle"),
+                    *arguments_of(release, args),
+                ),
                 cpu=True,
                 mirror_sampler=True,
                 pythonpath=(tree,),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import requests
 
+from agentcore_patches.patches.versions import is_between
 from agentcore_verify.server import Server
 
 MODES: dict[str, tuple[str, ...]] = {
@@ -82,3 +83,11 @@ def held_requests(server: Server) -> list[str]:
     while (left := held(server)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return left
+
+
+def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
+    """Arguments of a server as a release has them: one has lost its old name."""
+    names = {}
+    if is_between(release, "0.5.20", ""):
+        names["--stream-output"] = "--incremental-streaming-output"
+    return tuple(names.get(arg, arg) for arg in args)

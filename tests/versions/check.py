@@ -21,7 +21,7 @@ from pathlib import Path
 from agentcore_patches import apply, install, revert
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-from tests.helpers.servers import MODES
+from tests.helpers.servers import MODES, arguments_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / "build" / "versions"
@@ -105,7 +105,8 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
     before = _sources(python)
     apply(python=python)
     for mode in modes:
-        row.note(mode, *_verified(python, MODES[mode]))
+        args = arguments_of(version, MODES[mode])
+        row.note(mode, *_verified(python, args))
     if not options.short:
         row.note("live tests", *_live_tests(python))
     revert(python=python)
