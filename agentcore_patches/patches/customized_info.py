@@ -169,6 +169,7 @@ ACCUMULATION: tuple[Edit, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
             f"for key, values in state.{kept}.items():\n"
+            f"{unless_hidden}"
             "    incremental = self.server_args.stream_output and is_stream\n"
             "    meta_info[key] = [] if incremental else values.copy()",
             before="state.out_list.append(out)",
@@ -176,9 +177,17 @@ ACCUMULATION: tuple[Edit, ...] = (
             since=since,
             until=until,
         )
-        for kept, since, until in (
-            ("customized_info", "", "0.5.12"),
-            ("customized_info_accumulated", "0.5.13", ""),
+        for kept, unless_hidden, since, until in (
+            ("customized_info", "", "", "0.5.12"),
+            ("customized_info_accumulated", "", "0.5.13", "0.5.22"),
+            # From v0.5.23 on some of it may be for nobody else.
+            (
+                "customized_info_accumulated",
+                "    if key not in state.customized_info_reported_keys:\n"
+                "        continue\n",
+                "0.5.23",
+                "",
+            ),
         )
     ),
 )
