@@ -25,7 +25,7 @@ def stream(server: Server, path: str, **body: Any) -> list[Json]:
         text = response.content.decode()
     data = [
         line.removeprefix("data: ")
-        for line in text.splitlines()
+        for line in text.split("\n")
         if line.startswith("data: ")
     ]
     return [json.loads(event) for event in data if event != "[DONE]"]
