@@ -136,6 +136,12 @@ def sglang_package(sglang_python: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def release(sglang_package: Path) -> str:
+    """The SGLang release that is tested."""
+    return install.find(sglang_package, supported=SUPPORTED_VERSIONS).release
+
+
+@pytest.fixture(scope="session")
 def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
     """Copies the package, unpatched: `vanilla_tree(folder)` makes `folder/sglang`."""
 
@@ -181,13 +187,11 @@ def trees(
 @pytest.fixture(scope="session")
 def launch(
     sglang_python: Path,
-    sglang_package: Path,
+    release: str,
     scripted_model: Path,
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Launch:
-    release = install.find(sglang_package, supported=SUPPORTED_VERSIONS).release
-
     def launcher(
         tree: Path,
         *args: str,

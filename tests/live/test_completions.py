@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from agentcore_patches.patches.versions import is_between
 from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
@@ -81,7 +82,7 @@ def n_echoed(body: Json, choice: Json) -> int:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_whole_answer_has_the_ids_with_their_logprobs(
-    server: Server, tokenizer: Tokenizer, name: str
+    server: Server, release: str, tokenizer: Tokenizer, name: str
 ) -> None:
     body = body_of(name)
     answer = post(server, PATH, **body)
@@ -99,8 +100,16 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
         assert tokenizer.decode(ids).startswith(text)
         if "logprobs" in body:
             tokens = [tokenizer.decode([token_id], False) for token_id in ids]
-            start = n_echoed(body, choice)
-            assert choice["logprobs"]["tokens"][start:] == tokens
+            told = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
+            if is_between(release, "0.5.21", ""):
+                # A part of a character is told by its bytes, as Latin-1.
+                spelled = b"".join(
+                    one.encode("latin-1" if "\ufffd" in token else "utf-8")
+                    for one, token in zip(told, tokens, strict=True)
+                )
+                assert spelled.decode(errors="replace") == tokenizer.decode(ids, False)
+            else:
+                assert told == tokens
 
 
 @pytest.mark.parametrize("name", REQUESTS)
