@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
 
 
-def _completion_logprobs(ret_item: Dict[str, Any], echo: bool) -> LogProbs:
+def _completion_logprobs(
+    ret_item: Dict[str, Any], echo: bool, **options: Any
+) -> LogProbs:
     """The logprobs of a choice; with `echo`, those of its prompt before them."""
     meta_info = ret_item["meta_info"]
     return to_openai_style_logprobs(
@@ -17,21 +19,5 @@ def _completion_logprobs(ret_item: Dict[str, Any], echo: bool) -> LogProbs:
         input_top_logprobs=meta_info.get("input_top_logprobs") if echo else None,
         output_token_logprobs=meta_info["output_token_logprobs"],
         output_top_logprobs=meta_info.get("output_top_logprobs"),
-    )
-
-
-def _lossless_completion_logprobs(
-    ret_item: Dict[str, Any], echo: bool, tokenizer: Any
-) -> LogProbs:
-    """The logprobs of a choice; with `echo`, those of its prompt before them.
-
-    A token that is a part of a character is told by its bytes, as in a whole answer.
-    """
-    meta_info = ret_item["meta_info"]
-    return to_openai_style_logprobs(
-        input_token_logprobs=meta_info.get("input_token_logprobs") if echo else None,
-        input_top_logprobs=meta_info.get("input_top_logprobs") if echo else None,
-        output_token_logprobs=meta_info["output_token_logprobs"],
-        output_top_logprobs=meta_info.get("output_top_logprobs"),
-        tokenizer=tokenizer,
+        **options,
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any
 
 
-def _name_tokens_by_id(token_logprobs: List[Any]) -> List[Any]:
+def _name_tokens_by_id(token_logprobs: list[Any]) -> list[Any]:
     """Logprobs of the engine, `(logprob, token ID, text)`, each with a text.
 
     A token without text is named by its ID, "token_id:N", as vLLM does it.

@@ -15,10 +15,7 @@ from agentcore_patches.edits import (
     Narrow,
     Replace,
 )
-from agentcore_patches.grafts.completion_logprobs import (
-    _completion_logprobs,
-    _lossless_completion_logprobs,
-)
+from agentcore_patches.grafts.completion_logprobs import _completion_logprobs
 from agentcore_patches.grafts.response_fields import _serialize_chunk
 from agentcore_patches.patches._ended_requests import aborts_that_are_no_error
 from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
@@ -133,30 +130,22 @@ NON_STREAMING: tuple[Edit, ...] = (
 
 _INCREMENTAL = "        incremental_logprobs=True,\n"
 _BUILD = "(lambda ret_item: _completion_logprobs(ret_item, request.echo))"
+# From v0.5.21 on a part of a character is told by the bytes of its token, and a request
+# for no logprobs but those of the tokens has none of the prompt.
 _BUILD_LOSSLESS = """(
-                lambda ret_item: _lossless_completion_logprobs(
+                lambda ret_item: _completion_logprobs(
                     ret_item,
                     bool(request.echo and request.logprobs),
-                    self.tokenizer_manager.tokenizer,
+                    tokenizer=self.tokenizer_manager.tokenizer,
                 )
             )"""
 
 STREAMING: tuple[Edit, ...] = (
-    # From v0.5.21 on a part of a character is told by the bytes of its token, and a request
-    # for no logprobs but those of the tokens has none of the prompt.
-    *(
-        Graft(
-            SERVING_COMPLETIONS,
-            _COMPLETION,
-            build,
-            note="return_token_ids in a stream",
-            since=since,
-            until=until,
-        )
-        for build, since, until in (
-            (_completion_logprobs, "", "0.5.20"),
-            (_lossless_completion_logprobs, "0.5.21", ""),
-        )
+    Graft(
+        SERVING_COMPLETIONS,
+        _COMPLETION,
+        _completion_logprobs,
+        note="return_token_ids in a stream",
     ),
     *(
         Insert(

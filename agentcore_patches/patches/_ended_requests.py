@@ -48,27 +48,18 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         note="it was answered before",
         until="0.5.13",
     ),
-    *(
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._handle_abort_req",
-            "if (\n"
-            f"    {enable_lora}\n"
-            "    and state.obj.lora_path\n"
-            "    and not recv_obj.finished_reason\n"
-            "):\n"
-            "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
-            before="state.out_list.append(out)",
-            note="with a finished_reason, _wait_one_response does it",
-            since=since,
-            until=until,
-        )
-        for enable_lora, since, until in (
-            ("self.server_args.enable_lora", "", "0.5.19"),
-            # From v0.5.20 on the arguments stay as they were given: without what
-            # --lora-paths means.
-            ("self.enable_lora", "0.5.20", "0.5.21"),
-        )
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._handle_abort_req",
+        "if (\n"
+        "    self.server_args.enable_lora\n"
+        "    and state.obj.lora_path\n"
+        "    and not recv_obj.finished_reason\n"
+        "):\n"
+        "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
+        before="state.out_list.append(out)",
+        note="with a finished_reason, _wait_one_response does it",
+        until="0.5.21",
     ),
     Insert(
         SCHEDULE_BATCH,

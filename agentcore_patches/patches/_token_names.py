@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Edit, Graft, Insert, Replace
-from agentcore_patches.grafts import builtin_token_names, token_names
+from agentcore_patches.grafts.token_names import _name_tokens_by_id
 from agentcore_patches.patches._files import (
     OPENAI_UTILS,
     PROTOCOL,
@@ -36,19 +36,11 @@ TOKENS_AS_TOKEN_IDS: tuple[Edit, ...] = (
             ),
         )
     ),
-    *(
-        Graft(
-            OPENAI_UTILS,
-            "to_openai_style_logprobs",
-            names._name_tokens_by_id,
-            note="return_tokens_as_token_ids",
-            since=since,
-            until=until,
-        )
-        for names, since, until in (
-            (token_names, "", "0.5.20"),
-            (builtin_token_names, "0.5.21", ""),
-        )
+    Graft(
+        OPENAI_UTILS,
+        "to_openai_style_logprobs",
+        _name_tokens_by_id,
+        note="return_tokens_as_token_ids",
     ),
     Insert(
         OPENAI_UTILS,

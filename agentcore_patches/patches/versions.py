@@ -46,6 +46,8 @@ class Rename:
 
 
 RENAMES: tuple[Rename, ...] = (
+    # The arguments have it as it was given, without what --lora-paths means.
+    Rename("self.server_args.enable_lora", "0.5.16", "self.enable_lora"),
     Rename(
         "self.server_args.stream_output",
         "0.5.20",

@@ -155,7 +155,8 @@ def test_logprobs_of_completions_are_made_with_the_tokenizer(
     made = completion_logprobs
     monkeypatch.setattr(made, "to_openai_style_logprobs", dict, raising=False)
     meta_info = {"input_token_logprobs": [1], "output_token_logprobs": [2]}
-    built: Any = made._lossless_completion_logprobs({"meta_info": meta_info}, echo, "T")
+    answer = {"meta_info": meta_info}
+    built: Any = made._completion_logprobs(answer, echo, tokenizer="T")
     assert built == {
         "input_token_logprobs": [1] if echo else None,
         "input_top_logprobs": None,
