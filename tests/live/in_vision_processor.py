@@ -84,9 +84,11 @@ def test_a_first_turn_of_ids_is_expanded_as_its_text_is() -> None:
 
 def test_ids_that_no_tokenizer_makes_stay() -> None:
     expanded = of_text()["input_ids"]
-    ids = [10, 11, 10, *first_turn(expanded), 11, 10]
-    made = processed(ids)
-    assert made["input_ids"] == [10, 11, 10, *expanded, 11, 10]
+    tokenizer = processor()._processor.tokenizer
+    part, *others = tokenizer.encode("中", add_special_tokens=False)
+    assert others
+    made = processed([part, 10, 11, 10, *first_turn(expanded), 11, part])
+    assert made["input_ids"] == [part, 10, 11, 10, *expanded, 11, part]
     [(start, end)] = made["mm_items"][0].offsets
     pad = processor().mm_tokens.image_token_id
     assert set(made["input_ids"][start : end + 1]) == {pad}
