@@ -191,7 +191,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
     client = f"ray://127.0.0.1:{nodes.members[0].node.client_port}"
     second = nodes.run("apply", "--json", "--ray", client)
 
-    assert (second.returncode, second.stderr) == (0, "")
+    assert (second.returncode, second.stderr) == (0, ""), second.stdout
     document = json.loads(second.stdout)
     assert set(document) == {"complete", "changed", "nodes"}
     assert (document["complete"], document["changed"]) == (True, False)

@@ -107,9 +107,9 @@ def test_the_engine_is_asked_for_routed_experts() -> None:
     wanted: dict[str, Any] = {"return_routed_experts": True}
     if hasattr(chat(), "routed_experts_start_len"):
         wanted["routed_experts_start_len"] = 2
-    request = converted(serving(), chat(return_meta_info=True, **wanted))
+    request = converted(serving(), chat(input_ids=[5], return_meta_info=True, **wanted))
     assert {name: getattr(request, name) for name in wanted} == wanted
-    assert not converted(serving(), chat()).return_routed_experts
+    assert not converted(serving(), chat(input_ids=[5])).return_routed_experts
 
 
 def test_flags_that_a_stream_cannot_carry_are_refused() -> None:

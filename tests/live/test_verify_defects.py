@@ -565,16 +565,17 @@ class RepeatedByAbort(ChatStream):
             for choice in event["choices"]:
                 if choice["finish_reason"] == "abort":
                     aborted = True
-                    choice["token_ids"] = ids + last
+                    # Twice: once is what the answer may go on with.
+                    choice["token_ids"] = ids + 2 * last
                     # As if the engine had said so.
                     choice["logprobs"] = {
                         "content": [
                             *((choice["logprobs"] or {}).get("content") or ()),
-                            {"token": "", "logprob": 0.0, "top_logprobs": []},
+                            *2 * [{"token": "", "logprob": 0.0, "top_logprobs": []}],
                         ]
                     }
             if event.get("usage") and aborted:
-                event["usage"]["completion_tokens"] += 1
+                event["usage"]["completion_tokens"] += 2
             yield event
 
 
