@@ -138,25 +138,24 @@ class _Install:
             rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
             rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
         )
-        if re.search(defined, text) or any(
-            re.search(defined, fields) for fields in self._server_args_fields()
-        ):
+        if re.search(defined, text):
             return True
         return bool(re.search(rf"\bserver_args\.{attribute}\b", self._text(file) or ""))
 
     def _find_server_args(self) -> str | None:
-        """The text of `ServerArgs`; None: there is no such file."""
+        """The text of `ServerArgs`, and of the modules that declare fields for it.
+
+        None: there is no such file.
+        """
         text = self._text(SERVER_ARGS)
         if text is None:
             return None
         found = re.search(_SERVER_ARGS_CLASS, text)
-        return found[0] if found else ""
-
-    def _server_args_fields(self) -> Iterator[str]:
-        """The modules that declare fields of `ServerArgs`, if it is made of others'."""
-        text = self._text(SERVER_ARGS) or ""
-        for module in re.findall(_SERVER_ARGS_FIELDS, text):
-            yield self._text(module.replace(".", "/") + ".py") or ""
+        declaring = [
+            self._text(module.replace(".", "/") + ".py") or ""
+            for module in re.findall(_SERVER_ARGS_FIELDS, text)
+        ]
+        return "\n".join([found[0] if found else "", *declaring])
 
     def _base_has(self, file: str, base: ast.expr, attribute: str) -> bool:
         if isinstance(base, ast.Subscript):

@@ -151,7 +151,9 @@ class ChatTokenTrace:
             token_ids = choice.output_ids[choice.n_sent : choice.n_received]
             logprobs = None
             if self.build_logprobs is not None:
-                logprobs = self.build_logprobs({"meta_info": self._cut(part.index)})
+                logprobs = self.build_logprobs(
+                    {"meta_info": self._cut(part.index, choice)}
+                )
             if hasattr(part, "__dict__"):
                 # A model, past pydantic's __setattr__: this is done for every token.
                 part.__dict__["token_ids"] = token_ids
@@ -202,9 +204,9 @@ class ChatTokenTrace:
         self.known_version = version if version == self.first_version else None
         chunk.metadata = {"weight_version": version}
 
-    def _cut(self, index: int) -> Dict[str, Any]:
+    @staticmethod
+    def _cut(index: int, choice: Choice) -> Dict[str, Any]:
         """The logprobs of the tokens of a choice that wait."""
-        choice = self.choices[index]
         meta_info, start, end = choice.meta_info, choice.n_sent, choice.n_received
         # The lists are cumulative, and the engine's own by now maybe ahead of the IDs.
         tokens = (meta_info.get("output_token_logprobs") or ())[start:end]

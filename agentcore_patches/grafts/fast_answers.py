@@ -136,11 +136,17 @@ def _keep_first_token(ret_item: Dict[str, Any]) -> Dict[str, Any]:
     return {**ret_item, "meta_info": meta_info}
 
 
-def _write_chat_answer(self, response: Any, ret: List[Dict[str, Any]]) -> Any:
+def _write_chat_answer(
+    self, response: Any, ret: List[Dict[str, Any]], add_bytes: Any = None
+) -> Any:
     """The HTTP response for an answer with the first token's logprobs only.
 
     Pydantic writes all but the other tokens' logprobs. Where it writes the first
     one's in another way than `_dump_logprobs`, it writes them all.
+
+    Args:
+        add_bytes: gives the engine's answers what `_dump_logprobs` needs of the
+            tokenizer, if it needs any.
     """
     from fastapi import Response
     from sglang.srt.entrypoints.openai.serving_base import (
@@ -151,6 +157,8 @@ def _write_chat_answer(self, response: Any, ret: List[Dict[str, Any]]) -> Any:
     if not hasattr(response, "choices"):
         return response
     try:
+        if add_bytes is not None:
+            ret = add_bytes(ret, self.tokenizer_manager.tokenizer)
         data = response.model_dump(mode="json", by_alias=True)
         content = _prepare_for_orjson(data)
         for choice, ret_item in zip(content["choices"], ret):

@@ -49,8 +49,8 @@ from agentcore_patches.patches._shared import (
     CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
     PROMPT_TOKEN_IDS,
-    STREAM_OUTPUT_OF_ARGUMENTS,
-    STREAM_OUTPUT_OF_CONTEXT,
+    STREAM_OUTPUT,
+    STREAM_OUTPUT_OF_LOGPROBS,
     WHOLE_STREAM_OUTPUT,
 )
 from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
@@ -360,8 +360,6 @@ NON_STREAMING: tuple[Edit, ...] = (
     ),
 )
 
-_INCREMENTAL = "        incremental_logprobs=True,\n"
-
 STREAMING: tuple[Edit, ...] = (
     Graft(
         SERVING_CHAT,
@@ -376,10 +374,8 @@ STREAMING: tuple[Edit, ...] = (
             "trace = None\n"
             "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
             "if request.return_token_ids is not False:\n"
-            f"{config}"
             "    trace = ChatTokenTrace(\n"
-            f"        incremental={stream_output},\n"
-            f"{logprobs}"
+            f"{stream_output}"
             "        build_logprobs=(\n"
             "            self._process_response_logprobs if request.logprobs else None\n"
             "        ),\n"
@@ -390,14 +386,12 @@ STREAMING: tuple[Edit, ...] = (
             since=since,
             until=until,
         )
-        for (config, stream_output), logprobs, as_it_is, since, until in (
-            (STREAM_OUTPUT_OF_ARGUMENTS, "", "", "", "0.5.10"),
-            (STREAM_OUTPUT_OF_ARGUMENTS, _INCREMENTAL, "", "0.5.11", "0.5.19"),
-            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, "", "0.5.20", "0.5.21"),
+        for stream_output, as_it_is, since, until in (
+            (STREAM_OUTPUT, "", "", "0.5.10"),
+            (STREAM_OUTPUT_OF_LOGPROBS, "", "0.5.11", "0.5.21"),
             # From v0.5.22 on a chunk without tool calls leaves them out.
             (
-                STREAM_OUTPUT_OF_CONTEXT,
-                _INCREMENTAL,
+                STREAM_OUTPUT_OF_LOGPROBS,
                 "\n    trace.is_plain = False",
                 "0.5.22",
                 "",
@@ -466,6 +460,7 @@ STREAMING: tuple[Edit, ...] = (
             _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
         )
     ),
+    # With `AddKeyword` the line would be too long.
     Replace(
         SERVING_CHAT,
         f"{_CHAT}._generate_stream_content",

@@ -91,10 +91,10 @@ def _rows(
     client: str, read: dict[str, dict[str, Any]], server: Server, count: Counter[str]
 ) -> list[Row]:
     """A row for each way of asking."""
+    usual = _sent(server)
     rows = []
     for how, one in read.items():
-        asked = {"messages": one["messages"]} if "messages" in one else {}
-        sent = _sent(server, **asked)
+        sent = _sent(server, messages=one["messages"]) if "messages" in one else usual
         rows.append(
             (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
         )

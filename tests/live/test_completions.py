@@ -12,7 +12,7 @@ from agentcore_patches.patches.versions import is_between
 from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
-from tests.helpers.asking import LOGPROB_NOISE
+from tests.helpers.asking import LOGPROB_NOISE, version_of
 from tests.helpers.endpoints import Json, post, stream
 
 PATH = "/v1/completions"
@@ -82,7 +82,7 @@ def n_echoed(body: Json, choice: Json) -> int:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_whole_answer_has_the_ids_with_their_logprobs(
-    server: Server, release: str, tokenizer: Tokenizer, name: str
+    server: Server, tokenizer: Tokenizer, name: str
 ) -> None:
     body = body_of(name)
     answer = post(server, PATH, **body)
@@ -101,7 +101,7 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
         if "logprobs" in body:
             tokens = [tokenizer.decode([token_id], False) for token_id in ids]
             told = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
-            if is_between(release, "0.5.21", ""):
+            if is_between(version_of(server), "0.5.21", ""):
                 # A part of a character is told by its bytes, as Latin-1.
                 spelled = b"".join(
                     one.encode("latin-1" if "\ufffd" in token else "utf-8")

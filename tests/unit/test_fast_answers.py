@@ -203,24 +203,23 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "meta_info",
-    [
-        {"output_token_logprobs": [(None, 7, "a")]},
-        {"output_token_logprobs": [(0, 7, "a")]},
-        {"output_token_logprobs": [(float("nan"), 7, "a")]},
-        {"output_token_logprobs": [(-0.5, 7, "\ud83d")]},
-        {
-            "output_token_logprobs": [(-0.5, 7, "a"), (-0.5, 7, "a")],
-            "output_top_logprobs": [[(-0.5, 7, "a")]],
-        },
-        {
-            "output_token_logprobs": [(-0.5, 7, "a")],
-            "output_top_logprobs": [None],
-        },
-    ],
-    ids=repr,
-)
+BAD_LOGPROBS: list[dict[str, Any]] = [
+    {"output_token_logprobs": [(None, 7, "a")]},
+    {"output_token_logprobs": [(0, 7, "a")]},
+    {"output_token_logprobs": [(-0.5, 7, "\ud83d")]},
+    {
+        "output_token_logprobs": [(-0.5, 7, "a"), (-0.5, 7, "a")],
+        "output_top_logprobs": [[(-0.5, 7, "a")]],
+    },
+    {
+        "output_token_logprobs": [(-0.5, 7, "a")],
+        "output_top_logprobs": [None],
+    },
+]
+NAN = {"output_token_logprobs": [(float("nan"), 7, "a")]}
+
+
+@pytest.mark.parametrize("meta_info", [*BAD_LOGPROBS, NAN], ids=repr)
 def test_logprobs_that_are_not_as_they_should_be_are_refused(meta_info: Any) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
         _dump_logprobs(meta_info)

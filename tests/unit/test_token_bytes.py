@@ -17,6 +17,7 @@ from agentcore_patches.grafts import (
     short_numbers,
     token_bytes,
 )
+from tests.unit.test_fast_answers import BAD_LOGPROBS
 
 orjson = pytest.importorskip("orjson")
 pydantic = pytest.importorskip("pydantic")
@@ -119,23 +120,7 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
     assert top == [("token_id:7", [240]), ("token_id:8", list(b"token_id:8"))]
 
 
-@pytest.mark.parametrize(
-    "meta_info",
-    [
-        {"output_token_logprobs": [(None, 7, "a")]},
-        {"output_token_logprobs": [(0, 7, "a")]},
-        {"output_token_logprobs": [(-0.5, 7, "\ud83d")]},
-        {
-            "output_token_logprobs": [(-0.5, 7, "a"), (-0.5, 7, "a")],
-            "output_top_logprobs": [[(-0.5, 7, "a")]],
-        },
-        {
-            "output_token_logprobs": [(-0.5, 7, "a")],
-            "output_top_logprobs": [None],
-        },
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("meta_info", BAD_LOGPROBS, ids=repr)
 def test_logprobs_that_are_not_as_they_should_be_are_refused(meta_info: Any) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
         token_bytes._dump_logprobs({**meta_info, "token_bytes": {}})

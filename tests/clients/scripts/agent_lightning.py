@@ -54,9 +54,6 @@ async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
             triplets = LlmProxyTraceToTriplet().adapt(spans)
     finally:
         await proxy.stop()
-    assert len(triplets) <= 1
-    if not triplets:
-        return dict.fromkeys(("prompt", "token_ids", "logprobs"))
     [triplet] = triplets
     logprobs = triplet.response.get("logprobs")
     return {
