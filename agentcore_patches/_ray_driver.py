@@ -100,8 +100,11 @@ def _connect(address: str) -> list[RayNode]:
             if node["Alive"]
         ]
     except Exception as error:
-        reason = one_line(str(error)) or type(error).__name__
-        raise unreachable(address, reason) from error
+        # Ray's client gives the traceback of a server of its own.
+        told = str(error).strip()
+        if "Traceback (most recent call last)" in told:
+            told = told.rpartition("\n")[2]
+        raise unreachable(address, one_line(told) or type(error).__name__) from error
     return sorted(nodes, key=lambda node: (node.address, node.node_id))
 
 

@@ -30,6 +30,8 @@ SETTINGS = {
     "RAY_AUTH_MODE": "disabled",
     # Else the first driver has as many workers started as a node has CPUs.
     "RAY_prestart_worker_first_driver": "0",
+    # Else a client's server may die as Ray forks it while other threads call into gRPC.
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
 }
 
 

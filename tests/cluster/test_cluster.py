@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 import agentcore_patches
-from agentcore_patches import apply, cluster, status, transaction
+from agentcore_patches import _ray_driver, apply, cluster, status, transaction
+from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
 from agentcore_patches.json_output import RayDocument
 from agentcore_patches.patches import registry
@@ -460,3 +461,22 @@ def test_lost_and_unfit_nodes_keep_no_other_waiting(
     for member in nodes.members:
         assert errors[member.node.node_id] is None
         assert texts(member.package) == patched
+
+
+def test_of_a_traceback_that_ray_gives_the_last_line_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise ConnectionAbortedError(
+            "Initialization failure from server:\nTraceback (most recent call last):\n"
+            '  File "proxier.py", line 772, in Datapath\n    raise RuntimeError(\n'
+            "RuntimeError: Starting Ray client server failed. See ray_client.err.\n\n"
+        )
+
+    monkeypatch.setattr("ray.init", refuse)
+    with pytest.raises(AccessError) as caught:
+        _ray_driver._connect("ray://127.0.0.1:10001")
+    assert str(caught.value).startswith(
+        "Cannot connect to a Ray cluster at ray://127.0.0.1:10001: RuntimeError: "
+        "Starting Ray client server failed. See ray_client.err. Nothing was changed. "
+    )

@@ -13,7 +13,8 @@ What is run, by the language of a block:
     json request=PATH     sent to a live server, and answered 200 (or `status=N`);
                           PATH is /v1/chat/completions if it is left out
     json answer=NAME      what it answers to `REQUESTS[NAME]`, or to the last request
-    json chunk=NAME       likewise, one event of its stream
+    json chunk=NAME       likewise, one event of its stream; it is asked again if there is
+                          none, since a busy machine puts several tokens on a chunk
     json output           the output of what was run last, as JSON
     diff      an excerpt of what `apply --dry-run --diff` prints
     dockerfile, yaml      an excerpt of one file in examples/
@@ -32,6 +33,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,8 @@ REQUESTS: Mapping[str, Json] = {
 """Requests whose answers documents show."""
 
 CHAT = "/v1/chat/completions"
+STREAMS = 5
+"""How often a stream is asked for until an event is like the one that is shown."""
 
 
 class Failed(Exception):
@@ -90,6 +94,7 @@ class Document:
         places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
         self._shell = Shell(self.scratch, places)
         self._answer: list[Json] = []
+        self._request: Callable[[], list[Json]] | None = None
         self._launched: Server | None = None
         (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
 
@@ -148,21 +153,29 @@ class Document:
     def _run_json(self, block: Block) -> None:
         shown, words = json.loads(block.text), block.words
         if "request" in words:
-            self._answer = self._ask(words["request"] or CHAT, shown, words)
+            self._request = partial(self._ask, words["request"] or CHAT, shown, words)
+            self._answer = self._request()
         elif "answer" in words:
             [seen] = self._answers(words["answer"])
             if found := unlike_json(shown, seen):
                 raise Failed(found)
         elif "chunk" in words:
-            events = self._answers(words["chunk"], stream=True)
-            found_all = [unlike_json(shown, event) for event in events]
-            if all(found_all):
-                raise Failed("\n".join(["no event is like this one:", *found_all]))
+            self._check_event(shown, words["chunk"])
         elif "output" in words:
             if found := unlike_json(shown, json.loads(self._output)):
                 raise Failed(found)
         else:
             raise Failed("this JSON needs a word that says what it is")
+
+    def _check_event(self, shown: Json, name: str) -> None:
+        found: list[str] = []
+        for _ in range(STREAMS):
+            found = [unlike_json(shown, event) for event in self._answers(name, True)]
+            if not all(found):
+                return
+            if self._request and not name:
+                self._answer = self._request()
+        raise Failed("\n".join(["no event is like this one:", *found]))
 
     def _run_diff(self, block: Block) -> None:
         if found := unlike_excerpt(block.text, self.diff()):
