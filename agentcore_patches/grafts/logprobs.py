@@ -1,21 +1,20 @@
-"""Lands in `OpenAIServingBase`, for the patch `token-ids`."""
+"""Lands in `TokenizerManager` and `OpenAIServingBase`, for the patch `token-ids`."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
 
-def _check_logprobs_support(self) -> Optional[str]:
+def check_logprobs_support(self) -> Optional[str]:
     """Why this server gives no logprobs, None if it does."""
-    server_args = self.tokenizer_manager.server_args
-    if server_args.dllm_algorithm is not None:
+    if self.server_args.dllm_algorithm is not None:
         return (
             "logprobs are not supported by this server: diffusion language models "
             "(--dllm-algorithm) record none."
         )
     if (
-        server_args.speculative_algorithm is not None
-        and not server_args.disable_overlap_schedule
+        self.server_args.speculative_algorithm is not None
+        and not self.server_args.disable_overlap_schedule
     ):
         return (
             "logprobs are not supported by this server: speculative decoding with "
@@ -25,10 +24,9 @@ def _check_logprobs_support(self) -> Optional[str]:
     return None
 
 
-def _check_logprobs_of_diffusion(self) -> Optional[str]:
+def check_logprobs_of_diffusion(self) -> Optional[str]:
     """Why this server gives no logprobs, None if it does."""
-    server_args = self.tokenizer_manager.server_args
-    if server_args.dllm_algorithm is not None:
+    if self.server_args.dllm_algorithm is not None:
         return (
             "logprobs are not supported by this server: diffusion language models "
             "(--dllm-algorithm) record none."

@@ -7,10 +7,11 @@ turn begins with, it is repeated as often as the model has embeddings for the im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
 
 if TYPE_CHECKING:
     import torch
+    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.multimodal.processors.base_processor import (
         BaseMultiModalProcessorOutput,
         MultimodalSpecialTokens,
@@ -100,6 +101,30 @@ def _load_token_ids(
     return output
 
 
+def _check_loaded(
+    token_ids: List[int], loaded: List[Tuple[Any, Any]], mm_tokens: Any
+) -> None:
+    """Refuse a prompt in whose places the processor does not look for images.
+
+    Args:
+        token_ids: the prompt.
+        loaded: what was loaded, each with its modality.
+        mm_tokens: the placeholders of the model.
+
+    Raises:
+        ValueError: less was loaded than there are places.
+    """
+    parts = _split_at_placeholders(token_ids, mm_tokens)
+    n_places = sum(is_placeholder for is_placeholder, _ in parts)
+    # What is processed already may be several images in one.
+    if len(loaded) < n_places and not any(isinstance(item, dict) for _, item in loaded):
+        raise ValueError(
+            f"input_ids has {n_places} places for images, videos and audio, but the "
+            f"processor of this model finds {len(loaded)} of them: a placeholder must "
+            "have the tokens around it that the chat template puts there."
+        )
+
+
 def _restore_token_ids(
     output: BaseMultiModalProcessorOutput,
     input_ids: torch.Tensor,
@@ -158,3 +183,24 @@ def _is_expanded(given: List[int], prefilled: List[int], mm_tokens: Any) -> bool
             return False
         end = start + len(ids)
     return True
+
+
+async def start_stream(
+    self, obj: Union[GenerateReqInput, EmbeddingReqInput], request: Any
+) -> Optional[str]:
+    """Wait for the first output if the prompt has token IDs and images.
+
+    Images are processed on the way to it, and a stream would have sent its status by
+    then. `generate_request` goes on with this output.
+
+    Returns: why the request is refused, None if it is not.
+    """
+    if obj.input_ids is None or not obj.contains_mm_input():
+        return None
+    outputs = self.generate_request(obj, request)
+    try:
+        first = await outputs.__anext__()
+    except ValueError as error:
+        return str(error)
+    obj.started = (first, outputs)
+    return None

@@ -17,15 +17,18 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.grafts.media_prompt import (
+    _check_loaded,
     _collapse_placeholders,
     _is_expanded,
     _load_token_ids,
     _restore_token_ids,
     _split_at_placeholders,
+    start_stream,
 )
 from agentcore_patches.grafts.token_in import _process_input_ids
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._files import (
+    HTTP_SERVER,
     MM_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
@@ -170,6 +173,7 @@ IMAGES: tuple[Edit, ...] = (
         for definition in (
             _split_at_placeholders,
             _collapse_placeholders,
+            _check_loaded,
             _restore_token_ids,
         )
     ),
@@ -233,6 +237,14 @@ IMAGES: tuple[Edit, ...] = (
         MM_PROCESSOR,
         "BaseMultimodalProcessor.process_and_combine_mm_data",
         "if base_output.token_ids is not None:\n"
+        "    _check_loaded(base_output.token_ids, all_loaded_data, mm_tokens)",
+        after="all_loaded_data = base_output.organize_results()",
+        note=_IMAGES,
+    ),
+    Insert(
+        MM_PROCESSOR,
+        "BaseMultimodalProcessor.process_and_combine_mm_data",
+        "if base_output.token_ids is not None:\n"
         "    input_ids = _restore_token_ids(base_output, input_ids, mm_tokens)",
         before="for mm_item in all_collected_items: ...",
         note=_IMAGES,
@@ -276,6 +288,88 @@ IMAGES: tuple[Edit, ...] = (
             ('if mm_inputs and "input_ids" in mm_inputs: ...', "", "0.5.9"),
             ("if mm_inputs and mm_inputs.input_ids is not None: ...", "0.5.10", ""),
         )
+    ),
+)
+
+# Sending a request takes the pixels out of its images, and the requests of `n` > 1 have
+# the same ones: the second ends the scheduler. From v0.5.13 on each has its own.
+_OWN_IMAGES = "the requests of n > 1 have the same ones"
+PARALLEL_SAMPLES: tuple[Edit, ...] = (
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._send_one_request",
+        'if getattr(tokenized_obj, "mm_inputs", None):\n'
+        "    tokenized_obj.mm_inputs = dict(tokenized_obj.mm_inputs)\n"
+        '    tokenized_obj.mm_inputs["mm_items"] = [\n'
+        '        copy.copy(item) for item in tokenized_obj.mm_inputs["mm_items"]\n'
+        "    ]",
+        before="tokenized_obj = wrap_shm_features(tokenized_obj)",
+        note=_OWN_IMAGES,
+        since="0.5.9",
+        until="0.5.9",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager._send_one_request",
+        'if getattr(tokenized_obj, "mm_inputs", None):\n'
+        "    tokenized_obj.mm_inputs = copy.copy(tokenized_obj.mm_inputs)\n"
+        "    tokenized_obj.mm_inputs.mm_items = [\n"
+        "        copy.copy(item) for item in tokenized_obj.mm_inputs.mm_items\n"
+        "    ]",
+        before="tokenized_obj = wrap_shm_features(tokenized_obj)",
+        note=_OWN_IMAGES,
+        since="0.5.10",
+        until="0.5.12",
+    ),
+)
+
+# A stream would have sent its status before its images are processed. From v0.5.10 on
+# chat waits for the first chunk itself.
+_REFUSED = "images without a place among the token IDs are a 400"
+STREAMS: tuple[Edit, ...] = (
+    Graft(
+        TOKENIZER_MANAGER,
+        "TokenizerManager",
+        start_stream,
+        inside=True,
+        note=_REFUSED,
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.generate_request",
+        'if "started" in obj.__dict__:\n'
+        '    first, outputs = obj.__dict__.pop("started")\n'
+        "    yield first\n"
+        "    async for output in outputs:\n"
+        "        yield output\n"
+        "    return",
+        note="by `start_stream`",
+    ),
+    *(
+        Insert(
+            HTTP_SERVER,
+            endpoint,
+            "error = await _global_state.tokenizer_manager.start_stream(obj, request)\n"
+            "if error is not None:\n"
+            "    return _create_error_response(error)",
+            before="return StreamingResponse(...)",
+            note=_REFUSED,
+            since=since,
+            until=until,
+        )
+        for endpoint, since, until in (
+            ("generate_request", "", "0.5.21"),
+            ("serve_generate_request", "0.5.22", ""),
+        )
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}._handle_streaming_request",
+        "error = await self.tokenizer_manager.start_stream(adapted_request, raw_request)\n"
+        "if error is not None:\n"
+        "    return self.create_error_response(error)",
+        note=_REFUSED,
+        until="0.5.9",
     ),
 )
 
@@ -344,5 +438,7 @@ EDITS: tuple[Edit, ...] = (
     *VALIDATION,
     *PROMPT,
     *IMAGES,
+    *PARALLEL_SAMPLES,
+    *STREAMS,
     *ANSWER,
 )

@@ -19,9 +19,9 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
 from agentcore_patches.grafts.logprobs import (
-    _check_logprobs_of_diffusion,
-    _check_logprobs_support,
     _cut_logprobs,
+    check_logprobs_of_diffusion,
+    check_logprobs_support,
 )
 from agentcore_patches.grafts.response_fields import (
     _serialize_answer,
@@ -35,6 +35,7 @@ from agentcore_patches.patches._ended_requests import (
 )
 from agentcore_patches.patches._files import (
     CHAT_ENCODING_ADAPTERS,
+    HTTP_SERVER,
     PROTOCOL,
     SERVING_BASE,
     SERVING_CHAT,
@@ -42,6 +43,7 @@ from agentcore_patches.patches._files import (
     SERVING_DEEPSEEK_RECIPE,
     SERVING_INKLING,
     SSE_UTILS,
+    TOKENIZER_MANAGER,
 )
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._shared import (
@@ -271,13 +273,13 @@ LOGPROBS: tuple[Edit, ...] = (
     *(
         edit
         for check, since, until in (
-            (_check_logprobs_support, "", "0.5.9"),
-            (_check_logprobs_of_diffusion, "0.5.10", ""),
+            (check_logprobs_support, "", "0.5.9"),
+            (check_logprobs_of_diffusion, "0.5.10", ""),
         )
         for edit in (
             Graft(
-                SERVING_BASE,
-                _BASE,
+                TOKENIZER_MANAGER,
+                "TokenizerManager",
                 check,
                 inside=True,
                 note=_LOGPROBS,
@@ -289,7 +291,7 @@ LOGPROBS: tuple[Edit, ...] = (
                     file,
                     f"{serving}._validate_request",
                     f"if {has_both}:\n"
-                    f"    error = self.{check.__name__}()\n"
+                    f"    error = self.tokenizer_manager.{check.__name__}()\n"
                     "    if error is not None:\n"
                     "        return error",
                     note=_LOGPROBS,
@@ -298,6 +300,26 @@ LOGPROBS: tuple[Edit, ...] = (
                 )
                 for file, serving, _, has_both in _LOGPROBS_WITH_IDS
             ),
+        )
+    ),
+    *(
+        Insert(
+            HTTP_SERVER,
+            endpoint,
+            "asked = obj.return_logprob\n"
+            "if any(asked) if isinstance(asked, list) else asked:\n"
+            f"    error = _global_state.tokenizer_manager.{check.__name__}()\n"
+            "    if error is not None:\n"
+            "        return _create_error_response(error)",
+            before="if obj.stream: ...",
+            note=_LOGPROBS,
+            since=since,
+            until=until,
+        )
+        for endpoint, check, since, until in (
+            ("generate_request", check_logprobs_support, "", "0.5.9"),
+            ("generate_request", check_logprobs_of_diffusion, "0.5.10", "0.5.21"),
+            ("serve_generate_request", check_logprobs_of_diffusion, "0.5.22", ""),
         )
     ),
     *(

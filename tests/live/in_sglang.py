@@ -48,7 +48,8 @@ def serving(multimodal: bool = False, template: str | None = None) -> Any:
         mm_processor=None,
         tokenizer=None,
     )
-    manager.check_token_ids = partial(TokenizerManager.check_token_ids, manager)
+    for check in ("check_token_ids", "check_logprobs_support"):
+        setattr(manager, check, partial(getattr(TokenizerManager, check), manager))
     templates = SimpleNamespace(
         chat_template_name=template,
         jinja_template_content_format="openai",

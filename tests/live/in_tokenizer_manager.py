@@ -149,11 +149,26 @@ class Engine:
         request = CompletionRequest(prompt=PROMPT, model="m", logprobs=0, **body)
         return self._answer(endpoint, request)
 
+    def generate(self, **body: Any) -> Any:
+        """What the endpoint `/generate` returns."""
+        from sglang.srt.entrypoints import http_server
+        from sglang.srt.managers.io_struct import GenerateReqInput
+
+        http_server._global_state = SimpleNamespace(tokenizer_manager=self.manager)
+        asked = http_server.generate_request(GenerateReqInput(**body), self._raw())
+        return asyncio.run(asyncio.wait_for(asked, timeout=10))
+
+    def _raw(self) -> Any:
+        return SimpleNamespace(
+            headers={},
+            is_disconnected=self._connected,
+            state=SimpleNamespace(),
+            scope={},
+        )
+
     def _answer(self, endpoint: Any, request: Any) -> list[dict[str, Any]]:
         async def answered() -> list[dict[str, Any]]:
-            raw: Any = SimpleNamespace(
-                headers={}, is_disconnected=self._connected, state=SimpleNamespace()
-            )
+            raw = self._raw()
             response = await endpoint.handle_request(request, raw)
             if hasattr(response, "body_iterator"):
                 lines = [line async for line in response.body_iterator]
@@ -282,6 +297,22 @@ def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
             assert refused["code"] == 400
             assert "logprobs are not supported" in refused["message"]
             assert engine.sent == []
+
+
+def test_so_does_generate() -> None:
+    for asked, status in ((True, 400), ([False, True], 400), (False, 200)):
+        for stream in (False, True):
+            engine = Engine(in_steps, dllm_algorithm="LowConfidence")
+            prompt: Any = [PROMPT] * 2 if isinstance(asked, list) else PROMPT
+            answer = engine.generate(
+                input_ids=prompt, return_logprob=asked, stream=stream
+            )
+            if status == 400:
+                assert answer.status_code == 400
+                assert b"logprobs are not supported" in answer.body
+                assert engine.sent == []
+            else:
+                assert getattr(answer, "status_code", 200) == 200
 
 
 def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:

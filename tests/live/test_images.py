@@ -20,6 +20,7 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers import tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
+from tests.helpers.endpoints import stream
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.live import in_vision_processor
 
@@ -136,25 +137,52 @@ def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> No
     assert taken == past
 
 
-def test_another_number_of_images_than_places_is_refused(
-    vision_server: Server,
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/generate"])
+def test_images_without_their_places_are_refused(
+    vision_server: Server, path: str, stream: bool
 ) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
-    refused = requests.post(
-        f"{vision_server.base_url}/v1/chat/completions",
-        json=body(IMAGE, IMAGE, IMAGE, input_ids=prompt),
-        timeout=60,
-    )
-    assert refused.status_code == 400
-    assert "places for images" in refused.text
-    wrong = [i for i in prompt if i != placeholder(vision_server)]
-    refused = requests.post(
-        f"{vision_server.base_url}/v1/chat/completions",
-        json=body(IMAGE, input_ids=wrong),
-        timeout=60,
-    )
-    assert refused.status_code == 400
+    pad = placeholder(vision_server)
+    first = prompt.index(pad)
+    for n_images, given, said in (
+        (3, prompt, "places for images"),
+        (1, [i for i in prompt if i != pad], "places for images"),
+        (1, [10, pad, 11], "finds 0 of them"),
+        (1, prompt[: first + 2] + prompt[first + 4 :], "for an image that takes 4"),
+    ):
+        if path == "/generate":
+            asked = {"input_ids": given, "image_data": [images.IMAGE] * n_images}
+        else:
+            asked = body(*[IMAGE] * n_images, input_ids=given)
+        refused = requests.post(
+            vision_server.base_url + path, json={**asked, "stream": stream}, timeout=60
+        )
+        assert (refused.status_code, said in refused.text) == (400, True), refused.text
     assert held_requests(vision_server) == []
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_stream_of_generate_with_an_image_is_whole(
+    vision_server: Server, parallel: int
+) -> None:
+    prompt, said = both(vision_server, "What is", IMAGE, "this?")
+    events = stream(
+        vision_server,
+        "/generate",
+        input_ids=prompt,
+        image_data=images.IMAGE,
+        sampling_params={"temperature": 0, "max_new_tokens": 12, "n": parallel},
+    )
+    last = {event.get("index", 0): event["output_ids"] for event in events}
+    assert last == dict.fromkeys(range(parallel), said)
+    assert held_requests(vision_server) == []
+
+
+def test_several_samples_of_an_image_are_answered(vision_server: Server) -> None:
+    said = ask(vision_server, "What is", IMAGE, "this?", n=3)
+    [one] = ask(vision_server, "What is", IMAGE, "this?").completions
+    assert [c.token_ids for c in said.completions] == [one.token_ids] * 3
 
 
 def test_a_text_alone_is_answered(vision_server: Server) -> None:

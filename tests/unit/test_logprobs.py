@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.grafts.logprobs import _check_logprobs_support, _cut_logprobs
+from agentcore_patches.grafts.logprobs import _cut_logprobs, check_logprobs_support
 
 
 def error_of_server(**values: Any) -> str | None:
@@ -20,10 +20,8 @@ def error_of_server(**values: Any) -> str | None:
             **values,
         }
     )
-    serving = SimpleNamespace(
-        tokenizer_manager=SimpleNamespace(server_args=server_args)
-    )
-    return _check_logprobs_support(serving)
+    error: str | None = check_logprobs_support(SimpleNamespace(server_args=server_args))
+    return error
 
 
 @pytest.mark.parametrize(
