@@ -459,7 +459,7 @@ def make(out: Path) -> None:
         vocab_size=-(-len(tokenizer) // TENSOR_MULTIPLE) * TENSOR_MULTIPLE,
         hidden_size=2 * TENSOR_MULTIPLE,
         intermediate_size=6 * TENSOR_MULTIPLE,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=TENSOR_MULTIPLE,
