@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional
 
 
-def check_logprobs_support(self) -> Optional[str]:
-    """Why this server gives no logprobs, None if it does."""
+def check_logprobs_support(self, sampling_params: Any = None) -> Optional[str]:
+    """Why this server gives no logprobs, None if it does.
+
+    Args:
+        sampling_params: those of a request, or of each one of a batch, where no more
+            than one new token is enough to have its logprobs.
+    """
     if self.server_args.dllm_algorithm is not None:
         return (
             "logprobs are not supported by this server: diffusion language models "
@@ -16,9 +21,14 @@ def check_logprobs_support(self) -> Optional[str]:
         self.server_args.speculative_algorithm is not None
         and not self.server_args.disable_overlap_schedule
     ):
+        batch = (
+            sampling_params if isinstance(sampling_params, list) else [sampling_params]
+        )
+        if all(one and one.get("max_new_tokens") in (0, 1) for one in batch):
+            return None
         return (
             "logprobs are not supported by this server: speculative decoding with "
-            "the overlap scheduler records none. Start it with "
+            "the overlap scheduler records none after the first token. Start it with "
             "--disable-overlap-schedule, and without SGLANG_ENABLE_SPEC_V2."
         )
     return None

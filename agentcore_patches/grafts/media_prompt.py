@@ -7,11 +7,11 @@ turn begins with, it is repeated as often as the model has embeddings for the im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 if TYPE_CHECKING:
     import torch
-    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+    from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.multimodal.processors.base_processor import (
         BaseMultiModalProcessorOutput,
         MultimodalSpecialTokens,
@@ -104,7 +104,7 @@ def _load_token_ids(
 def _check_loaded(
     token_ids: List[int], loaded: List[Tuple[Any, Any]], mm_tokens: Any
 ) -> None:
-    """Refuse a prompt in whose places the processor does not look for images.
+    """Refuse a prompt with placeholders that the processor does not recognize.
 
     Args:
         token_ids: the prompt.
@@ -185,9 +185,12 @@ def _is_expanded(given: List[int], prefilled: List[int], mm_tokens: Any) -> bool
     return True
 
 
-async def start_stream(
-    self, obj: Union[GenerateReqInput, EmbeddingReqInput], request: Any
-) -> Optional[str]:
+def _copy_lists(values: Dict[str, Any]) -> Dict[str, Any]:
+    """A copy to whose lists the engine does not add."""
+    return {k: v[:] if isinstance(v, list) else v for k, v in values.items()}
+
+
+async def start_stream(self, obj: GenerateReqInput, request: Any) -> Optional[str]:
     """Wait for the first output if the prompt has token IDs and images.
 
     Images are processed on the way to it, and a stream would have sent its status by
@@ -201,6 +204,18 @@ async def start_stream(
     try:
         first = await outputs.__anext__()
     except ValueError as error:
+        # Of a batch, those before the one that is refused are running.
+        for rid in obj.rid if isinstance(obj.rid, list) else [obj.rid]:
+            if rid in self.rid_to_state:
+                self.abort_request(rid)
         return str(error)
+    first = {**_copy_lists(first), "meta_info": _copy_lists(first["meta_info"])}
     obj.started = (first, outputs)
     return None
+
+
+async def end_stream(self, obj: GenerateReqInput) -> None:
+    """End what `start_stream` began, if nobody went on with it."""
+    if "started" in obj.__dict__:
+        _, outputs = obj.__dict__.pop("started")
+        await outputs.aclose()

@@ -19,10 +19,12 @@ from agentcore_patches.edits import (
 from agentcore_patches.grafts.media_prompt import (
     _check_loaded,
     _collapse_placeholders,
+    _copy_lists,
     _is_expanded,
     _load_token_ids,
     _restore_token_ids,
     _split_at_placeholders,
+    end_stream,
     start_stream,
 )
 from agentcore_patches.grafts.token_in import _process_input_ids
@@ -301,7 +303,8 @@ PARALLEL_SAMPLES: tuple[Edit, ...] = (
         'if getattr(tokenized_obj, "mm_inputs", None):\n'
         "    tokenized_obj.mm_inputs = dict(tokenized_obj.mm_inputs)\n"
         '    tokenized_obj.mm_inputs["mm_items"] = [\n'
-        '        copy.copy(item) for item in tokenized_obj.mm_inputs["mm_items"]\n'
+        "        copy.copy(item)\n"
+        '        for item in tokenized_obj.mm_inputs.get("mm_items", [])\n'
         "    ]",
         before="tokenized_obj = wrap_shm_features(tokenized_obj)",
         note=_OWN_IMAGES,
@@ -327,12 +330,10 @@ PARALLEL_SAMPLES: tuple[Edit, ...] = (
 # chat waits for the first chunk itself.
 _REFUSED = "images without a place among the token IDs are a 400"
 STREAMS: tuple[Edit, ...] = (
-    Graft(
-        TOKENIZER_MANAGER,
-        "TokenizerManager",
-        start_stream,
-        inside=True,
-        note=_REFUSED,
+    Graft(TOKENIZER_MANAGER, "TokenizerManager", _copy_lists, note=_REFUSED),
+    *(
+        Graft(TOKENIZER_MANAGER, "TokenizerManager", method, inside=True, note=_REFUSED)
+        for method in (start_stream, end_stream)
     ),
     Insert(
         TOKENIZER_MANAGER,
@@ -343,7 +344,14 @@ STREAMS: tuple[Edit, ...] = (
         "    async for output in outputs:\n"
         "        yield output\n"
         "    return",
-        note="by `start_stream`",
+        note="a stream that `start_stream` began",
+    ),
+    Insert(
+        TOKENIZER_MANAGER,
+        "TokenizerManager.create_abort_task",
+        "background_tasks.add_task(self.end_stream, obj)",
+        before="background_tasks.add_task(abort_request)",
+        note="a client that left may never have read",
     ),
     *(
         Insert(

@@ -308,7 +308,7 @@ LOGPROBS: tuple[Edit, ...] = (
             endpoint,
             "asked = obj.return_logprob\n"
             "if any(asked) if isinstance(asked, list) else asked:\n"
-            f"    error = _global_state.tokenizer_manager.{check.__name__}()\n"
+            f"    error = _global_state.tokenizer_manager.{check.__name__}({of})\n"
             "    if error is not None:\n"
             "        return _create_error_response(error)",
             before="if obj.stream: ...",
@@ -316,10 +316,17 @@ LOGPROBS: tuple[Edit, ...] = (
             since=since,
             until=until,
         )
-        for endpoint, check, since, until in (
-            ("generate_request", check_logprobs_support, "", "0.5.9"),
-            ("generate_request", check_logprobs_of_diffusion, "0.5.10", "0.5.21"),
-            ("serve_generate_request", check_logprobs_of_diffusion, "0.5.22", ""),
+        for endpoint, check, of, since, until in (
+            # Scoring a prompt is one new token, whose logprobs there are.
+            (
+                "generate_request",
+                check_logprobs_support,
+                "obj.sampling_params",
+                "",
+                "0.5.9",
+            ),
+            ("generate_request", check_logprobs_of_diffusion, "", "0.5.10", "0.5.21"),
+            ("serve_generate_request", check_logprobs_of_diffusion, "", "0.5.22", ""),
         )
     ),
     *(

@@ -315,6 +315,42 @@ def test_so_does_generate() -> None:
                 assert getattr(answer, "status_code", 200) == 200
 
 
+def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    def one(engine: Engine, tokenized: Any) -> None:
+        engine.deliver(tokenized.rid, [11])
+
+    async def read() -> list[Any]:
+        engine = Engine(one)
+        obj = GenerateReqInput(
+            input_ids=PROMPT, image_data="-", stream=True, return_logprob=True
+        )
+        assert await engine.manager.start_stream(obj, engine._raw()) is None
+        engine.deliver(obj.rid, [12], finish=STOP)
+        outputs = engine.manager.generate_request(obj, engine._raw())
+        return [
+            (output["output_ids"], len(output["meta_info"]["output_token_logprobs"]))
+            async for output in outputs
+        ]
+
+    assert asyncio.run(asyncio.wait_for(read(), 10)) == [([11], 1), ([11, 12], 2)]
+
+
+def test_a_started_stream_that_nobody_reads_holds_up_no_new_weights() -> None:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    async def left() -> None:
+        engine = Engine(in_steps)
+        obj = GenerateReqInput(input_ids=PROMPT, image_data="-", stream=True)
+        assert await engine.manager.start_stream(obj, engine._raw()) is None
+        await engine.manager.create_abort_task(obj)()
+        async with engine.manager.model_update_lock.writer_lock:
+            pass
+
+    asyncio.run(asyncio.wait_for(left(), 10))
+
+
 def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
     def overtaken(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11, 12])

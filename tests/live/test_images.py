@@ -18,10 +18,10 @@ from agentcore_verify.client import Answer
 from agentcore_verify.results import Failed
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers import tiny_vision_model
+from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
-from tests.helpers.endpoints import stream
 from tests.helpers.servers import Launch, Trees, held_requests
+from tests.helpers.waiting import wait_until
 from tests.live import in_vision_processor
 
 ROOT = Path(__file__).parents[2]
@@ -162,12 +162,47 @@ def test_images_without_their_places_are_refused(
     assert held_requests(vision_server) == []
 
 
+def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> None:
+    prompt, _ = both(vision_server, "What is", IMAGE, "this?")
+    refused = requests.post(
+        f"{vision_server.base_url}/generate",
+        json={
+            "input_ids": [prompt, [10, placeholder(vision_server), 11]],
+            "image_data": [[images.IMAGE], [images.IMAGE]],
+            "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True},
+            "stream": True,
+        },
+        timeout=60,
+    )
+    assert (refused.status_code, "finds 0 of them" in refused.text) == (400, True)
+    wait_until(lambda: held_requests(vision_server) == [])
+
+
+def test_a_client_that_leaves_at_once_leaves_nothing(
+    vision_server: Server,
+) -> None:
+    prompt, _ = both(vision_server, "What is", IMAGE, "this?")
+    # Its error depends on whether the status came in time.
+    with pytest.raises(requests.RequestException, match="timed out"):
+        requests.post(
+            f"{vision_server.base_url}/generate",
+            json={
+                "input_ids": prompt,
+                "image_data": images.IMAGE,
+                "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True},
+                "stream": True,
+            },
+            timeout=0.01,
+        )
+    wait_until(lambda: held_requests(vision_server) == [])
+
+
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_a_stream_of_generate_with_an_image_is_whole(
     vision_server: Server, parallel: int
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
-    events = stream(
+    events = endpoints.stream(
         vision_server,
         "/generate",
         input_ids=prompt,

@@ -168,13 +168,12 @@ class Document:
             raise Failed("this JSON needs a word that says what it is")
 
     def _check_event(self, shown: Json, name: str) -> None:
-        found: list[str] = []
-        for _ in range(STREAMS):
+        for attempt in range(STREAMS):
+            if attempt and self._request and not name:
+                self._answer = self._request()
             found = [unlike_json(shown, event) for event in self._answers(name, True)]
             if not all(found):
                 return
-            if self._request and not name:
-                self._answer = self._request()
         raise Failed("\n".join(["no event is like this one:", *found]))
 
     def _run_diff(self, block: Block) -> None:

@@ -10,7 +10,7 @@ import pytest
 from agentcore_patches.grafts.logprobs import _cut_logprobs, check_logprobs_support
 
 
-def error_of_server(**values: Any) -> str | None:
+def error_of_server(sampling_params: Any = None, **values: Any) -> str | None:
     """Why a server with these arguments gives no logprobs."""
     server_args = SimpleNamespace(
         **{
@@ -20,7 +20,8 @@ def error_of_server(**values: Any) -> str | None:
             **values,
         }
     )
-    error: str | None = check_logprobs_support(SimpleNamespace(server_args=server_args))
+    manager = SimpleNamespace(server_args=server_args)
+    error: str | None = check_logprobs_support(manager, sampling_params)
     return error
 
 
@@ -46,6 +47,24 @@ def test_a_server_that_records_none_is_known(
 )
 def test_other_servers_give_logprobs(values: dict[str, Any]) -> None:
     assert error_of_server(**values) is None
+
+
+@pytest.mark.parametrize(
+    ("sampling_params", "given"),
+    [
+        ({"max_new_tokens": 0}, True),
+        ([{"max_new_tokens": 1}, {"max_new_tokens": 0}], True),
+        ([{"max_new_tokens": 1}, {"max_new_tokens": 2}], False),
+        ({"temperature": 0}, False),
+        ({}, False),
+    ],
+)
+def test_a_prompt_is_scored_by_a_server_that_records_none_later(
+    sampling_params: Any, given: bool
+) -> None:
+    error = error_of_server(sampling_params, speculative_algorithm="EAGLE")
+    assert (error is None) is given
+    assert error_of_server(sampling_params, dllm_algorithm="LowConfidence")
 
 
 def answer(n_tokens: int, **meta_info: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.grafts.media_prompt import (
+    _check_loaded,
     _is_expanded,
     _load_token_ids,
     _restore_token_ids,
@@ -118,6 +119,16 @@ def test_an_image_without_a_place_is_refused() -> None:
     processed = {"format": "processor_output"}
     with pytest.raises(ValueError, match="no place for the images"):
         loaded([1, 2], processed)
+
+
+def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
+    two = [1, IMAGE, 2, IMAGE]
+    with pytest.raises(ValueError, match=r"has 2 places .* finds 1 of them"):
+        _check_loaded(two, [("image", "a")], TOKENS)
+    _check_loaded(two, [("image", "a"), ("image", "b")], TOKENS)
+    # Frames of one image; two images that are processed already, in one.
+    _check_loaded(two, [("image", "a")] * 3, TOKENS)
+    _check_loaded(two, [("image", {"format": "processor_output"})], TOKENS)
 
 
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
