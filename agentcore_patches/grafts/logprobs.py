@@ -9,8 +9,8 @@ def check_logprobs_support(self, sampling_params: Any = None) -> Optional[str]:
     """Why this server gives no logprobs, None if it does.
 
     Args:
-        sampling_params: those of a request, or of each one of a batch, where no more
-            than one new token is enough to have its logprobs.
+        sampling_params: those of a request, or of each one of a batch, if logprobs
+            of the first new token are enough.
     """
     if self.server_args.dllm_algorithm is not None:
         return (
@@ -21,15 +21,15 @@ def check_logprobs_support(self, sampling_params: Any = None) -> Optional[str]:
         self.server_args.speculative_algorithm is not None
         and not self.server_args.disable_overlap_schedule
     ):
-        batch = (
-            sampling_params if isinstance(sampling_params, list) else [sampling_params]
-        )
+        batch = sampling_params
+        if not isinstance(batch, list):
+            batch = [sampling_params]
         if all(one and one.get("max_new_tokens") in (0, 1) for one in batch):
             return None
         return (
             "logprobs are not supported by this server: speculative decoding with "
-            "the overlap scheduler records none after the first token. Start it with "
-            "--disable-overlap-schedule, and without SGLANG_ENABLE_SPEC_V2."
+            "the overlap scheduler records none after the first token. Start it "
+            "with --disable-overlap-schedule, and without SGLANG_ENABLE_SPEC_V2."
         )
     return None
 

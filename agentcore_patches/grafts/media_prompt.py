@@ -193,8 +193,8 @@ def _copy_lists(values: Dict[str, Any]) -> Dict[str, Any]:
 async def start_stream(self, obj: GenerateReqInput, request: Any) -> Optional[str]:
     """Wait for the first output if the prompt has token IDs and images.
 
-    Images are processed on the way to it, and a stream would have sent its status by
-    then. `generate_request` goes on with this output.
+    Images are processed on the way to it, and a stream would have sent its status
+    by then. `generate_request` goes on with this output.
 
     Returns: why the request is refused, None if it is not.
     """

@@ -20,8 +20,8 @@ from agentcore_patches.grafts.response_fields import _serialize_chunk
 from agentcore_patches.patches._ended_requests import aborts_that_are_no_error
 from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
 from agentcore_patches.patches._shared import (
-    STREAM_OUTPUT,
-    STREAM_OUTPUT_OF_LOGPROBS,
+    STREAM_OUTPUT_OF_ARGUMENTS,
+    STREAM_OUTPUT_OF_CONTEXT,
 )
 
 _COMPLETION = "OpenAIServingCompletion"
@@ -128,6 +128,7 @@ NON_STREAMING: tuple[Edit, ...] = (
     ),
 )
 
+_INCREMENTAL = "        incremental_logprobs=True,\n"
 _BUILD = "(lambda ret_item: _completion_logprobs(ret_item, request.echo))"
 # From v0.5.21 on a part of a character is told by the bytes of its token, and a request
 # for no logprobs but those of the tokens has none of the prompt.
@@ -154,8 +155,10 @@ STREAMING: tuple[Edit, ...] = (
             "if request.return_token_ids:\n"
             "    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace\n"
             "\n"
+            f"{config}"
             "    trace = ChatTokenTrace(\n"
-            f"{stream_output}"
+            f"        incremental={stream_output},\n"
+            f"{logprobs}"
             "        build_logprobs=(\n"
             f"            {build}\n"
             "            if request.logprobs is not None\n"
@@ -168,10 +171,11 @@ STREAMING: tuple[Edit, ...] = (
             since=since,
             until=until,
         )
-        for stream_output, build, since, until in (
-            (STREAM_OUTPUT, _BUILD, "", "0.5.10"),
-            (STREAM_OUTPUT_OF_LOGPROBS, _BUILD, "0.5.11", "0.5.20"),
-            (STREAM_OUTPUT_OF_LOGPROBS, _BUILD_LOSSLESS, "0.5.21", ""),
+        for (config, stream_output), logprobs, build, since, until in (
+            (STREAM_OUTPUT_OF_ARGUMENTS, "", _BUILD, "", "0.5.10"),
+            (STREAM_OUTPUT_OF_ARGUMENTS, _INCREMENTAL, _BUILD, "0.5.11", "0.5.19"),
+            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, _BUILD, "0.5.20", "0.5.20"),
+            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, _BUILD_LOSSLESS, "0.5.21", ""),
         )
     ),
     # From v0.5.10 on the text is the new one alone under --stream-output, and is taken

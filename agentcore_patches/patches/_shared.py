@@ -337,14 +337,13 @@ CHECKED_PROMPTS: tuple[Edit, ...] = (
     ),
 )
 
-# How the servings make a `ChatTokenTrace`: from v0.5.11 on logprobs under --stream-output
-# are the new ones alone.
-STREAM_OUTPUT = (
-    "        incremental=(\n"
-    "            self.tokenizer_manager.server_args.stream_output\n"
-    "        ),\n"
+# Where the servings see whether a stream runs under --stream-output: what goes before, and
+# the expression. From v0.5.20 on they have the arguments from elsewhere.
+STREAM_OUTPUT_OF_ARGUMENTS = (
+    "    server_args = self.tokenizer_manager.server_args\n",
+    "server_args.stream_output",
 )
-STREAM_OUTPUT_OF_LOGPROBS = f"{STREAM_OUTPUT}        incremental_logprobs=True,\n"
+STREAM_OUTPUT_OF_CONTEXT = ("", "get_serving().incremental_streaming_output")
 
 # Under --stream-output a chunk has only the new IDs, and v0.5.9 drops all but the last
 # of the chunks that queue up before their consumer wakes, and repeats an ID on abort.

@@ -101,18 +101,27 @@ CHAT: tuple[Edit, ...] = (
             SERVING_CHAT,
             f"{_CHAT}._handle_non_streaming_request",
             "return response",
-            "return (\n"
-            f"    self._write_chat_answer({answers})\n"
-            "    if writes_logprobs\n"
-            "    else response\n"
-            ")",
+            written,
             note=_NOTE,
             since=since,
             until=until,
         )
-        for answers, since, until in (
-            ("response, ret", "", "0.5.20"),
-            ("response, ret, _with_token_bytes", "0.5.21", ""),
+        for written, since, until in (
+            (
+                "return self._write_chat_answer(response, ret) "
+                "if writes_logprobs else response",
+                "",
+                "0.5.20",
+            ),
+            (
+                "return (\n"
+                "    self._write_chat_answer(response, ret, _with_token_bytes)\n"
+                "    if writes_logprobs\n"
+                "    else response\n"
+                ")",
+                "0.5.21",
+                "",
+            ),
         )
     ),
 )

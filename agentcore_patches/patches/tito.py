@@ -303,8 +303,8 @@ PARALLEL_SAMPLES: tuple[Edit, ...] = (
         'if getattr(tokenized_obj, "mm_inputs", None):\n'
         "    tokenized_obj.mm_inputs = dict(tokenized_obj.mm_inputs)\n"
         '    tokenized_obj.mm_inputs["mm_items"] = [\n'
-        "        copy.copy(item)\n"
-        '        for item in tokenized_obj.mm_inputs.get("mm_items", [])\n'
+        "        copy.copy(item) for item in "
+        'tokenized_obj.mm_inputs.get("mm_items", [])\n'
         "    ]",
         before="tokenized_obj = wrap_shm_features(tokenized_obj)",
         note=_OWN_IMAGES,
@@ -357,10 +357,11 @@ STREAMS: tuple[Edit, ...] = (
         Insert(
             HTTP_SERVER,
             endpoint,
-            "error = await _global_state.tokenizer_manager.start_stream(obj, request)\n"
-            "if error is not None:\n"
-            "    return _create_error_response(error)",
-            before="return StreamingResponse(...)",
+            "if obj.stream and obj.input_ids is not None:\n"
+            "    error = await _global_state.tokenizer_manager.start_stream(obj, request)\n"
+            "    if error is not None:\n"
+            "        return _create_error_response(error)",
+            before="if obj.stream: ...",
             note=_REFUSED,
             since=since,
             until=until,

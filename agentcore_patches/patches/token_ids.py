@@ -51,8 +51,8 @@ from agentcore_patches.patches._shared import (
     CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
     PROMPT_TOKEN_IDS,
-    STREAM_OUTPUT,
-    STREAM_OUTPUT_OF_LOGPROBS,
+    STREAM_OUTPUT_OF_ARGUMENTS,
+    STREAM_OUTPUT_OF_CONTEXT,
     WHOLE_STREAM_OUTPUT,
 )
 from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
@@ -308,10 +308,10 @@ LOGPROBS: tuple[Edit, ...] = (
             endpoint,
             "asked = obj.return_logprob\n"
             "if any(asked) if isinstance(asked, list) else asked:\n"
-            f"    error = _global_state.tokenizer_manager.{check.__name__}({of})\n"
+            "    manager = _global_state.tokenizer_manager\n"
+            f"    error = manager.{check.__name__}({of})\n"
             "    if error is not None:\n"
             "        return _create_error_response(error)",
-            before="if obj.stream: ...",
             note=_LOGPROBS,
             since=since,
             until=until,
@@ -389,6 +389,8 @@ NON_STREAMING: tuple[Edit, ...] = (
     ),
 )
 
+_INCREMENTAL = "        incremental_logprobs=True,\n"
+
 STREAMING: tuple[Edit, ...] = (
     Graft(
         SERVING_CHAT,
@@ -403,8 +405,10 @@ STREAMING: tuple[Edit, ...] = (
             "trace = None\n"
             "dump_chunk = ChatCompletionStreamResponse.model_dump_json\n"
             "if request.return_token_ids is not False:\n"
+            f"{config}"
             "    trace = ChatTokenTrace(\n"
-            f"{stream_output}"
+            f"        incremental={stream_output},\n"
+            f"{logprobs}"
             "        build_logprobs=(\n"
             "            self._process_response_logprobs if request.logprobs else None\n"
             "        ),\n"
@@ -415,12 +419,14 @@ STREAMING: tuple[Edit, ...] = (
             since=since,
             until=until,
         )
-        for stream_output, as_it_is, since, until in (
-            (STREAM_OUTPUT, "", "", "0.5.10"),
-            (STREAM_OUTPUT_OF_LOGPROBS, "", "0.5.11", "0.5.21"),
+        for (config, stream_output), logprobs, as_it_is, since, until in (
+            (STREAM_OUTPUT_OF_ARGUMENTS, "", "", "", "0.5.10"),
+            (STREAM_OUTPUT_OF_ARGUMENTS, _INCREMENTAL, "", "0.5.11", "0.5.19"),
+            (STREAM_OUTPUT_OF_CONTEXT, _INCREMENTAL, "", "0.5.20", "0.5.21"),
             # From v0.5.22 on a chunk without tool calls leaves them out.
             (
-                STREAM_OUTPUT_OF_LOGPROBS,
+                STREAM_OUTPUT_OF_CONTEXT,
+                _INCREMENTAL,
                 "\n    trace.is_plain = False",
                 "0.5.22",
                 "",
@@ -489,7 +495,6 @@ STREAMING: tuple[Edit, ...] = (
             _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
         )
     ),
-    # With `AddKeyword` the line would be too long.
     Replace(
         SERVING_CHAT,
         f"{_CHAT}._generate_stream_content",

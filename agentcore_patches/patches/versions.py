@@ -49,11 +49,6 @@ RENAMES: tuple[Rename, ...] = (
     # The arguments have it as it was given, without what --lora-paths means.
     Rename("self.server_args.enable_lora", "0.5.16", "self.enable_lora"),
     Rename(
-        "self.tokenizer_manager.server_args.stream_output",
-        "0.5.20",
-        "get_serving().incremental_streaming_output",
-    ),
-    Rename(
         "self.server_args.stream_output",
         "0.5.20",
         "self.incremental_streaming_output",
