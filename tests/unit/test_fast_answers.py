@@ -17,6 +17,7 @@ from agentcore_patches.grafts.fast_answers import (
     _RequestTokenIds,
     _write_generated,
 )
+from tests.helpers.bad_logprobs import BAD_LOGPROBS, NAN
 
 orjson = pytest.importorskip("orjson")
 encoders = pytest.importorskip("fastapi.encoders")
@@ -201,22 +202,6 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
         "token_id:7",
         "token_id:8",
     ]
-
-
-BAD_LOGPROBS: list[dict[str, Any]] = [
-    {"output_token_logprobs": [(None, 7, "a")]},
-    {"output_token_logprobs": [(0, 7, "a")]},
-    {"output_token_logprobs": [(-0.5, 7, "\ud83d")]},
-    {
-        "output_token_logprobs": [(-0.5, 7, "a"), (-0.5, 7, "a")],
-        "output_top_logprobs": [[(-0.5, 7, "a")]],
-    },
-    {
-        "output_token_logprobs": [(-0.5, 7, "a")],
-        "output_top_logprobs": [None],
-    },
-]
-NAN = {"output_token_logprobs": [(float("nan"), 7, "a")]}
 
 
 @pytest.mark.parametrize("meta_info", [*BAD_LOGPROBS, NAN], ids=repr)

@@ -17,7 +17,7 @@ from agentcore_patches.grafts import (
     short_numbers,
     token_bytes,
 )
-from tests.unit.test_fast_answers import BAD_LOGPROBS
+from tests.helpers.bad_logprobs import BAD_LOGPROBS
 
 orjson = pytest.importorskip("orjson")
 pydantic = pytest.importorskip("pydantic")
