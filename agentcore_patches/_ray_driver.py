@@ -72,11 +72,16 @@ def unreachable(address: str, reason: str) -> AccessError:
 
 
 def one_line(text: str) -> str:
-    """Text of another program as one line of at most 300 characters."""
+    """Text of another program as one line of at most 300 characters.
+
+    Of a traceback it is the last line: Ray's client gives that of a server of its own.
+    """
     import textwrap
 
     import click
 
+    if "Traceback (most recent call last)" in text:
+        text = text.strip().rpartition("\n")[2]
     return textwrap.shorten(click.unstyle(text), 300, placeholder=" …")
 
 
@@ -100,11 +105,8 @@ def _connect(address: str) -> list[RayNode]:
             if node["Alive"]
         ]
     except Exception as error:
-        # Ray's client gives the traceback of a server of its own.
-        told = str(error).strip()
-        if "Traceback (most recent call last)" in told:
-            told = told.rpartition("\n")[2]
-        raise unreachable(address, one_line(told) or type(error).__name__) from error
+        reason = one_line(str(error)) or type(error).__name__
+        raise unreachable(address, reason) from error
     return sorted(nodes, key=lambda node: (node.address, node.node_id))
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, install, revert
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches import apply, revert
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
@@ -30,6 +29,7 @@ from tests.helpers.servers import (
     Launch,
     Trees,
     arguments_of,
+    release_of,
 )
 from tests.helpers.timings import Timings
 
@@ -136,9 +136,9 @@ def sglang_package(sglang_python: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def release(sglang_package: Path) -> str:
+def release(sglang_python: Path) -> str:
     """The SGLang release that is tested."""
-    return install.find(sglang_package, supported=SUPPORTED_VERSIONS).release
+    return release_of(sglang_python)
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,9 @@ def check_logprobs_support(self, sampling_params: Any = None) -> Optional[str]:
         sampling_params: those of a request, or of each one of a batch, if logprobs
             of the first new token are enough.
     """
-    if self.server_args.dllm_algorithm is not None:
-        return (
-            "logprobs are not supported by this server: diffusion language models "
-            "(--dllm-algorithm) record none."
-        )
+    error: Optional[str] = self.check_logprobs_of_diffusion()
+    if error is not None:
+        return error
     if (
         self.server_args.speculative_algorithm is not None
         and not self.server_args.disable_overlap_schedule

@@ -22,22 +22,14 @@ def _split_at_placeholders(
     token_ids: List[int], mm_tokens: Any
 ) -> List[Tuple[bool, List[int]]]:
     """The prompt in parts: whether each is one run of a placeholder, and its IDs."""
+    from itertools import groupby
+
     placeholders = {
         getattr(mm_tokens, f"{kind}_token_id", None)
         for kind in ("image", "video", "audio")
     }
-    parts: List[Tuple[bool, List[int]]] = []
-    for token_id in token_ids:
-        is_placeholder = token_id in placeholders
-        if (
-            parts
-            and parts[-1][0] == is_placeholder
-            and (not is_placeholder or parts[-1][1][-1] == token_id)
-        ):
-            parts[-1][1].append(token_id)
-        else:
-            parts.append((is_placeholder, [token_id]))
-    return parts
+    runs = groupby(token_ids, lambda i: i if i in placeholders else None)
+    return [(placeholder is not None, list(ids)) for placeholder, ids in runs]
 
 
 def _collapse_placeholders(

@@ -271,36 +271,36 @@ _LOGPROBS_WITH_IDS = (
 LOGPROBS: tuple[Edit, ...] = (
     Graft(SERVING_BASE, _BASE, _cut_logprobs, inside=True, note=_LOGPROBS),
     *(
-        edit
+        Graft(
+            TOKENIZER_MANAGER,
+            "TokenizerManager",
+            check,
+            inside=True,
+            note=_LOGPROBS,
+            until=until,
+        )
+        for check, until in (
+            (check_logprobs_support, "0.5.9"),
+            (check_logprobs_of_diffusion, ""),
+        )
+    ),
+    *(
+        Insert(
+            file,
+            f"{serving}._validate_request",
+            f"if {has_both}:\n"
+            f"    error = self.tokenizer_manager.{check.__name__}()\n"
+            "    if error is not None:\n"
+            "        return error",
+            note=_LOGPROBS,
+            since=since,
+            until=until,
+        )
         for check, since, until in (
             (check_logprobs_support, "", "0.5.9"),
             (check_logprobs_of_diffusion, "0.5.10", ""),
         )
-        for edit in (
-            Graft(
-                TOKENIZER_MANAGER,
-                "TokenizerManager",
-                check,
-                inside=True,
-                note=_LOGPROBS,
-                since=since,
-                until=until,
-            ),
-            *(
-                Insert(
-                    file,
-                    f"{serving}._validate_request",
-                    f"if {has_both}:\n"
-                    f"    error = self.tokenizer_manager.{check.__name__}()\n"
-                    "    if error is not None:\n"
-                    "        return error",
-                    note=_LOGPROBS,
-                    since=since,
-                    until=until,
-                )
-                for file, serving, _, has_both in _LOGPROBS_WITH_IDS
-            ),
-        )
+        for file, serving, _, has_both in _LOGPROBS_WITH_IDS
     ),
     *(
         Insert(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentcore_patches import install
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS, is_between
+from agentcore_patches.patches.versions import is_between
 from agentcore_verify import client
 from agentcore_verify.client import Answer, Completion
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server
+from tests.helpers.servers import release_of
 
 LOGPROB_NOISE = 1e-3
 """How far float32 on a CPU may move a logprob from batch to batch; the scripted
@@ -93,12 +91,7 @@ def version_of(server: Server) -> str:
     Its interpreter is asked: with several tokenizer workers /server_info of v0.5.9 may
     get no answer.
     """
-    return _release_of(server.options.python)
-
-
-@cache
-def _release_of(python: Path) -> str:
-    return install.find(python=python, supported=SUPPORTED_VERSIONS).release
+    return release_of(server.options.python)
 
 
 def skip_what_no_grammar_serves(server: Server, name: str) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 import requests
 
-from agentcore_patches.patches.versions import is_between
+from agentcore_patches import install
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS, is_between
 from agentcore_verify.server import Server
 
 MODES: dict[str, tuple[str, ...]] = {
@@ -91,3 +93,9 @@ def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
     if is_between(release, "0.5.20", ""):
         names["--stream-output"] = "--incremental-streaming-output"
     return tuple(names.get(arg, arg) for arg in args)
+
+
+@cache
+def release_of(python: Path) -> str:
+    """The release of SGLang that an interpreter has."""
+    return install.find(python=python, supported=SUPPORTED_VERSIONS).release

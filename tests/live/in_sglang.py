@@ -48,7 +48,11 @@ def serving(multimodal: bool = False, template: str | None = None) -> Any:
         mm_processor=None,
         tokenizer=None,
     )
-    for check in ("check_token_ids", "check_logprobs_support"):
+    for check in (
+        "check_token_ids",
+        "check_logprobs_support",
+        "check_logprobs_of_diffusion",
+    ):
         setattr(manager, check, partial(getattr(TokenizerManager, check), manager))
     templates = SimpleNamespace(
         chat_template_name=template,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.grafts.logprobs import _cut_logprobs, check_logprobs_support
+from agentcore_patches.grafts.logprobs import (
+    _cut_logprobs,
+    check_logprobs_of_diffusion,
+    check_logprobs_support,
+)
 
 
 def error_of_server(sampling_params: Any = None, **values: Any) -> str | None:
@@ -21,6 +26,7 @@ def error_of_server(sampling_params: Any = None, **values: Any) -> str | None:
         }
     )
     manager = SimpleNamespace(server_args=server_args)
+    manager.check_logprobs_of_diffusion = partial(check_logprobs_of_diffusion, manager)
     error: str | None = check_logprobs_support(manager, sampling_params)
     return error
 
