@@ -44,6 +44,7 @@ class ChatTokenTrace:
         self.choices: Dict[int, ChatTokenTrace.Choice] = {}
         self.prompt_token_ids: Optional[List[int]] = None
         self.prompts_of_choices: Dict[int, Optional[List[int]]] = {}
+        self.templates: Dict[int, Any] = {}
         self.first_version: Any = None
         self.known_version: Any = None
         self.is_plain: Optional[bool] = None

@@ -79,7 +79,8 @@ ENDED_REQUESTS: tuple[Edit, ...] = (
         Insert(
             file,
             stream,
-            "self._raise_refusal(content)",
+            'if content["meta_info"]["finish_reason"]:\n'
+            "    self._raise_refusal(content)",
             after='index = content.get("index", 0)',
             note="say why the scheduler ended it",
         )

@@ -18,6 +18,7 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.grafts.chat_token_trace import ChatTokenTrace
+from agentcore_patches.grafts.chunk_template import _fill_template, _keep_template
 from agentcore_patches.grafts.logprobs import (
     _cut_logprobs,
     check_logprobs_of_diffusion,
@@ -559,14 +560,49 @@ STREAMING: tuple[Edit, ...] = (
             (SSE_UTILS, "trace=None", "0.5.13", ""),
         )
         for edit in (
+            *(
+                Graft(
+                    file,
+                    "_fast_sse_content",
+                    function,
+                    note="chunks that are text and tokens alone",
+                    since=since,
+                    until=until,
+                )
+                for function in (_keep_template, _fill_template)
+            ),
             AddParameter(
                 file, "_fast_sse_content", parameter, since=since, until=until
             ),
             Insert(
                 file,
                 "_fast_sse_content",
-                "if trace is not None:\n    trace.stamp(chunk)",
-                before="return ...",
+                "is_text = (\n"
+                "    trace is not None\n"
+                "    and content\n"
+                "    and role is None\n"
+                "    and reasoning_content is None\n"
+                "    and finish_reason is None\n"
+                "    and logprobs is None\n"
+                "    and matched_stop is None\n"
+                "    and usage is None\n"
+                ")\n"
+                "if is_text:\n"
+                "    line = _fill_template(trace, created, index, content)\n"
+                "    if line is not None:\n"
+                "        return line",
+                note="return_token_ids",
+                since=since,
+                until=until,
+            ),
+            Insert(
+                file,
+                "_fast_sse_content",
+                "if trace is not None:\n"
+                "    trace.stamp(chunk)\n"
+                "    if is_text:\n"
+                "        _keep_template(trace, chunk)",
+                after="chunk = ...",
                 note="return_token_ids",
                 since=since,
                 until=until,
