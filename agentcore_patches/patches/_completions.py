@@ -19,7 +19,7 @@ from agentcore_patches.grafts.completion_logprobs import _completion_logprobs
 from agentcore_patches.grafts.response_fields import _serialize_chunk
 from agentcore_patches.patches._ended_requests import aborts_that_are_no_error
 from agentcore_patches.patches._files import PROTOCOL, SERVING_COMPLETIONS
-from agentcore_patches.patches._shared import (
+from agentcore_patches.patches._stream_output import (
     STREAM_OUTPUT_OF_ARGUMENTS,
     STREAM_OUTPUT_OF_CONTEXT,
 )

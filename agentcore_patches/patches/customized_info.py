@@ -20,7 +20,8 @@ from agentcore_patches.patches._files import (
     RESULT_PROCESSOR,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches._shared import CHECKED_PROMPTS, WHOLE_STREAM_OUTPUT
+from agentcore_patches.patches._prompts import CHECKED_PROMPTS
+from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 
 _MIXIN = "SchedulerOutputProcessorMixin"
 _ACCUMULATOR = "_GenerationStreamAccumulator"

@@ -33,7 +33,8 @@ from agentcore_patches.patches._files import (
     SERVING_BASE,
     SERVING_CHAT,
 )
-from agentcore_patches.patches._shared import ANSWER_BY_ORJSON, CHECKED_PROMPTS
+from agentcore_patches.patches._prompts import CHECKED_PROMPTS
+from agentcore_patches.patches._whole_answers import ANSWER_BY_ORJSON
 
 RESPONSE_FIELDS: tuple[str, ...] = ()
 
