@@ -12,135 +12,36 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import pytest
 
 import agentcore_patches
-from agentcore_patches import _ray_driver, apply, cluster, status, transaction
+from agentcore_patches import _ray_driver, cluster, status, transaction
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
 from agentcore_patches.json_output import RayDocument
-from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.ray_results import NodeResult
-from tests.cluster.local_ray import LocalNode, LocalRay, local_ray
+from tests.cluster.nodes import (
+    COMMAND,
+    FILES,
+    Cluster,
+    Member,
+    Tree,
+    add,
+    kill,
+    texts,
+    workers,
+)
 from tests.helpers.documents import mismatches
-from tests.helpers.planning import VERSION
 from tests.helpers.waiting import wait_until
 
-COMMAND = (sys.executable, "-m", "agentcore_patches")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
 CHAT = "srt/entrypoints/openai/serving_chat.py"
-FILES = registry.files(registry.names(), VERSION)
 WRITTEN = f"{len(FILES)} files written"
-
-Tree = Callable[[str], Path]
-
-
-@dataclass(frozen=True)
-class Member:
-    """A node of the cluster and the SGLang that its workers import."""
-
-    node: LocalNode
-    package: Path
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A running cluster of three nodes."""
-
-    ray: LocalRay
-    members: tuple[Member, ...]
-
-    @property
-    def address(self) -> str:
-        return self.members[0].node.address
-
-    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run the command beside the cluster."""
-        return subprocess.run(
-            [*COMMAND, *args],
-            env=self.ray.env,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-
-@pytest.fixture(scope="module")
-def tree(
-    sglang_package: Path,
-    vanilla_tree: Callable[[Path], Path],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Tree:
-    """Copies SGLang, unpatched, with its metadata: `tree(name)` is the package."""
-    folder = tmp_path_factory.mktemp("nodes")
-
-    def copy(name: str) -> Path:
-        package = vanilla_tree(folder / name)
-        for info in sglang_package.parent.glob("sglang-*.dist-info"):
-            shutil.copytree(info, package.with_name(info.name))
-        return package
-
-    return copy
-
-
-@pytest.fixture(scope="module")
-def running(tree: Tree) -> Iterator[Cluster]:
-    with local_ray() as ray:
-        packages = [tree(name) for name in ("first", "second", "third")]
-        yield Cluster(
-            ray, tuple(Member(add(ray, package), package) for package in packages)
-        )
-
-
-@pytest.fixture(scope="module")
-def released(tree: Tree) -> dict[str, bytes]:
-    """The files that tests change, as released."""
-    package = tree("released")
-    paths = ("version.py", "_version.py", *FILES)
-    return {
-        path: (package / path).read_bytes()
-        for path in paths
-        if (package / path).is_file()
-    }
-
-
-@pytest.fixture
-def nodes(
-    running: Cluster, released: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Cluster]:
-    """The cluster with every SGLang as released, for this process to connect to."""
-    for name, value in running.ray.env.items():
-        monkeypatch.setenv(name, value)
-    yield running
-    for member in running.members:
-        shutil.rmtree(member.package / ".agentcore-patch", ignore_errors=True)
-        for path, text in released.items():
-            (member.package / path).write_bytes(text)
-
-
-@pytest.fixture(scope="module")
-def patched(tree: Tree) -> dict[str, bytes]:
-    """The texts that apply gives on this machine."""
-    package = tree("alone")
-    apply(sglang_dir=package)
-    return texts(package)
-
-
-def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
-    """A node whose workers import from these folders first, and then the package."""
-    path = os.pathsep.join(str(folder) for folder in (*before, package.parent))
-    return ray.add_node(PYTHONPATH=path)
-
-
-def texts(package: Path) -> dict[str, bytes]:
-    return {path: (package / path).read_bytes() for path in FILES}
 
 
 def rows(shown: str) -> dict[str, list[str]]:
@@ -148,31 +49,6 @@ def rows(shown: str) -> dict[str, list[str]]:
     table = shown.partition("\n\n")[0].splitlines()[1:]
     cells = [re.split(" {2,}", line.strip()) for line in table]
     return {row[2]: row for row in cells}
-
-
-def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
-    """Workers that run our task."""
-    return [
-        process
-        for node in nodes
-        for process in psutil.Process(node.raylet).children()
-        if command_line(process)[:1] == ["ray::agentcore_patch"]
-    ]
-
-
-def command_line(process: psutil.Process) -> list[str]:
-    """Of a process that may end while it is asked; empty then."""
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
-
-
-def kill(node: LocalNode) -> None:
-    """What a power cut does to it."""
-    raylet = psutil.Process(node.raylet)
-    for process in (raylet, *raylet.children(recursive=True)):
-        process.kill()
 
 
 def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -> None:

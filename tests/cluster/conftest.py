@@ -1,0 +1,74 @@
+"""A cluster of three nodes, each with its own SGLang v0.5.9."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches import apply
+from tests.cluster.local_ray import local_ray
+from tests.cluster.nodes import FILES, Cluster, Member, Tree, add, texts
+
+
+@pytest.fixture(scope="module")
+def tree(
+    sglang_package: Path,
+    vanilla_tree: Callable[[Path], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Tree:
+    """Copies SGLang, unpatched, with its metadata: `tree(name)` is the package."""
+    folder = tmp_path_factory.mktemp("nodes")
+
+    def copy(name: str) -> Path:
+        package = vanilla_tree(folder / name)
+        for info in sglang_package.parent.glob("sglang-*.dist-info"):
+            shutil.copytree(info, package.with_name(info.name))
+        return package
+
+    return copy
+
+
+@pytest.fixture(scope="module")
+def running(tree: Tree) -> Iterator[Cluster]:
+    with local_ray() as ray:
+        packages = [tree(name) for name in ("first", "second", "third")]
+        yield Cluster(
+            ray, tuple(Member(add(ray, package), package) for package in packages)
+        )
+
+
+@pytest.fixture(scope="module")
+def released(tree: Tree) -> dict[str, bytes]:
+    """The files that tests change, as released."""
+    package = tree("released")
+    paths = ("version.py", "_version.py", *FILES)
+    return {
+        path: (package / path).read_bytes()
+        for path in paths
+        if (package / path).is_file()
+    }
+
+
+@pytest.fixture
+def nodes(
+    running: Cluster, released: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cluster]:
+    """The cluster with every SGLang as released, for this process to connect to."""
+    for name, value in running.ray.env.items():
+        monkeypatch.setenv(name, value)
+    yield running
+    for member in running.members:
+        shutil.rmtree(member.package / ".agentcore-patch", ignore_errors=True)
+        for path, text in released.items():
+            (member.package / path).write_bytes(text)
+
+
+@pytest.fixture(scope="module")
+def patched(tree: Tree) -> dict[str, bytes]:
+    """The texts that apply gives on this machine."""
+    package = tree("alone")
+    apply(sglang_dir=package)
+    return texts(package)

@@ -1,0 +1,87 @@
+"""A running cluster, its nodes, and the SGLang that each of them has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from agentcore_patches.patches import registry
+from tests.cluster.local_ray import LocalNode, LocalRay
+from tests.helpers.planning import VERSION
+
+COMMAND = (sys.executable, "-m", "agentcore_patches")
+FILES = registry.files(registry.names(), VERSION)
+
+Tree = Callable[[str], Path]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node of the cluster and the SGLang that its workers import."""
+
+    node: LocalNode
+    package: Path
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster of three nodes."""
+
+    ray: LocalRay
+    members: tuple[Member, ...]
+
+    @property
+    def address(self) -> str:
+        return self.members[0].node.address
+
+    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run the command beside the cluster."""
+        return subprocess.run(
+            [*COMMAND, *args],
+            env=self.ray.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
+    """A node whose workers import from these folders first, and then the package."""
+    path = os.pathsep.join(str(folder) for folder in (*before, package.parent))
+    return ray.add_node(PYTHONPATH=path)
+
+
+def texts(package: Path) -> dict[str, bytes]:
+    return {path: (package / path).read_bytes() for path in FILES}
+
+
+def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
+    """Workers that run our task."""
+    return [
+        process
+        for node in nodes
+        for process in psutil.Process(node.raylet).children()
+        if command_line(process)[:1] == ["ray::agentcore_patch"]
+    ]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """Of a process that may end while it is asked; empty then."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def kill(node: LocalNode) -> None:
+    """What a power cut does to it."""
+    raylet = psutil.Process(node.raylet)
+    for process in (raylet, *raylet.children(recursive=True)):
+        process.kill()

@@ -1,0 +1,149 @@
+"""Defects under load, by aborts and pauses, to clients, and answers that vary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from agentcore_verify.client import Json
+from agentcore_verify.results import Outcome
+from tests.helpers.waiting import wait_until
+from tests.live.defects.planting import (
+    ChatStream,
+    ChatWhole,
+    plant,
+    with_ids,
+)
+from tests.live.proxy import Defect, Proxy
+
+
+class UnderLoad(ChatStream):
+    """Holds streams back until many are open, so that they are whenever this is used."""
+
+    proxy: Proxy
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        wait_until(lambda: self.proxy.most_streaming > 8)
+        return self.loaded(events)
+
+    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
+        raise NotImplementedError
+
+
+@plant("tokens lost under load only", "concurrency", "of choice 0")
+class LostUnderLoad(UnderLoad):
+    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
+        for number, event, ids in with_ids(events):
+            if number == 6:
+                event["choices"][0]["token_ids"] = ids[1:]
+            yield event
+
+
+@plant("another stream's prompt under load", "concurrency", "of another request")
+class MixedUnderLoad(UnderLoad):
+    kept: list[int] | None = None
+
+    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            if prompt := event.get("prompt_token_ids"):
+                event["prompt_token_ids"] = self.kept or prompt
+                self.kept = prompt
+            yield event
+
+
+@plant("the last ID repeated by an abort", "interruption", "not the first ones")
+class RepeatedByAbort(ChatStream):
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        last: list[int] = []
+        aborted = False
+        for _, event, ids in with_ids(events):
+            last = ids[-1:] or last
+            for choice in event["choices"]:
+                if choice["finish_reason"] == "abort":
+                    aborted = True
+                    # Twice: once is what the answer may go on with.
+                    choice["token_ids"] = ids + 2 * last
+                    # As if the engine had said so.
+                    choice["logprobs"] = {
+                        "content": [
+                            *((choice["logprobs"] or {}).get("content") or ()),
+                            *2 * [{"token": "", "logprob": 0.0, "top_logprobs": []}],
+                        ]
+                    }
+            if event.get("usage") and aborted:
+                event["usage"]["completion_tokens"] += 2
+            yield event
+
+
+@plant("an ID lost by a pause", "pauses", "differ from those")
+class LostByPause(ChatStream):
+    paused = False
+
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        self.paused |= path == "/pause_generation"
+        return response
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for _, event, ids in with_ids(events):
+            if self.paused and len(ids) > 0:
+                self.paused = False
+                event["choices"][0]["token_ids"] = ids[1:]
+            yield event
+
+
+@plant(
+    "streamed IDs that the client cannot see",
+    "openai-client",
+    "differ from what the server sent",
+)
+class UnreadableIds(ChatStream):
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            for choice in event["choices"]:
+                choice["delta"]["token_ids"] = choice.pop("token_ids", None)
+            yield event
+
+
+@plant("a completion's token lost", "other-traces", "/v1/completions, streaming")
+class CompletionTokenLost(Defect):
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        lost = False
+        for event in events:
+            for choice in event.get("choices", ()):
+                if not lost and "text" in choice and choice.get("token_ids"):
+                    choice["token_ids"] = choice["token_ids"][1:]
+                    lost = True
+            yield event
+
+
+@plant("a message without its IDs", "other-traces", "/v1/messages, non-streaming")
+class MessageWithoutIds(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/v1/messages":
+            for field in ("token_ids", "token_logprobs"):
+                response.pop(field, None)
+        return response
+
+
+@plant("logprobs whose tokens are text", "other-traces", "token_id:")
+class TokensAsText(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        if "return_tokens_as_token_ids" in body:
+            for choice in response["choices"]:
+                for entry in choice["logprobs"]["content"]:
+                    entry["token"] = "x"
+
+
+@plant("answers that vary", "determinism", "different answers", Outcome.INCONCLUSIVE)
+class Varying(ChatWhole):
+    count = 0
+
+    def chat(self, body: Json, response: Json) -> None:
+        self.count += 1
+        if self.count % 2:
+            response["choices"][0]["token_ids"][5] += 1
+
+
+@plant("answers that vary, compared", "same-ids", "different", Outcome.INCONCLUSIVE)
+class VaryingCompared(Varying):
+    """No difference between the modes can be told from one between two runs."""

@@ -1,0 +1,74 @@
+"""How a defect is planted, and what must find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentcore_verify.client import Json
+from agentcore_verify.results import Outcome
+from tests.live.proxy import Defect, Proxy
+
+CHAT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A defect, the check that must find it, and a word that must name it."""
+
+    name: str
+    check: str
+    word: str
+    make: Callable[[Proxy], Defect]
+    outcome: Outcome = Outcome.FAILED
+
+
+PLANTED: list[Planted] = []
+
+
+def plant(
+    name: str, check: str, word: str, outcome: Outcome = Outcome.FAILED
+) -> Callable[[type[Defect]], type[Defect]]:
+    def add(defect: type[Defect]) -> type[Defect]:
+        def make(proxy: Proxy) -> Defect:
+            made = defect()
+            proxy.most_streaming = 0
+            made.proxy = proxy  # type: ignore[attr-defined]
+            return made
+
+        PLANTED.append(Planted(name, check, word, make, outcome))
+        return defect
+
+    return add
+
+
+class ChatStream(Defect):
+    """Changes the events of chat streams."""
+
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        return self.chat(body, events) if path == CHAT else events
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        raise NotImplementedError
+
+
+class ChatWhole(Defect):
+    """Changes non-streaming chat completions."""
+
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == CHAT:
+            self.chat(body, response)
+        return response
+
+    def chat(self, body: Json, response: Json) -> None:
+        raise NotImplementedError
+
+
+def with_ids(events: Iterator[Json]) -> Iterator[tuple[int, Json, list[int]]]:
+    """(number among those with IDs, event, its IDs); the number is -1 without IDs."""
+    number = 0
+    for event in events:
+        ids = [i for choice in event["choices"] for i in choice.get("token_ids") or ()]
+        yield (number if ids else -1), event, ids
+        number += bool(ids)

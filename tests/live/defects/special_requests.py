@@ -1,0 +1,166 @@
+"""Defects in what requests of a special kind get: `n`, stop, token-in, bad ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from agentcore_verify.client import Json
+from agentcore_verify.probe import MIRROR_KEY
+from tests.live.defects.planting import (
+    CHAT,
+    ChatStream,
+    ChatWhole,
+    plant,
+)
+from tests.live.proxy import Defect
+
+
+@plant("the IDs of two choices swapped", "choices", "do not decode to its text")
+class ChoicesSwapped(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        choices = response["choices"]
+        if len(choices) > 1:
+            one, other = choices[0], choices[1]
+            one["token_ids"], other["token_ids"] = other["token_ids"], one["token_ids"]
+
+
+@plant("the IDs of a second choice lost", "choices", "choice 1")
+class SecondChoiceLost(ChatStream):
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            for choice in event["choices"]:
+                if choice["index"] == 1:
+                    choice.pop("token_ids", None)
+            yield event
+
+
+@plant("the IDs of a stop string lost, in both modes", "stop", "do not decode")
+class StopStringLost(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == CHAT and body.get("stop"):
+            for choice in response["choices"]:
+                del choice["token_ids"][-2:]
+                del choice["logprobs"]["content"][-2:]
+            response["usage"]["completion_tokens"] -= 2
+        return response
+
+
+@plant("a token beyond max_tokens, in both modes", "stop", "instead of 15")
+class TokenTooMany(Defect):
+    def request(self, path: str, body: Json) -> Json:
+        few = body.get("max_tokens", 100) < 100
+        return {**body, "max_tokens": body["max_tokens"] + 1} if few else body
+
+
+@plant("input_ids ignored", "tito", "differ from the input_ids")
+class InputIdsIgnored(Defect):
+    def request(self, path: str, body: Json) -> Json:
+        if path != CHAT:
+            return body
+        return {key: value for key, value in body.items() if key != "input_ids"}
+
+
+@plant("prompt IDs on the first choice alone", "tito", "of choice 1")
+class PromptOnFirstChoice(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        for choice in response["choices"][1:]:
+            choice.pop("prompt_token_ids", None)
+
+
+@plant("no meta_info", "tito", "meta_info of choice 0")
+class NoMetaInfo(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        for choice in response["choices"]:
+            choice.pop("meta_info", None)
+
+
+@plant("/generate without prompt IDs", "tito", "/generate")
+class GenerateWithoutPrompt(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/generate":
+            for output in response if isinstance(response, list) else [response]:
+                output.pop("prompt_token_ids", None)
+        return response
+
+
+@plant("a bad prompt crashes", "refusals", "HTTP 500")
+class BadPromptCrashes(Defect):
+    def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
+        crash = path == CHAT and body.get("input_ids") == []
+        return (
+            (500, {"message": "input_ids: list index out of range"}) if crash else None
+        )
+
+
+@plant("a bad prompt answered", "refusals", "was answered")
+class BadPromptAnswered(Defect):
+    def request(self, path: str, body: Json) -> Json:
+        bad = body.get("input_ids") == [1, -1]
+        return {**body, "input_ids": [1, 2]} if bad else body
+
+
+@plant("a refusal that does not say why", "refusals", "does not name 'input_ids'")
+class RefusalWithoutReason(Defect):
+    def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
+        bad = body.get("input_ids") == [[1, 2]]
+        return (400, {"message": "Bad request"}) if bad else None
+
+
+@plant("a /generate without meta_info", "customized-info", "expected form")
+class NoMetaInfoAtAll(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/generate" and isinstance(response, dict):
+            del response["meta_info"]
+        return response
+
+
+@plant("metadata of the last tokens only", "customized-info", "for 120 output_ids")
+class MetadataShort(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/generate":
+            for output in response if isinstance(response, list) else [response]:
+                del output["meta_info"][MIRROR_KEY][:-20]
+        return response
+
+
+@plant("metadata out of step on a chunk", "customized-info", "values of the sampler")
+class MetadataOutOfStep(Defect):
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for number, event in enumerate(events):
+            if path == "/generate" and number == 60:
+                event["meta_info"][MIRROR_KEY].pop(0)
+            yield event
+
+
+@plant("the last chunk of /generate lost", "customized-info", "tokens arrived")
+class GenerateChunkLost(Defect):
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            last = path == "/generate" and event["meta_info"]["finish_reason"]
+            if not last:
+                yield event
+
+
+@plant("token_ids of null for who wants none", "opt-out", "the answer has token_ids")
+class NullForWhoWantsNone(ChatStream):
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            for choice in event["choices"]:
+                choice.setdefault("token_ids", None)
+            yield event
+
+
+@plant("a field of vanilla's lost", "opt-out", "differs from the one with token IDs")
+class VanillaFieldLost(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        if body.get("return_token_ids") is False:
+            del response["metadata"]
+
+
+@plant("token_ids in /v1/completions", "other-endpoints", "the answer has token_ids")
+class IdsInCompletions(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/v1/completions":
+            response["choices"][0]["token_ids"] = [1]
+        return response
