@@ -197,6 +197,7 @@ def launch(
         *args: str,
         env: Mapping[str, str] | None = None,
         model: Path | None = None,
+        mirror_sampler: bool = True,
     ) -> Server:
         return Server(
             ServerOptions(
@@ -209,7 +210,7 @@ def launch(
                     *arguments_of(release, args),
                 ),
                 cpu=True,
-                mirror_sampler=True,
+                mirror_sampler=mirror_sampler,
                 pythonpath=(tree,),
                 env={**bytecode.env, **(env or {})},
                 startup_timeout=240,

@@ -70,6 +70,7 @@ class Launch(Protocol):
         *args: str,
         env: Mapping[str, str] | None = None,
         model: Path | None = None,
+        mirror_sampler: bool = True,
     ) -> Server: ...
 
 
