@@ -34,7 +34,10 @@ def body_of(server: Server, path: str, body: dict[str, Any]) -> list[str]:
     response = client.post(server.base_url + path, {"model": "default", **body})
     text = response.content.decode()
     for pattern, name in (
-        (r'"(id|message_id)":"(msg_|cmpl-)?[0-9a-f]{24,32}"', r'"\1":"ID"'),
+        (
+            r'"(id|message_id)":"(msg_|cmpl-)?[0-9a-f]{24,32}(_[0-9a-f]{32})?"',
+            r'"\1":"ID"',
+        ),
         (r'"id":"call_[0-9a-f]{24}"', '"id":"CALL"'),
         (r'"(id|call_id)":"(toolu_|call_)[0-9a-f]+"', r'"\1":"CALL"'),
         (r'"created":\d+', '"created":0'),
