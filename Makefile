@@ -76,7 +76,8 @@ coverage: $(READY)
 # About 10 GB an environment, of which most is shared. KEEP=1 keeps them, SHORT=1 verifies
 # the newest release in the default mode alone, VERSIONS="0.5.9 0.5.11" names some.
 versions: $(READY)
-	$(BIN)/python -m tests.versions.check $(if $(KEEP),--keep) $(if $(SHORT),--short) $(VERSIONS)
+	PYTEST_ADDOPTS="$(PARALLEL)" \
+		$(BIN)/python -m tests.versions.check $(if $(KEEP),--keep) $(if $(SHORT),--short) $(VERSIONS)
 
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients

@@ -156,7 +156,9 @@ def test_a_template_is_not_used_for_a_chunk_that_says_more_or_less() -> None:
     assert server.n_filled == 2
 
 
-def test_no_template_is_made_of_structs_in_another_order() -> None:
+def test_no_template_is_made_of_structs_in_another_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server = Server(ChatTokenTrace(True))
     server.push(0, 1)
     chunk = Chunk(1, "m", [Choice(0, Delta("a"))])
@@ -171,7 +173,6 @@ def test_no_template_is_made_of_structs_in_another_order() -> None:
         def encode(value: Any) -> bytes:
             return encoded if isinstance(value, Chunk) else Encoder.encode(value)
 
-    with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(chunk_template, "_stream_encoder", Other)
-        _keep_template(server.trace, chunk)
+    monkeypatch.setattr(chunk_template, "_stream_encoder", Other)
+    _keep_template(server.trace, chunk)
     assert not server.trace.templates

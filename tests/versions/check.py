@@ -164,12 +164,8 @@ def _verified(python: Path, args: Sequence[str]) -> tuple[bool, str]:
 
 def _live_tests(python: Path) -> tuple[bool, str]:
     """Whether the core of the live tests passes, and their last line."""
-    parallel = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder")
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *(*parallel, *CORE),
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE],
         cwd=ROOT,
         env={**os.environ, "AGENTCORE_TEST_PYTHON": str(python)},
         capture_output=True,
