@@ -10,8 +10,9 @@ READY := $(VENV)/.ready
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
 
-# Two at a time, in the order of tests/conftest.py; tests that share a server stay together.
-PARALLEL := -n 2 --dist loadgroup --no-loadscope-reorder
+# Three at a time on two cores, since tests often wait for their server; in the order of
+# tests/conftest.py. Tests that share a server stay together.
+PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 # Containers often forbid bytecode: each of some thousand processes that tests start would
 # compile all that it imports, Ray for two seconds.
 export PYTHONDONTWRITEBYTECODE :=

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import apply, revert
+from agentcore_verify import cpu
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
@@ -212,7 +213,7 @@ def launch(
                 cpu=True,
                 mirror_sampler=mirror_sampler,
                 pythonpath=(tree,),
-                env={**bytecode.env, **(env or {})},
+                env={**cpu.TINY_MODEL_ENV, **bytecode.env, **(env or {})},
                 startup_timeout=240,
             )
         )

@@ -9,6 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from agentcore_patches.patches.versions import is_between
+from agentcore_verify import cpu
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import MODES, Launch, Trees
@@ -37,7 +38,7 @@ def options(
         log=tmp_path / "server.log",
         args=("--tool-call-parser", "qwen25"),
         cpu=True,
-        env=bytecode.env,
+        env={**cpu.TINY_MODEL_ENV, **bytecode.env},
         startup_timeout=240,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 
 import pytest
 import requests
@@ -21,7 +23,8 @@ from tests.helpers.asking import (
     assert_whole,
     version_of,
 )
-from tests.helpers.servers import Launch, Trees, held_requests
+from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.waiting import wait_until
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
 MIXED = ["emoji", "two tool calls", "reasoning", "long", "n = 2", "a stop string"]
@@ -37,6 +40,28 @@ def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
     answer = pool.submit(ask_it)
     pool.shutdown(wait=False)
     return answer.result
+
+
+def wait_for_tokens(server: Server, *rids: str) -> None:
+    """Wait until the engine has made some tokens of each of these requests."""
+    wait_until_held(server, *rids)
+    # A step makes one token of each: these come with as many of the others.
+    with closing(
+        client.chat_stream(server.base_url, **ENDLESS.body(stream=True))
+    ) as stream:
+        for _ in range(20):
+            next(stream)
+
+
+def wait_until_held(server: Server, *rids: str) -> None:
+    """Wait until a server has sent these requests to its engine."""
+    seen: set[str] = set()  # Each worker tells of its own, and any of them is asked.
+
+    def all_seen() -> bool:
+        seen.update(held(server))
+        return seen.issuperset(rids)
+
+    wait_until(all_seen)
 
 
 def test_24_streams_at_once_are_all_whole(server: Server) -> None:
@@ -79,8 +104,8 @@ def test_a_client_that_leaves_disturbs_nobody(server: Server) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> None:
     rid = f"aborted-{stream}"
-    answer = in_background(lambda: ask(server, ENDLESS, rid=rid, stream=stream))
-    time.sleep(1.5)
+    answer = in_background(partial(ask, server, ENDLESS, rid=rid, stream=stream))
+    wait_for_tokens(server, rid)
     abort(server, rid)
     assert_whole(answer())
     [choice] = answer().completions
@@ -107,10 +132,12 @@ def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
     if not is_between(version_of(server), "0.5.12", ""):
         pytest.skip("a pause is refused")
     # Enough of them for the worker that is asked to have one.
+    rids = [f"paused-{number}" for number in range(8)]
     running = [
-        in_background(lambda: ask(server, ENDLESS, stream=True)) for _ in range(8)
+        in_background(partial(ask, server, ENDLESS, rid=rid, stream=True))
+        for rid in rids
     ]
-    time.sleep(1.5)
+    wait_for_tokens(server, *rids)
     assert pause(server, "in_place").status_code == 200
     assert pause(server, "abort").status_code == 200
     assert go_on(server).status_code == 200
@@ -139,16 +166,14 @@ def test_an_abort_of_a_waiting_request_ends_it_well(
     trees.throttle.touch()
     try:
         with launch(trees.patched, *args, "--max-running-requests", "1") as server:
-            running = in_background(lambda: ask(server, ENDLESS, rid="running"))
-            time.sleep(1.0)
+            running = in_background(partial(ask, server, ENDLESS, rid="running"))
+            wait_until_held(server, "running")
             for stream in (False, True):
                 rid = f"waiting-{stream}"
                 waiting = in_background(
-                    lambda rid=rid, stream=stream: ask(  # type: ignore[misc]
-                        server, CASES["plain"], rid=rid, stream=stream
-                    )
+                    partial(ask, server, CASES["plain"], rid=rid, stream=stream)
                 )
-                time.sleep(1.0)
+                wait_until_held(server, rid)
                 abort(server, rid)
                 answer = waiting()
                 assert answer.prompt_positions == (0,)

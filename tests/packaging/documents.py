@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_patches.errors import ServerError
-from agentcore_verify import client
+from agentcore_verify import client, cpu
 from agentcore_verify.client import Json
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server, ServerOptions
@@ -231,7 +231,7 @@ class Document:
                 log=self.scratch.folder / "server.log",
                 args=tuple(rest),
                 cpu=True,
-                env=self.scratch.env,
+                env={**cpu.TINY_MODEL_ENV, **self.scratch.env},
             )
         )
         self._launched.start()

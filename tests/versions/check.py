@@ -15,7 +15,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from agentcore_patches import apply, install, revert
@@ -104,9 +106,13 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
     revert(python=python)  # A run that was killed left its environment patched.
     before = _sources(python)
     apply(python=python)
-    for mode in modes:
-        args = arguments_of(version, MODES[mode])
-        row.note(mode, *_verified(python, args))
+    # Two at a time: a check often waits for its server, which leaves a core idle.
+    args = [arguments_of(version, MODES[mode]) for mode in modes]
+    with ThreadPoolExecutor(max_workers=2) as two:
+        for mode, found in zip(
+            modes, two.map(partial(_verified, python), args), strict=True
+        ):
+            row.note(mode, *found)
     if not options.short:
         row.note("live tests", *_live_tests(python))
     revert(python=python)

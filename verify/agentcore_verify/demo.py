@@ -45,6 +45,7 @@ def main() -> int:
                     log=Path(folder) / "server.log",
                     args=("--tool-call-parser", "qwen25"),
                     cpu=cpu.is_needed(python),
+                    env=cpu.TINY_MODEL_ENV,
                 )
             )
             try:

@@ -213,8 +213,11 @@ class _Run:
         ):
             if value and not _has(options.server_args, name):
                 args += [name, value]
-        is_local = Path(model).is_dir()
-        online = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
+        env: Mapping[str, str] = {}
+        if scripted and on_cpu:
+            env = cpu.TINY_MODEL_ENV
+        elif not Path(model).is_dir():
+            env = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
         return ServerOptions(
             python=python,
             model=model,
@@ -222,7 +225,7 @@ class _Run:
             args=(*args, *options.server_args),
             cpu=on_cpu,
             mirror_sampler=True,
-            env={} if is_local else online,
+            env=env,
             pythonpath=(
                 (options.sglang_dir.expanduser().resolve().parent,)
                 if options.sglang_dir

@@ -22,6 +22,9 @@ ENV: Mapping[str, str] = {
 }
 """Environment variables of a server without a GPU."""
 
+TINY_MODEL_ENV: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}
+"""Besides, for a model like the scripted one: its products are too small to share."""
+
 ARGS: tuple[str, ...] = (
     *("--device", "cpu"),
     *("--attention-backend", "torch_native"),
