@@ -180,7 +180,7 @@ def uv_scratch(
 
     def make(name: str) -> Scratch:
         env = {**with_dist, **bytecode.env, "UV_CACHE_DIR": str(tmp_path / "cache")}
-        scratch = make_scratch(tmp_path / name, sglang_python, env, with_uv=True)
+        scratch = make_scratch(tmp_path / name, sglang_python, env, with_pip=False)
         add_rest(scratch, rest)
         scratch.ok(f"uv pip install --no-deps --link-mode hardlink '{wheels('0.5.9')}'")
         bytecode.give_to(scratch.site / "sglang")

@@ -75,9 +75,9 @@ class Scratch:
 
 
 def make_scratch(
-    folder: Path, base: Path, env: Mapping[str, str], *, with_uv: bool = False
+    folder: Path, base: Path, env: Mapping[str, str], *, with_pip: bool = True
 ) -> Scratch:
-    """An empty environment of the Python `base`, made by venv or by uv."""
+    """An empty environment of the Python `base`, with pip or without."""
     (folder / "tools").mkdir(parents=True)
     (folder / "tools/uv").symlink_to(UV)
     # Not the environment of these tests: it has this package, and maybe an SGLang.
@@ -97,10 +97,10 @@ def make_scratch(
         },
     )
     venv = scratch.venv
+    # The standard library's venv takes seconds to unpack its pip.
+    seed = ["--seed"] if with_pip else []
     subprocess.run(
-        [UV, "venv", "--quiet", "--python", base, venv]
-        if with_uv
-        else [base, "-m", "venv", venv],
+        [UV, "venv", "--quiet", *seed, "--python", base, venv],
         check=True,
         capture_output=True,
     )

@@ -51,7 +51,7 @@ class MixedUnderLoad(UnderLoad):
             yield event
 
 
-@plant("the last ID repeated by an abort", "interruption", "not the first ones")
+@plant("the last ID repeated by an abort", "interruption", "aborted: token_ids")
 class RepeatedByAbort(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         last: list[int] = []
