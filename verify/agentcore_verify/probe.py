@@ -29,6 +29,7 @@ if __name__ == "__main__":
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -114,7 +115,11 @@ def fork_processes() -> None:
     """
     import multiprocessing
 
+    gc.disable()  # To look for garbage takes a seventh of the imports' time.
+    import sglang.srt.entrypoints.http_server
     import sglang.srt.managers.scheduler  # noqa: F401  # Else it is imported after.
+
+    gc.enable()
 
     set_start_method = multiprocessing.set_start_method
 
