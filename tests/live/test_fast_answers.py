@@ -14,6 +14,7 @@ import pytest
 from agentcore_verify import client, cpu
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES
+from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Trees
 from tests.live import answers_in_sglang
 
@@ -22,12 +23,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 Told = dict[str, tuple[int, dict[str, str], str, bool, int]]
 
 
-def told_by(python: Path, tree: Path, file: Path) -> Told:
+def told_by(python: Path, tree: Path, bytecode: Bytecode, file: Path) -> Told:
     """Status, headers, body, and what was used to write it, of each case."""
     path = os.pathsep.join(map(str, (tree, cpu.SITE, BENCHMARKS)))
     done = subprocess.run(
         [python, answers_in_sglang.__file__, file],
-        env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
+        env={**os.environ, **cpu.ENV, **bytecode.env, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )
@@ -38,12 +39,18 @@ def told_by(python: Path, tree: Path, file: Path) -> Told:
 
 @pytest.fixture(scope="module")
 def answers(
-    sglang_python: Path, trees: Trees, tmp_path_factory: pytest.TempPathFactory
+    sglang_python: Path,
+    trees: Trees,
+    bytecode: Bytecode,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Told, Told]:
     """What the application of the patched and of the vanilla tree answers."""
     file = tmp_path_factory.mktemp("answers") / "told.json"
-    patched = told_by(sglang_python, trees.patched, file)
-    return patched, told_by(sglang_python, trees.vanilla, file)
+    patched, vanilla = (
+        told_by(sglang_python, tree, bytecode, file)
+        for tree in (trees.patched, trees.vanilla)
+    )
+    return patched, vanilla
 
 
 def without_chance(text: str) -> str:

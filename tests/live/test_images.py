@@ -20,6 +20,7 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
+from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.helpers.waiting import wait_until
 from tests.live import in_vision_processor
@@ -43,13 +44,14 @@ def vision_model(
 
 @pytest.fixture(scope="module")
 def outcomes(
-    sglang_python: Path, trees: Trees, vision_model: Path
+    sglang_python: Path, trees: Trees, bytecode: Bytecode, vision_model: Path
 ) -> dict[str, str | None]:
     """The error, or None, of each test in `in_vision_processor`."""
     roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify")
+    path = os.pathsep.join(map(str, roots))
     done = subprocess.run(
         [sglang_python, "-m", in_vision_processor.__name__, vision_model],
-        env={**os.environ, **cpu.ENV, "PYTHONPATH": os.pathsep.join(map(str, roots))},
+        env={**os.environ, **cpu.ENV, **bytecode.env, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )

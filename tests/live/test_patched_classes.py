@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_verify import cpu
+from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Trees
 from tests.live import in_sglang, in_tokenizer_manager
 
@@ -18,14 +19,16 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def outcomes(sglang_python: Path, trees: Trees) -> dict[str, str | None]:
+def outcomes(
+    sglang_python: Path, trees: Trees, bytecode: Bytecode
+) -> dict[str, str | None]:
     """The error, or None, of each test in `MODULES`, after the module's name."""
     path = os.pathsep.join(map(str, (trees.patched, cpu.SITE, ROOT)))
     found: dict[str, str | None] = {}
     for module in MODULES:
         done = subprocess.run(
             [sglang_python, "-m", module.__name__],
-            env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
+            env={**os.environ, **cpu.ENV, **bytecode.env, "PYTHONPATH": path},
             capture_output=True,
             text=True,
         )
