@@ -37,7 +37,7 @@ help:
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
-	@echo "make versions      verify on real servers of every supported SGLang, 20 minutes each"
+	@echo "make versions      verify on real servers of every supported SGLang, 12 minutes each"
 	@echo "make coverage      run what needs no server, and say how much of the code it ran"
 	@echo "make clean         remove what these made"
 
