@@ -34,11 +34,12 @@ def _validate_input_ids(self, request: ChatCompletionRequest) -> Optional[str]:
     return error
 
 
-def _process_input_ids(
+def _take_images_and_stops(
     self,
     request: ChatCompletionRequest,
-) -> MessageProcessingResult:
-    """Take the prompt as it is; of messages and template, all but their text."""
+    result: MessageProcessingResult,
+) -> None:
+    """Add to a prompt of IDs all but the text of messages and template."""
     image_data: List[Any] = []
     video_data: List[Any] = []
     audio_data: List[Any] = []
@@ -60,16 +61,12 @@ def _process_input_ids(
                 audio_data,
                 modalities,
             )
-    return MessageProcessingResult(
-        prompt="",
-        prompt_ids=request.input_ids,
-        image_data=image_data or None,
-        video_data=video_data or None,
-        audio_data=audio_data or None,
-        modalities=modalities,
-        stop=[
-            one
-            for stop in stops
-            for one in ([stop] if isinstance(stop, str) else stop or [])
-        ],
-    )
+    result.image_data = image_data or None
+    result.video_data = video_data or None
+    result.audio_data = audio_data or None
+    result.modalities = modalities
+    result.stop = [
+        one
+        for stop in stops
+        for one in ([stop] if isinstance(stop, str) else stop or [])
+    ]

@@ -45,6 +45,7 @@ def _dumped(
     )
 
 
+_REST_OF_TOOL_CALL = "_check_for_unstreamed_tool_args"
 _INCREMENTAL = "        incremental_logprobs=True,\n"
 
 _TRACED: tuple[Edit, ...] = (
@@ -130,7 +131,7 @@ _TRACED: tuple[Edit, ...] = (
         edit
         for helper, keyword, n_chunks, last in (
             ("_process_tool_call_stream", "yield", 2, ""),
-            ("_check_for_unstreamed_tool_args", "return", 1, "0.5.21"),
+            (_REST_OF_TOOL_CALL, "return", 1, "0.5.21"),
         )
         for edit in (
             *(
@@ -147,24 +148,29 @@ _TRACED: tuple[Edit, ...] = (
                     ("_generate_stream_content", "0.5.13", last),
                 )
             ),
-            AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER),
-            _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks),
+            AddParameter(SERVING_CHAT, f"{_CHAT}.{helper}", _PARAMETER, until=last),
+            _dumped(f"{_CHAT}.{helper}", keyword, each=n_chunks, until=last),
         )
     ),
-    Replace(
+    AddKeyword(
         SERVING_CHAT,
         f"{_CHAT}._generate_stream_content",
-        "remaining_chunk = self._check_for_unstreamed_tool_args(\n"
-        "    parser, content, request, index, created=created\n"
-        ")",
-        "remaining_chunk = self._check_for_unstreamed_tool_args(\n"
-        "    parser,\n"
-        "    content,\n"
-        "    request,\n"
-        "    index,\n"
-        "    created=created,\n"
-        "    dump_chunk=dump_chunk,\n"
-        ")",
+        f"self.{_REST_OF_TOOL_CALL}",
+        "trace=trace",
+        since="0.5.22",
+    ),
+    AddParameter(
+        SERVING_CHAT,
+        f"{_CHAT}.{_REST_OF_TOOL_CALL}",
+        "trace: Any = None",
+        since="0.5.22",
+    ),
+    Insert(
+        SERVING_CHAT,
+        f"{_CHAT}.{_REST_OF_TOOL_CALL}",
+        "if trace is not None:\n    trace.stamp(chunk)",
+        before='return f"data: {chunk.model_dump_json()}\\n\\n"',
+        note="return_token_ids",
         since="0.5.22",
     ),
     # From v0.5.13 on text and tool calls have a method of their own.

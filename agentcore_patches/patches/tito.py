@@ -16,7 +16,7 @@ from agentcore_patches.edits import (
     Narrow,
     Replace,
 )
-from agentcore_patches.grafts.token_in import _process_input_ids
+from agentcore_patches.grafts.token_in import _take_images_and_stops
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches._images import IMAGES
@@ -114,23 +114,32 @@ VALIDATION: tuple[Edit, ...] = (
 )
 
 PROMPT: tuple[Edit, ...] = (
-    Graft(SERVING_CHAT, _CHAT, _process_input_ids, inside=True, note="input_ids"),
+    Graft(SERVING_CHAT, _CHAT, _take_images_and_stops, inside=True, note="input_ids"),
     Insert(
         SERVING_CHAT,
         f"{_CHAT}._process_messages",
         "if request.input_ids is not None:\n"
-        "    result = self._process_input_ids(request)\n"
-        "    result.tool_call_constraint = tool_call_constraint\n"
+        "    result = MessageProcessingResult(\n"
+        '        prompt="",\n'
+        "        prompt_ids=request.input_ids,\n"
+        "        image_data=None,\n"
+        "        audio_data=None,\n"
+        "        video_data=None,\n"
+        "        modalities=[],\n"
+        "        stop=[],\n"
+        "        tool_call_constraint=tool_call_constraint,\n"
+        "    )\n"
+        "    self._take_images_and_stops(request, result)\n"
         "    return result",
         before="if self.template_manager.chat_template_name is None: ...",
         note="a prompt given as IDs has its template applied",
         until="0.5.12",
     ),
-    Replace(
+    Insert(
         SERVING_CHAT,
         f"{_CHAT}._process_messages",
-        "result = MessageProcessingResult(...)",
-        "result = self._process_input_ids(request)",
+        "self._take_images_and_stops(request, result)",
+        after="result = MessageProcessingResult(...)",
         note="images and the template's stop strings count",
         since="0.5.13",
     ),

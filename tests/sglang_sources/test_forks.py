@@ -5,30 +5,23 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from functools import cache
 
 import pytest
 
 from agentcore_patches.patches import registry
-from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
+from tests.sglang_sources.releases import DIFFERING, NAMES, patched, planned, sources
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
-Sources = Mapping[str, bytes]
 Located = ast.expr | ast.arg | ast.keyword
 
 
-def scopes(file: str) -> set[str]:
-    """The definitions of a file that edits change."""
-    return {
-        edit.scope
-        for name in registry.names()
-        for edit in registry.edits(name, VERSION)
-        if edit.file == file
-    }
+Fork = Callable[[bytes, Collection[str]], bytes]
+"""Changes a file, mainly in the scopes that edits change."""
 
 
 @cache
@@ -70,10 +63,10 @@ def _is_fork(node: object) -> bool:
     return name is not None and name.startswith("fork_")
 
 
-def fork_statements(file: str, source: bytes) -> bytes:
+def fork_statements(source: bytes, scopes: Collection[str]) -> bytes:
     """A statement and a comment before and after every statement of every place."""
     new: list[tuple[int, bytes]] = []
-    for node in surgery.walk_scopes(source, scopes(file)):
+    for node in surgery.walk_scopes(source, scopes):
         for statement in surgery.statements(source, node):
             start, end = surgery.extent(statement)
             margin = surgery.indentation(statement)
@@ -85,10 +78,10 @@ def fork_statements(file: str, source: bytes) -> bytes:
     return surgery.with_lines(source, dict.fromkeys(new))
 
 
-def fork_members(file: str, source: bytes) -> bytes:
+def fork_members(source: bytes, scopes: Collection[str]) -> bytes:
     """Fields after the fields of every class, methods between its methods."""
     new: list[tuple[int, bytes]] = []
-    for node in surgery.walk_scopes(source, scopes(file)):
+    for node in surgery.walk_scopes(source, scopes):
         if not isinstance(node, ast.ClassDef):
             continue
         margin = surgery.indentation(node.body[0])
@@ -105,10 +98,10 @@ def fork_members(file: str, source: bytes) -> bytes:
     return surgery.with_lines(source, new)
 
 
-def fork_arguments(file: str, source: bytes) -> bytes:
+def fork_arguments(source: bytes, scopes: Collection[str]) -> bytes:
     """A parameter more of every function, and an argument more in every call."""
     offsets: set[tuple[int, int, str]] = set()
-    for node in surgery.walk_scopes(source, scopes(file)):
+    for node in surgery.walk_scopes(source, scopes):
         if isinstance(node, ast.ClassDef):
             continue
         args = node.args.args
@@ -133,15 +126,15 @@ def _end(node: Located) -> tuple[int, int]:
     return node.end_lineno, node.end_col_offset
 
 
-def unparsed(file: str, source: bytes) -> bytes:
+def unparsed(source: bytes, scopes: Collection[str]) -> bytes:
     """Without comments, with other quotes and other line breaks."""
     return ast.unparse(ast.parse(source)).encode() + b"\n"
 
 
-def formatted(*settings: str) -> Callable[[str, bytes], bytes]:
+def formatted(*settings: str) -> Fork:
     """Laid out by a formatter of other tastes."""
 
-    def format_source(file: str, source: bytes) -> bytes:
+    def format_source(source: bytes, scopes: Collection[str]) -> bytes:
         command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
         for setting in settings:
             command += ["--config", setting]
@@ -152,14 +145,18 @@ def formatted(*settings: str) -> Callable[[str, bytes], bytes]:
     return format_source
 
 
-def both(*forks: Callable[[str, bytes], bytes]) -> Callable[[str, bytes], bytes]:
-    def fork(file: str, source: bytes) -> bytes:
+def both(*forks: Fork) -> Fork:
+    def fork(source: bytes, scopes: Collection[str]) -> bytes:
         for one in forks:
-            source = one(file, source)
+            source = one(source, scopes)
         return source
 
     return fork
 
+
+all_of_these = both(
+    fork_statements, fork_members, fork_arguments, formatted("line-length=60")
+)
 
 FORKS = [
     pytest.param(fork_statements, id="other statements around every statement"),
@@ -177,32 +174,34 @@ FORKS = [
         ),
         id="long lines",
     ),
-    pytest.param(
-        both(
-            fork_statements, fork_members, fork_arguments, formatted("line-length=60")
-        ),
-        id="all of these",
-    ),
 ]
 
 
 @pytest.mark.parametrize("fork", FORKS)
-def test_a_fork_is_patched_as_the_wheel_is_and_keeps_its_own(
-    pristine: Sources, fork: Callable[[str, bytes], bytes]
-) -> None:
-    forked = {file: fork(file, source) for file, source in pristine.items()}
-    assert forked != pristine
-    for file in pristine:
-        assert meaning(forked[file]) == meaning(pristine[file])
+def test_a_fork_is_patched_as_the_wheel_is_and_keeps_its_own(fork: Fork) -> None:
+    patch_fork(fork, VERSION)
 
-    plan = make_plan(forked, registry.names(), VERSION)
-    expected = make_plan(pristine, registry.names(), VERSION).files
-    assert list(plan.files) == list(registry.files(registry.names(), VERSION))
-    for file, text in plan.files.items():
-        assert meaning(text) == meaning(expected[file])
+
+@pytest.mark.parametrize("version", [VERSION, *DIFFERING])
+def test_a_fork_of_a_release_is_patched_as_it_is(version: str) -> None:
+    patch_fork(all_of_these, version)
+
+
+def patch_fork(fork: Fork, version: str) -> None:
+    """Patch a fork of a release, and the release: they differ by the fork's own alone."""
+    edits = [edit for name in NAMES for edit in registry.edits(name, version)]
+    forked = {
+        file: fork(source, {edit.scope for edit in edits if edit.file == file})
+        for file, source in sources(version).items()
+    }
+    assert forked != sources(version)
+
+    files = planned(forked, version).files
+    assert tuple(files) == registry.files(NAMES, version)
+    for file, text in files.items():
+        assert meaning(text) == meaning(patched(version)[file])
         compile(text, file, "exec", dont_inherit=True)
         assert text.count(b"fork") == forked[file].count(b"fork")
         comments = iter(surgery.comments(text))
         assert all(comment in comments for comment in surgery.comments(forked[file]))
-    again = make_plan({**forked, **plan.files}, registry.names(), VERSION)
-    assert again.files == {}
+    assert planned({**forked, **files}, version).files == {}

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
-from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
+from tests.sglang_sources.releases import DIFFERING, NAMES, planned, sources
 
 SEED = 59
 N_MUTANTS = 350
 
 pytestmark = pytest.mark.usefixtures("planned_once")
-
-FILES = registry.files(registry.names(), VERSION)
-EDITS = [edit for name in registry.names() for edit in registry.edits(name, VERSION)]
 
 Places = list[surgery.Definition]
 
@@ -68,7 +65,10 @@ def wrap_statement(random: Random, source: bytes, places: Places) -> bytes:
 
 
 def move_statement(random: Random, source: bytes, places: Places) -> bytes:
-    block = random.choice([place.body for place in places if len(place.body) > 1])
+    blocks = [place.body for place in places if len(place.body) > 1]
+    if not blocks:
+        return double_statement(random, source, places)
+    block = random.choice(blocks)
     return surgery.moved(source, *random.sample(block, 2))
 
 
@@ -134,11 +134,9 @@ N_REFUSED = 6
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_mutants_are_patched_whole_or_refused(
-    pristine: Mapping[str, bytes], batch: int, count: Counter[str]
-) -> None:
+def test_mutants_are_patched_whole_or_refused(batch: int, count: Counter[str]) -> None:
     outcomes = Counter(
-        try_mutant(pristine, number) for number in range(batch, N_MUTANTS, BATCHES)
+        try_mutant(VERSION, number) for number in range(batch, N_MUTANTS, BATCHES)
     )
     count.update(outcomes)
     # Some of these change nothing that an edit looks for, and must not be refused.
@@ -146,29 +144,41 @@ def test_mutants_are_patched_whole_or_refused(
     assert outcomes["refused"] >= N_REFUSED
 
 
-def try_mutant(pristine: Mapping[str, bytes], number: int) -> str:
+@pytest.mark.parametrize("version", DIFFERING)
+def test_mutants_of_other_releases(version: str, count: Counter[str]) -> None:
+    """A few of each release, of all mutations together."""
+    numbers = range(DIFFERING.index(version), N_MUTANTS, 25)
+    outcomes = Counter(try_mutant(version, number) for number in numbers)
+    count.update(outcomes)
+    assert outcomes["patched whole"] >= 2
+    assert outcomes["refused"] >= 2
+
+
+def try_mutant(version: str, number: int) -> str:
     """What became of a mutant; fails if it was neither patched whole nor refused."""
     random = Random(f"{SEED} {number}")
-    file = FILES[number % len(FILES)]
-    mutate = MUTATIONS[number // len(FILES) % len(MUTATIONS)]
-    source = pristine[file]
-    scopes = {edit.scope for edit in EDITS if edit.file == file}
+    files = registry.files(NAMES, version)
+    file = files[number % len(files)]
+    mutate = MUTATIONS[number // len(files) % len(MUTATIONS)]
+    source = sources(version)[file]
+    edits = [edit for name in NAMES for edit in registry.edits(name, version)]
+    scopes = {edit.scope for edit in edits if edit.file == file}
     places = [surgery.definition(source, scope) for scope in sorted(scopes)]
     mutant = source
     while mutant == source:
         mutant = mutate(random, source, places)
-    sources = {**pristine, file: mutant}
+    mutated = {**sources(version), file: mutant}
 
     try:
-        plan = make_plan(sources, registry.names(), VERSION)
+        plan = planned(mutated, version)
     except SourceConflict as refused:
         assert file in str(refused)
         assert "Nothing was written." in str(refused)
         return "refused"
 
-    assert tuple(plan.files) == FILES
+    assert tuple(plan.files) == files
     assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
     for path, text in plan.files.items():
         compile(text, path, "exec", dont_inherit=True)
-    assert make_plan({**sources, **plan.files}, registry.names(), VERSION).files == {}
+    assert planned({**mutated, **plan.files}, version).files == {}
     return "patched whole"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,39 +12,21 @@ from agentcore_patches.diff import unified_diff
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import RENAMES, SUPPORTED_VERSIONS
-from agentcore_patches.plan import Plan, make_plan
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
-from tests.helpers.wheels import make_install, wheel_files
+from tests.helpers.wheels import make_install
 from tests.sglang_sources import surgery
+from tests.sglang_sources.releases import (
+    FAMILIES,
+    NAMES,
+    patched,
+    planned,
+    sources,
+)
 from tests.sglang_sources.test_diffs import WRITE
 
-# The patches change a post-release as its release.
-FAMILIES = tuple(version for version in SUPPORTED_VERSIONS if ".post" not in version)
-
 pytestmark = pytest.mark.usefixtures("planned_once")
-NAMES = registry.names()
 EXPECTED = Path(__file__).parent / "expected"
-
-
-@cache
-def sources(version: str) -> Mapping[str, bytes]:
-    return wheel_files(version, registry.files(NAMES, version))
-
-
-@cache
-def patched(version: str, selection: tuple[str, ...] = NAMES) -> Mapping[str, bytes]:
-    plan = planned(sources(version), version, selection)
-    return {**sources(version), **plan.files}
-
-
-def planned(
-    files: Mapping[str, bytes], version: str, selection: tuple[str, ...] = NAMES
-) -> Plan:
-    def read(path: str) -> bytes | None:
-        return wheel_files(version, [path]).get(path)
-
-    return make_plan(files, selection, version, read)
 
 
 def changed_lines(old: bytes, new: bytes) -> list[str]:

@@ -1,0 +1,54 @@
+"""The files that patches change in every release, as they are and as patched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.plan import Plan, make_plan
+from tests.helpers.planning import VERSION
+from tests.helpers.wheels import wheel_files
+
+# The patches change a post-release as its release.
+FAMILIES = tuple(version for version in SUPPORTED_VERSIONS if ".post" not in version)
+
+NAMES = registry.names()
+
+
+def _differing() -> tuple[str, ...]:
+    made = {
+        version: {edit for name in NAMES for edit in registry.edits(name, version)}
+        for version in FAMILIES
+    }
+    left = set().union(*made.values()) - made[VERSION]
+    chosen: list[str] = []
+    while left:
+        chosen.append(max(FAMILIES, key=lambda version: len(made[version] & left)))
+        left -= made[chosen[-1]]
+    return tuple(chosen)
+
+
+# As few as have each edit that is not for the release whose files the suite reads.
+DIFFERING = _differing()
+
+
+@cache
+def sources(version: str) -> Mapping[str, bytes]:
+    return wheel_files(version, registry.files(NAMES, version))
+
+
+@cache
+def patched(version: str, selection: tuple[str, ...] = NAMES) -> Mapping[str, bytes]:
+    plan = planned(sources(version), version, selection)
+    return {**sources(version), **plan.files}
+
+
+def planned(
+    files: Mapping[str, bytes], version: str, selection: tuple[str, ...] = NAMES
+) -> Plan:
+    def read(path: str) -> bytes | None:
+        return wheel_files(version, [path]).get(path)
+
+    return make_plan(files, selection, version, read)
