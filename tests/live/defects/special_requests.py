@@ -16,7 +16,7 @@ from tests.live.defects.planting import (
 from tests.live.proxy import Defect
 
 
-@plant("the IDs of two choices swapped", "choices", "do not decode to its text")
+@plant("the IDs of two choices swapped", "choices", "choice 0")
 class ChoicesSwapped(ChatWhole):
     def chat(self, body: Json, response: Json) -> None:
         choices = response["choices"]
