@@ -11,8 +11,8 @@ It differs from `python -m sglang.launch_server` in this:
 - a tokenizer worker that is still importing is not killed as hung;
 - if AGENTCORE_MIRROR_SAMPLER is set, the sampler copies every token ID into
   `customized_info`;
-- if AGENTCORE_FORK is set, as it is without a GPU, the scheduler and the detokenizer
-  are forked from this process, which has imported SGLang already.
+- if AGENTCORE_FORK is set, as it is without a GPU, the scheduler, the detokenizer and
+  the tokenizer workers are forked from this process, which has imported SGLang already.
 
 This package cannot be imported there: only the standard library and the dependencies of
 SGLang may be used.
@@ -118,6 +118,7 @@ def fork_processes() -> None:
     gc.disable()  # To look for garbage takes a seventh of the imports' time.
     import sglang.srt.entrypoints.http_server
     import sglang.srt.managers.scheduler  # noqa: F401  # Else it is imported after.
+    import uvicorn._subprocess
 
     gc.enable()
 
@@ -128,6 +129,8 @@ def fork_processes() -> None:
         set_start_method("fork" if method == "spawn" else method, force)
 
     multiprocessing.set_start_method = set_fork
+    # What uvicorn starts the tokenizer workers with.
+    uvicorn._subprocess.spawn = multiprocessing.get_context("fork")
 
 
 def pin_no_memory() -> None:
