@@ -47,7 +47,7 @@ def wait_for_tokens(server: Server, *rids: str) -> None:
     wait_until_held(server, *rids)
     # A step makes one token of each: these come with as many of the others.
     with closing(
-        client.chat_stream(server.base_url, **ENDLESS.body(stream=True))
+        client.chat_stream(server.base_url, **ENDLESS.body(stream=True, max_tokens=100))
     ) as stream:
         for _ in range(20):
             next(stream)
@@ -131,10 +131,13 @@ def test_a_pause_reaches_both_workers_or_is_refused(server: Server) -> None:
 def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
     if not is_between(version_of(server), "0.5.12", ""):
         pytest.skip("a pause is refused")
-    # Enough of them for the worker that is asked to have one.
+    # Enough of them for the worker that is asked to have one, and short enough for the
+    # engine's memory to hold all: it keeps others waiting until one has ended.
     rids = [f"paused-{number}" for number in range(8)]
     running = [
-        in_background(partial(ask, server, ENDLESS, rid=rid, stream=True))
+        in_background(
+            partial(ask, server, ENDLESS, rid=rid, stream=True, max_tokens=1500)
+        )
         for rid in rids
     ]
     wait_for_tokens(server, *rids)
