@@ -69,13 +69,20 @@ def refuse_undefined_attributes(
                 )
 
 
+@cache
 def _attributes(
     code: str, context: type[ast.expr_context]
-) -> Iterator[tuple[str, str]]:
+) -> tuple[tuple[str, str], ...]:
     """The attributes of `self` and of any `server_args` that code reads, or stores."""
     if "self." not in code and "server_args." not in code:
-        return
-    nodes = list(ast.walk(ast.parse(code)))
+        return ()
+    return tuple(_find_attributes(ast.parse(code), context))
+
+
+def _find_attributes(
+    tree: ast.AST, context: type[ast.expr_context]
+) -> Iterator[tuple[str, str]]:
+    nodes = list(ast.walk(tree))
     # `self.x += 1` reads it first.
     read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
     for node in nodes:
@@ -204,13 +211,7 @@ class _Install:
         """What a class defines or its code uses of `self`, and what edits add to it."""
         definition = self._class(file, name)
         assert definition is not None
-        members = {
-            node.attr
-            for node in ast.walk(definition)
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "self"
-        }
+        members = set(_used_of_self(definition))
         for statement in definition.body:
             match statement:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -239,6 +240,17 @@ class _Install:
     def _read_text(self, file: str) -> str | None:
         text = self._sources[file] if file in self._sources else self._read(file)
         return None if text is None else decode(text, file)[0]
+
+
+def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
+    """The attributes of `self` that the code of a class reads or stores."""
+    return frozenset(
+        node.attr
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
 
 
 _SERVER_ARGS_CLASS = re.compile(

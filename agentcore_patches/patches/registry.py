@@ -90,6 +90,7 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
+@cache
 def _in_names_of(version: str, edit: Edit) -> Edit:
     """The edit with the names that a release has for those of v0.5.9."""
     changed: dict[str, Any] = {

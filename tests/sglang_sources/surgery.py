@@ -189,6 +189,7 @@ def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
         yield definition(source, scope)
 
 
+@cache
 def comments(source: bytes) -> list[str]:
     tokens = tokenize.tokenize(io.BytesIO(source).readline)
     return [token.string for token in tokens if token.type == tokenize.COMMENT]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from random import Random
 
 import pytest
@@ -127,6 +128,11 @@ MUTATIONS: list[Callable[[Random, bytes, Places], bytes]] = [
 ]
 
 
+@cache
+def compiles(source: bytes, path: str) -> None:
+    compile(source, path, "exec", dont_inherit=True)
+
+
 BATCHES = 10
 # Of the 35 mutants of a batch, at least.
 N_PATCHED = 8
@@ -179,6 +185,6 @@ def try_mutant(version: str, number: int) -> str:
     assert tuple(plan.files) == files
     assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
     for path, text in plan.files.items():
-        compile(text, path, "exec", dont_inherit=True)
+        compiles(text, path)
     assert planned({**mutated, **plan.files}, version).files == {}
     return "patched whole"

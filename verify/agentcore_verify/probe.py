@@ -60,6 +60,8 @@ def end_with_stdin() -> None:
             pass
         import psutil
 
+        # A worker that ends is replaced by a new one, which nobody would kill.
+        os.register_at_fork(after_in_child=lambda: os._exit(0))
         for child in psutil.Process().children(recursive=True):
             # The resource tracker ends by itself, after freeing shared memory.
             if "resource_tracker" not in " ".join(child.cmdline()):
