@@ -58,7 +58,8 @@ class Proxy:
         self._key = f"Bearer {api_key}" if api_key else None
         self.most_streaming = 0
         """The largest number of streams open at a time since a defect was planted."""
-        self._n_streaming = 0
+        self.n_streaming = 0
+        """The number of streams open now."""
         self._target = urlsplit(target)
         proxy = self
 
@@ -164,13 +165,13 @@ class Proxy:
     @contextmanager
     def _counted(self) -> Iterator[None]:
         with self._lock:
-            self._n_streaming += 1
-            self.most_streaming = max(self.most_streaming, self._n_streaming)
+            self.n_streaming += 1
+            self.most_streaming = max(self.most_streaming, self.n_streaming)
         try:
             yield
         finally:
             with self._lock:
-                self._n_streaming -= 1
+                self.n_streaming -= 1
 
 
 def _write_chunk(client: BaseHTTPRequestHandler, data: bytes) -> None:

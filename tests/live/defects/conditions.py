@@ -91,6 +91,16 @@ class LostByPause(ChatStream):
             yield event
 
 
+@plant("a pause after the last token", "pauses", "the pause", Outcome.NOT_EXERCISED)
+class LatePause(Defect):
+    proxy: Proxy
+
+    def request(self, path: str, body: Json) -> Json:
+        if path == "/pause_generation":
+            wait_until(lambda: self.proxy.n_streaming == 0)
+        return body
+
+
 @plant(
     "streamed IDs that the client cannot see",
     "openai-client",

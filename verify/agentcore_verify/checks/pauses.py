@@ -8,12 +8,16 @@ the weights leaves hanging clients or wrong samples behind.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
-from agentcore_verify.client import ClientError, HttpError
+from agentcore_verify import client
+from agentcore_verify.checks.interruption import ENDLESS
+from agentcore_verify.client import ClientError, HttpError, Json
 from agentcore_verify.differences import id_difference
 from agentcore_verify.invariants import assert_same, assert_whole
 from agentcore_verify.results import Failed, NotExercised, Skipped
@@ -22,36 +26,61 @@ from agentcore_verify.subject import Reply, Subject
 PATCHES = ("token-ids",)
 
 N_STREAMS = 4
-HEAD_START, PAUSE = 0.15, 0.3
-"""Seconds that the streams run before a pause, and that it lasts."""
+PAUSE = 0.3
+"""Seconds that a pause lasts."""
 
 
 def check(subject: Subject) -> str:
     if not subject.launched:
         raise Skipped("A pause would stop the requests of others on this server.")
     wanted = subject.reference("long")
+    n_paused = 0
     for mode in ("in_place", "retract"):
-        for reply in _interrupted(subject, mode):
+        replies, n_open = _interrupted(subject, mode)
+        for reply in replies:
             assert_same(subject, wanted, reply)
             assert_whole(subject, reply)
-    aborted = _interrupted(subject, "abort")
+        if not n_open:
+            raise NotExercised(f"Every answer ended before the pause ({mode}).")
+        n_paused += n_open
+    aborted, _ = _interrupted(subject, "abort", **ENDLESS)
     ended = [_assert_prefix(subject, wanted, reply) for reply in aborted]
     if not any(ended):
         raise NotExercised("Every answer ended before the abort reached the engine.")
-    return f"{2 * N_STREAMS} paused answers exact, {sum(ended)} aborted"
+    return f"{n_paused} paused answers exact, {sum(ended)} aborted"
 
 
-def _interrupted(subject: Subject, mode: str) -> list[Reply]:
-    """The answers to several streams, during which the server is paused."""
+def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply], int]:
+    """The answers to streams during which the server is paused; how many were open."""
+    begun = [threading.Event() for _ in range(N_STREAMS)]
     with ThreadPoolExecutor(N_STREAMS) as pool:
-        asked = [
-            pool.submit(subject.stream, "long", logprobs=True, top_logprobs=2)
-            for _ in range(N_STREAMS)
-        ]
-        time.sleep(HEAD_START)
+        asked = [pool.submit(_stream, subject, event, **more) for event in begun]
+        for event in begun:
+            event.wait()
         with _paused(subject, mode):
             time.sleep(PAUSE)
-        return [reply.result() for reply in asked]
+            n_open = sum(not reply.done() for reply in asked)
+        return [reply.result() for reply in asked], n_open
+
+
+def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
+    """The answer to a stream; `begun` is set by its first chunk, or when it fails."""
+    where = "streaming 'long'"
+    body = subject.body("long", stream=True, logprobs=True, top_logprobs=2, **more)
+
+    def events() -> Iterator[Json]:
+        for event in client.chat_stream(
+            subject.base_url, api_key=subject.api_key, **body
+        ):
+            begun.set()
+            yield event
+
+    try:
+        return Reply(where, body, client.read_events(events()))
+    except ClientError as error:
+        raise Failed(f"{where}: {error}") from error
+    finally:
+        begun.set()
 
 
 @contextmanager
@@ -81,7 +110,8 @@ def _assert_prefix(subject: Subject, wanted: Reply, reply: Reply) -> bool:
     if said.finish_reason != "abort":
         return False
     ids = said.token_ids or ()
-    if ids != wanted.ids()[: len(ids)]:
+    n_known = min(len(ids), len(wanted.ids()))
+    if ids[:n_known] != wanted.ids()[:n_known]:
         raise Failed(
             f"{reply.where}, aborted: token_ids are not the first ones of the answer.",
             difference=id_difference(
