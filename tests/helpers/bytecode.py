@@ -23,42 +23,43 @@ import sglang.srt.models.registry
 
 @dataclass(frozen=True)
 class Bytecode:
-    """A folder in which all processes of a run keep compiled modules.
+    """What Python keeps of modules that it compiled, beside their sources.
 
-    Python puts a module's file there below the path of its source, so a copy of SGLang
-    has none at first: it would compile for 15 s when it is first started.
+    A copy of SGLang has none at first: it would compile for 15 s when it is first
+    started.
     """
 
-    folder: Path
+    lock: Path
+    """A file that makes others wait while modules are compiled."""
     python: Path
     installed: Path
     """The `sglang` package of `python`, whose modules are compiled once."""
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment of a Python that uses the folder."""
-        return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.folder)}
+        """Environment of a Python that keeps what it compiles."""
+        return {"PYTHONDONTWRITEBYTECODE": ""}
 
     def give_to(self, package: Path) -> None:
         """Give a copy of the installed package what was compiled from that one.
 
-        These are links: Python replaces a file that it compiles again, and so in one
-        folder alone. It goes by time and size of the source, so files that are equal
-        are given the time of the installed ones.
+        Python goes by time and size of the source, so files that are equal are given
+        the time of the installed ones.
         """
-        made = self._compiled()
+        self._compile()
         for file in package.rglob("*.py"):
             original = self.installed / file.relative_to(package)
             if original.exists() and filecmp.cmp(original, file, shallow=False):
                 times = original.stat()
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-        shutil.copytree(made, self._place(package), copy_function=os.link)
+        for made in self.installed.rglob("__pycache__"):
+            if (folder := package / made.relative_to(self.installed)).parent.exists():
+                shutil.copytree(made, folder, dirs_exist_ok=True)
 
-    def _compiled(self) -> Path:
-        """Where the installed package's modules are; compiles them if nobody has."""
-        place = self._place(self.installed)
-        with FileLock(self.folder.with_suffix(".lock")):
-            if not place.exists():
+    def _compile(self) -> None:
+        """Compile what a server imports, unless that was done."""
+        with FileLock(self.lock):
+            if not (done := self.lock.with_suffix(".done")).exists():
                 path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
                 subprocess.run(
                     [self.python, "-c", IMPORTS],
@@ -66,7 +67,4 @@ class Bytecode:
                     capture_output=True,
                     check=True,
                 )
-        return place
-
-    def _place(self, package: Path) -> Path:
-        return self.folder / package.relative_to("/")
+                done.touch()

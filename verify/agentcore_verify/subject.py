@@ -173,16 +173,16 @@ class Subject:
         except ClientError as error:
             raise Failed(f"{where}: {error}") from error
 
-    def reference(self, question: str, **more: Any) -> Reply:
+    def reference(self, question: str, *, tools: bool = False, **more: Any) -> Reply:
         """The non-streaming answer with logprobs; requested twice the first time.
 
         Raises Inconclusive if the two answers differ.
         """
         more = {"logprobs": True, "top_logprobs": 2, **more}
-        key = repr((question, sorted(more.items())))
+        key = repr((question, tools, sorted(more.items())))
         if key not in self._references:
-            first = self.ask(question, **more)
-            again = self.ask(question, **more)
+            first = self.ask(question, tools=tools, **more)
+            again = self.ask(question, tools=tools, **more)
             self._note_noise(first, again)
             if _comparable(first.answer) != _comparable(again.answer):
                 raise Inconclusive(
