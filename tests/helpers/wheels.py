@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,12 @@ import platformdirs
 
 WHEEL_PYTHON = "3.11"
 """From v0.5.11 on there is a wheel for each Python; their Python files are the same."""
+
+VERSION_FILES = ("__init__.py", "_version.py", "version.py")
+
+# What tests read besides the files that they ask for first: taken with them, since each
+# download is of the whole wheel.
+ALSO = re.compile(r"(__init__|_?version|srt/server_args|srt/arg_groups/.*)\.py")
 
 
 def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
@@ -46,7 +53,7 @@ def make_install(version: str, site: Path, paths: Sequence[str]) -> Path:
     package = site / "sglang"
     metadata = site / f"sglang-{version}.dist-info"
     metadata.mkdir(parents=True)
-    files = wheel_files(version, [*paths, "__init__.py", "_version.py", "version.py"])
+    files = wheel_files(version, [*paths, *VERSION_FILES])
     for path, text in files.items():
         (package / path).parent.mkdir(parents=True, exist_ok=True)
         (package / path).write_bytes(text)
@@ -71,9 +78,10 @@ def _download(version: str, folder: Path, paths: Sequence[str]) -> None:
             [record] = [
                 name for name in archive.namelist() if name.endswith("info/RECORD")
             ]
-            wanted = {f"sglang/{path}" for path in paths} & {*archive.namelist()}
-            for name in sorted(wanted):
-                _write(folder / name.removeprefix("sglang/"), archive.read(name))
+            for name in archive.namelist():
+                path = name.removeprefix("sglang/")
+                if path in paths or ALSO.fullmatch(path):
+                    _write(folder / path, archive.read(name))
             _write(folder / "RECORD", archive.read(record))
 
 
