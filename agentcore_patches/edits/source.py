@@ -47,21 +47,38 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
     for scope, group in by_scope.items():
         with _placing(group[0]):
             start, end = module.span(scope)
-            lines = module.lines(start, end)
             # Fields are looked for and put in among the statements of the class itself.
             only_fields = all(
                 isinstance(edit, AddField) and edit.scope == scope for edit in group
             )
             left_out = module.methods(scope) if only_fields else ()
-            fragment = _Fragment(lines, scope, module.newline, left_out)
-        for edit in group:
-            with _placing(edit):
-                changed[edit] = fragment.apply(edit)
-        if any(changed[edit] for edit in group):
-            splices.append((start, end, fragment.text()))
+        new, made = _edit_definition(
+            module.lines(start, end), scope, module.newline, left_out, group
+        )
+        changed.update(zip(group, made, strict=True))
+        if any(made):
+            splices.append((start, end, new))
 
-    new = module.spliced(splices) if splices else text
-    return new.encode(encoding), tuple(changed[edit] for edit in edits)
+    if splices:
+        text = module.spliced(splices)
+    return text.encode(encoding), tuple(changed[edit] for edit in edits)
+
+
+def _edit_definition(
+    lines: tuple[str, ...],
+    scope: str,
+    newline: str,
+    left_out: tuple[tuple[int, int], ...],
+    edits: tuple[DefinitionEdit, ...],
+) -> tuple[str, tuple[bool, ...]]:
+    """The new text of one definition, and for each edit whether it changed anything."""
+    with _placing(edits[0]):
+        fragment = _Fragment(lines, scope, newline, left_out)
+    made = []
+    for edit in edits:
+        with _placing(edit):
+            made.append(fragment.apply(edit))
+    return fragment.text() if any(made) else "".join(lines), tuple(made)
 
 
 @lru_cache(maxsize=16)
@@ -119,16 +136,16 @@ class _Spans:
             raise Misplaced("the file has another definition of that name")
         return bool(there)
 
-    def lines(self, start: int, end: int) -> list[str]:
+    def lines(self, start: int, end: int) -> tuple[str, ...]:
         """The lines from `start` to before `end`."""
-        return self._lines[start:end]
+        return tuple(self._lines[start:end])
 
-    def methods(self, scope: str) -> list[tuple[int, int]]:
+    def methods(self, scope: str) -> tuple[tuple[int, int], ...]:
         """First line, and line after the last, of what a class defines, from its own."""
         definition = self._definition(scope)
         start, _ = _span(definition)
         inner = [node for node in definition.body if isinstance(node, _DEFINITIONS)]
-        return [(first - start, last - start) for first, last in map(_span, inner)]
+        return tuple((first - start, last - start) for first, last in map(_span, inner))
 
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
         """The text with lines `start` to `end` replaced, for each splice."""
@@ -170,11 +187,12 @@ class _Fragment:
 
     def __init__(
         self,
-        lines: list[str],
+        all_lines: Sequence[str],
         scope: str,
         newline: str,
         left_out: Sequence[tuple[int, int]],
     ) -> None:
+        lines = list(all_lines)
         self._left_out: dict[str, str] = {}
         for start, end in reversed(left_out):
             margin = lines[start].removesuffix(lines[start].lstrip())
@@ -230,7 +248,7 @@ class _Fragment:
         return "body", found[0]
 
 
-def _group(edits: Iterable[DefinitionEdit]) -> dict[str, list[DefinitionEdit]]:
+def _group(edits: Iterable[DefinitionEdit]) -> dict[str, tuple[DefinitionEdit, ...]]:
     """Edits by the outermost scope among them that holds theirs, in their order."""
     edits = list(edits)
     scopes = {edit.scope for edit in edits}
@@ -241,7 +259,7 @@ def _group(edits: Iterable[DefinitionEdit]) -> dict[str, list[DefinitionEdit]]:
         groups.setdefault(
             next(scope for scope in holders if scope in scopes), []
         ).append(edit)
-    return groups
+    return {scope: tuple(group) for scope, group in groups.items()}
 
 
 def decode(source: bytes, file: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from agentcore_patches import edits, plan, undefined
-from agentcore_patches.edits import Edit
+from agentcore_patches.edits import Edit, source
 from tests.helpers import wheel
 
 
@@ -21,19 +21,22 @@ def pristine() -> Mapping[str, bytes]:
 
 @pytest.fixture(scope="module")
 def planned_once() -> Iterator[None]:
-    """Remember what the planner made of a file, for tests that change one of them.
+    """Remember what the planner made of a file, or of one definition in it.
+
+    Tests change one file, or one definition, and most releases have the same ones.
 
     So much is remembered that looking for garbage in it would take a third of the time.
     """
     applied = cache(edits.apply_edits)
 
     def apply_edits(
-        source: bytes, chosen: Sequence[Edit]
+        text: bytes, chosen: Sequence[Edit]
     ) -> tuple[bytes, tuple[bool, ...]]:
-        return applied(source, tuple(chosen))
+        return applied(text, tuple(chosen))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(edits, "apply_edits", apply_edits)
+        patched.setattr(source, "_edit_definition", cache(source._edit_definition))
         patched.setattr(plan, "_check", cache(plan._check))
         patched.setattr(f"{undefined.__name__}.parse", cache(edits.parse))
         patched.setattr(undefined, "_used_of_self", cache(undefined._used_of_self))
