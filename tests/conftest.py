@@ -147,9 +147,9 @@ def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
     """Copies the package, unpatched: `vanilla_tree(folder)` makes `folder/sglang`."""
 
     def copy(folder: Path) -> Path:
+        package = folder / "sglang"
         without = shutil.ignore_patterns("__pycache__")
-        copied = shutil.copytree(sglang_package, folder / "sglang", ignore=without)
-        package = Path(copied)
+        shutil.copytree(sglang_package, package, ignore=without)
         revert(sglang_dir=package)
         return package
 

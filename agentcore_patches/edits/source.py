@@ -59,9 +59,8 @@ def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool
         if any(made):
             splices.append((start, end, new))
 
-    if splices:
-        text = module.spliced(splices)
-    return text.encode(encoding), tuple(changed[edit] for edit in edits)
+    new_text = module.spliced(splices)
+    return new_text.encode(encoding), tuple(changed[edit] for edit in edits)
 
 
 def _edit_definition(

@@ -52,9 +52,11 @@ class Bytecode:
             if original.exists() and filecmp.cmp(original, file, shallow=False):
                 times = original.stat()
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        # A server that runs from there may be writing some more.
+        unfinished = shutil.ignore_patterns("*.pyc.*")
         for made in self.installed.rglob("__pycache__"):
             if (folder := package / made.relative_to(self.installed)).parent.exists():
-                shutil.copytree(made, folder, dirs_exist_ok=True)
+                shutil.copytree(made, folder, ignore=unfinished, dirs_exist_ok=True)
 
     def _compile(self) -> None:
         """Compile what a server imports, unless that was done."""

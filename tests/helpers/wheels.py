@@ -26,7 +26,7 @@ VERSION_FILES = ("__init__.py", "_version.py", "version.py")
 
 # What tests read besides the files that they ask for first: taken with them, since each
 # download is of the whole wheel.
-ALSO = re.compile(r"(__init__|_?version|srt/server_args|srt/arg_groups/.*)\.py")
+ALSO = re.compile(r"srt/(server_args|arg_groups/.*)\.py")
 
 
 def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
@@ -80,7 +80,7 @@ def _download(version: str, folder: Path, paths: Sequence[str]) -> None:
             ]
             for name in archive.namelist():
                 path = name.removeprefix("sglang/")
-                if path in paths or ALSO.fullmatch(path):
+                if path in (*paths, *VERSION_FILES) or ALSO.fullmatch(path):
                     _write(folder / path, archive.read(name))
             _write(folder / "RECORD", archive.read(record))
 

@@ -14,7 +14,7 @@ import requests
 
 from agentcore_verify import client, cpu
 from agentcore_verify.checks import images
-from agentcore_verify.client import Answer
+from agentcore_verify.client import Answer, OnEvent
 from agentcore_verify.results import Failed
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
@@ -235,10 +235,10 @@ def test_the_check_of_images_passes(vision_server: Server) -> None:
 class Tokenized(Subject):
     """As if the server tokenized the text of a prompt of IDs again."""
 
-    def send(self, body: Any, where: str) -> Answer:
+    def send(self, body: Any, where: str, on_event: OnEvent | None = None) -> Answer:
         if "input_ids" in body:
             body = {**body, "input_ids": [10, *body["input_ids"]]}
-        return super().send(body, where)
+        return super().send(body, where, on_event)
 
 
 def test_the_check_of_images_finds_other_ids(vision_server: Server) -> None:

@@ -24,7 +24,6 @@ def planned_once() -> Iterator[None]:
     """Remember what the planner made of a file, or of one definition in it.
 
     Tests change one file, or one definition, and most releases have the same ones.
-
     So much is remembered that looking for garbage in it would take a third of the time.
     """
     applied = cache(edits.apply_edits)
@@ -38,7 +37,7 @@ def planned_once() -> Iterator[None]:
         patched.setattr(edits, "apply_edits", apply_edits)
         patched.setattr(source, "_edit_definition", cache(source._edit_definition))
         patched.setattr(plan, "_check", cache(plan._check))
-        patched.setattr(f"{undefined.__name__}.parse", cache(edits.parse))
+        patched.setattr(undefined, "parse", cache(edits.parse))
         patched.setattr(undefined, "_used_of_self", cache(undefined._used_of_self))
         gc.disable()
         yield

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from agentcore_verify.checks import images
-from agentcore_verify.client import Answer, Json, read_events, read_response
+from agentcore_verify.client import (
+    Answer,
+    Json,
+    OnEvent,
+    read_events,
+    read_response,
+)
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
 
@@ -33,7 +39,7 @@ class Model(Subject):
         assert path == "/model_info"
         return Info(self.takes_images)
 
-    def send(self, body: Json, where: str) -> Answer:
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Answer:
         [message] = body["messages"]
         assert [part["type"] for part in message["content"]] == ["image_url", "text"]
         prompt = body.get("input_ids", PROMPT)

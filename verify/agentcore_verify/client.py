@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import requests
 
 Json = dict[str, Any]
+
+OnEvent = Callable[[Json], None]
+"""Called with each event of a stream as soon as it arrives."""
 
 TIMEOUT = 300.0
 """Seconds without a byte after which a request is given up."""
@@ -128,16 +131,20 @@ def chat_stream(
 
 
 def ask(
-    base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
+    base_url: str,
+    *,
+    api_key: str | None = None,
+    timeout: float = TIMEOUT,
+    on_event: OnEvent | None = None,
+    **body: Any,
 ) -> Answer:
     """The answer to a chat completion request, streamed if `stream` is true in it.
 
     Raises what `chat`, `chat_stream`, `read_response` and `read_events` raise.
     """
     if body.get("stream"):
-        return read_events(
-            chat_stream(base_url, api_key=api_key, timeout=timeout, **body)
-        )
+        events = chat_stream(base_url, api_key=api_key, timeout=timeout, **body)
+        return read_events(_told(events, on_event) if on_event else events)
     return read_response(chat(base_url, api_key=api_key, timeout=timeout, **body))
 
 
@@ -342,6 +349,12 @@ def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
                 id=call.id or delta.get("id"),
             )
     return tuple(calls[at] for at in sorted(calls))
+
+
+def _told(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:
+    for event in events:
+        on_event(event)
+        yield event
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:

@@ -43,6 +43,22 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
     _assert_counts(reply)
 
 
+def assert_prefix(subject: Subject, whole: Reply, reply: Reply) -> None:
+    """Raise Failed unless the IDs of an aborted answer are the first of the whole one.
+
+    An answer that ignores its end may have more.
+    """
+    ids, known = reply.completions[0].token_ids or (), whole.ids()
+    n_both = min(len(ids), len(known))
+    if ids[:n_both] != known[:n_both]:
+        raise Failed(
+            f"{reply.where}: token_ids are not the first ones of the whole answer.",
+            difference=id_difference(
+                subject, "whole answer", known, "aborted answer", ids
+            ),
+        )
+
+
 def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
     """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
     if one.prompt_ids != other.prompt_ids:

@@ -122,8 +122,7 @@ def fork_processes() -> None:
     import sglang.srt.managers.scheduler  # noqa: F401  # Else it is imported after.
     import uvicorn._subprocess
 
-    # Nor need it ever look at what was imported.
-    gc.freeze()
+    gc.freeze()  # No process need ever look at what was imported.
     gc.enable()
 
     set_start_method = multiprocessing.set_start_method

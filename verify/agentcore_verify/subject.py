@@ -11,12 +11,15 @@ from typing import Any
 import requests
 
 from . import client
-from .client import Answer, ClientError, Completion, HttpError, Json
+from .client import Answer, ClientError, Completion, HttpError, Json, OnEvent
 from .differences import difference, logprob_distance
 from .results import Failed, Inconclusive, NotExercised, Skipped
 from .scripted_model import TOOLS, line
 
 MAX_TOKENS = 512
+
+ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
+"""An answer so long that an abort reaches the engine before its end."""
 
 INFO_ATTEMPTS, INFO_TIMEOUT = 8, 3.0
 """How often, and for how many seconds each, to ask for /server_info.
@@ -166,23 +169,25 @@ class Subject:
         where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
         return Reply(where, body, self.send(body, where))
 
-    def send(self, body: Json, where: str) -> Answer:
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Answer:
         """The answer to a chat completion request; Failed if there is none."""
         try:
-            return client.ask(self.base_url, api_key=self.api_key, **body)
+            return client.ask(
+                self.base_url, api_key=self.api_key, on_event=on_event, **body
+            )
         except ClientError as error:
             raise Failed(f"{where}: {error}") from error
 
-    def reference(self, question: str, *, tools: bool = False, **more: Any) -> Reply:
+    def reference(self, question: str, **more: Any) -> Reply:
         """The non-streaming answer with logprobs; requested twice the first time.
 
         Raises Inconclusive if the two answers differ.
         """
         more = {"logprobs": True, "top_logprobs": 2, **more}
-        key = repr((question, tools, sorted(more.items())))
+        key = repr(sorted(self.body(question, **more).items()))
         if key not in self._references:
-            first = self.ask(question, tools=tools, **more)
-            again = self.ask(question, tools=tools, **more)
+            first = self.ask(question, **more)
+            again = self.ask(question, **more)
             self._note_noise(first, again)
             if _comparable(first.answer) != _comparable(again.answer):
                 raise Inconclusive(

@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from typing import Any
 
 from agentcore_verify import client
-from agentcore_verify.client import ClientError, Json, read_events
-from agentcore_verify.differences import id_difference
-from agentcore_verify.invariants import assert_same, assert_whole
+from agentcore_verify.client import ClientError, Json
+from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.results import Failed, NotExercised
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import ENDLESS, Reply, Subject
 
 PATCHES = ("token-ids",)
-
-ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
-"""An answer so long that the abort reaches the engine before its end."""
 
 
 def check(subject: Subject) -> str:
@@ -57,28 +52,16 @@ def _assert_aborted(subject: Subject, full: Reply) -> int:
     body = subject.body(
         "long", stream=True, rid=uuid.uuid4().hex, logprobs=True, **ENDLESS
     )
-    events: list[Json] = []
-    try:
-        for event in client.chat_stream(
-            subject.base_url, api_key=subject.api_key, **body
-        ):
-            events.append(event)
-            # Of several tokenizer workers only the one with the request can abort it.
-            if 3 <= len(events) < 40:
-                subject.post("/abort_request", {"rid": body["rid"]}).close()
-        answer = read_events(events)
-    except ClientError as error:
-        raise Failed(f"{where}: {error}") from error
-    reply = Reply(where, body, answer)
+    received = itertools.count(1)
+
+    def abort(event: Json) -> None:
+        # Of several tokenizer workers only the one with the request can abort it.
+        if 3 <= next(received) < 40:
+            subject.post("/abort_request", {"rid": body["rid"]}).close()
+
+    reply = Reply(where, body, subject.send(body, where, abort))
     ids = reply.ids()
-    n_known = min(len(ids), len(full.ids()))
-    if ids[:n_known] != full.ids()[:n_known]:
-        raise Failed(
-            f"{where}: token_ids are not the first ones of the whole answer.",
-            difference=id_difference(
-                subject, "whole answer", full.ids(), "aborted answer", ids
-            ),
-        )
+    assert_prefix(subject, full, reply)
     assert_whole(subject, reply)
     if reply.completions[0].finish_reason != "abort":
         raise NotExercised("The answer ended before the abort reached the engine.")

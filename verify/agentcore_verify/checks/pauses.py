@@ -13,15 +13,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from agentcore_verify import client
-from agentcore_verify.checks.interruption import ENDLESS
-from agentcore_verify.client import ClientError, HttpError, Json
-from agentcore_verify.differences import id_difference
-from agentcore_verify.invariants import assert_same, assert_whole
+from agentcore_verify.client import ClientError, HttpError
+from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.results import Failed, NotExercised, Skipped
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import ENDLESS, Reply, Subject
 
 PATCHES = ("token-ids",)
 
@@ -67,18 +65,9 @@ def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
     """The answer to a stream; `begun` is set by its first chunk, or when it fails."""
     where = "streaming 'long'"
     body = subject.body("long", stream=True, logprobs=True, top_logprobs=2, **more)
-
-    def events() -> Iterator[Json]:
-        for event in client.chat_stream(
-            subject.base_url, api_key=subject.api_key, **body
-        ):
-            begun.set()
-            yield event
-
     try:
-        return Reply(where, body, client.read_events(events()))
-    except ClientError as error:
-        raise Failed(f"{where}: {error}") from error
+        answer = subject.send(body, where, on_event=lambda event: begun.set())
+        return Reply(where, body, answer)
     finally:
         begun.set()
 
@@ -109,13 +98,5 @@ def _assert_prefix(subject: Subject, wanted: Reply, reply: Reply) -> bool:
     [said] = reply.completions
     if said.finish_reason != "abort":
         return False
-    ids = said.token_ids or ()
-    n_known = min(len(ids), len(wanted.ids()))
-    if ids[:n_known] != wanted.ids()[:n_known]:
-        raise Failed(
-            f"{reply.where}, aborted: token_ids are not the first ones of the answer.",
-            difference=id_difference(
-                subject, "whole answer", wanted.ids(), "aborted answer", ids
-            ),
-        )
+    assert_prefix(subject, wanted, replace(reply, where=f"{reply.where}, aborted"))
     return True
