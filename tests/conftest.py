@@ -23,6 +23,7 @@ from agentcore_verify import cpu
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
+from tests.helpers.forking import ForkedServer, ForkServer
 from tests.helpers.servers import (
     HELD_REQUESTS,
     MODES,
@@ -188,7 +189,19 @@ def trees(
 
 
 @pytest.fixture(scope="session")
+def fork_server(
+    sglang_python: Path, bytecode: Bytecode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ForkServer]:
+    """What most servers are forked from."""
+    log = tmp_path_factory.mktemp("fork") / "fork_server.log"
+    running = ForkServer(sglang_python, bytecode.dependencies(), log)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
 def launch(
+    fork_server: ForkServer,
     sglang_python: Path,
     release: str,
     scripted_model: Path,
@@ -202,7 +215,7 @@ def launch(
         model: Path | None = None,
         mirror_sampler: bool = True,
     ) -> Server:
-        return Server(
+        return ForkedServer(
             ServerOptions(
                 python=sglang_python,
                 model=model or scripted_model,
@@ -217,7 +230,8 @@ def launch(
                 pythonpath=(tree,),
                 env={**cpu.TINY_MODEL_ENV, **bytecode.env, **(env or {})},
                 startup_timeout=240,
-            )
+            ),
+            fork_server,
         )
 
     return launcher

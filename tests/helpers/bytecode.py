@@ -14,10 +14,18 @@ from filelock import FileLock
 
 from agentcore_verify import cpu
 
-# What a server imports, and what its scheduler imports to find the class of a model.
+# What a server imports, and what its scheduler imports to find the class of a model; the
+# names of what is not SGLang's own are written to a file.
 IMPORTS = """
+import sys
 import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler
 import sglang.srt.models.registry
+
+with open(sys.argv[1], "w") as file:
+    for name, module in sys.modules.items():
+        spec = getattr(module, "__spec__", None)
+        if spec and spec.name == name and not name.startswith("sglang"):
+            print(name, file=file)
 """
 
 
@@ -58,15 +66,26 @@ class Bytecode:
             if (folder := package / made.relative_to(self.installed)).parent.exists():
                 shutil.copytree(made, folder, ignore=unfinished, dirs_exist_ok=True)
 
+    def dependencies(self) -> Path:
+        """A file with the names of the other modules that a server imports, in order."""
+        self._compile()
+        return self._dependencies
+
+    @property
+    def _dependencies(self) -> Path:
+        return self.lock.with_suffix(".dependencies")
+
     def _compile(self) -> None:
         """Compile what a server imports, unless that was done."""
         with FileLock(self.lock):
-            if not (done := self.lock.with_suffix(".done")).exists():
-                path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
-                subprocess.run(
-                    [self.python, "-c", IMPORTS],
-                    env={**os.environ, **cpu.ENV, **self.env, "PYTHONPATH": path},
-                    capture_output=True,
-                    check=True,
-                )
-                done.touch()
+            if self._dependencies.exists():
+                return
+            path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
+            making = self.lock.with_suffix(".making")
+            subprocess.run(
+                [self.python, "-c", IMPORTS, making],
+                env={**os.environ, **cpu.ENV, **self.env, "PYTHONPATH": path},
+                capture_output=True,
+                check=True,
+            )
+            making.rename(self._dependencies)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Protocol
 
 import psutil
 import requests
@@ -75,6 +75,15 @@ class ServerOptions:
     startup_timeout: float = 600.0
 
 
+class _Process(Protocol):
+    """What is used of a `subprocess.Popen`."""
+
+    pid: int
+    stdin: IO[bytes] | None
+
+    def poll(self) -> int | None: ...
+
+
 class Server:
     """One SGLang server, from `start` to `stop`; a context manager calls both.
 
@@ -86,7 +95,7 @@ class Server:
         self.options = options
         self.host = _option(options.args, "--host") or HOST
         self.port = int(_option(options.args, "--port") or 0)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Process | None = None
         self._scratch: Path | None = None
         self._known: dict[int, psutil.Process] = {}
 
@@ -211,11 +220,24 @@ class Server:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self.log.open("wb") as log:
-                self._process = _popen(command, env, log)
+                self._process = self._start_process(command, env, log)
         except OSError as error:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
             raise ServerError(f"Cannot run {options.python}: {error}.") from error
+
+    def _start_process(
+        self, command: Sequence[str], env: Mapping[str, str], log: IO[bytes]
+    ) -> _Process:
+        """Start the launcher in its own session; its stdin stays open until we end."""
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(env),
+            start_new_session=True,
+        )
 
     def _wait_ready(self, on_loading: OnLoading | None) -> None:
         began = time.monotonic()
@@ -299,20 +321,6 @@ class Server:
     def _error(self, what: str) -> ServerError:
         tail = "\n".join(self.log_tail())
         return ServerError(f"{what} Its log is {self.log} and ends with:\n{tail}")
-
-
-def _popen(
-    command: Sequence[str], env: Mapping[str, str], log: IO[bytes]
-) -> subprocess.Popen[bytes]:
-    """Start a process in its own session; its stdin stays open until we end."""
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=dict(env),
-        start_new_session=True,
-    )
 
 
 def _option(args: Sequence[str], name: str) -> str | None:

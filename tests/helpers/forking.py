@@ -1,0 +1,105 @@
+"""Servers that are forked from a process that has imported what SGLang needs.
+
+Of the 10 s of CPU time that a server takes to start, PyTorch and SGLang's other
+dependencies take 8, the same each time. SGLang itself is imported by each server anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from agentcore_verify import cpu
+from agentcore_verify.server import Server, ServerOptions
+from tests.helpers import fork_server
+
+
+class ForkServer:
+    """Runs `fork_server.py`, from the first program on until `close`."""
+
+    def __init__(self, python: Path, modules: Path, log: Path) -> None:
+        """
+        Args:
+            modules: file with the names of the modules to import, a line each.
+            log: file for what is printed by these.
+        """
+        self._lock = threading.Lock()
+        self._connection, theirs = socket.socketpair(
+            socket.AF_UNIX, socket.SOCK_SEQPACKET
+        )
+        with theirs, log.open("wb") as output:
+            number = str(theirs.fileno())
+            self._process = subprocess.Popen(
+                [python, fork_server.__file__, modules, number],
+                env={
+                    **os.environ,
+                    **cpu.ENV,
+                    **cpu.TINY_MODEL_ENV,
+                    "PYTHONDONTWRITEBYTECODE": "",
+                    "PYTHONPATH": str(cpu.SITE),
+                },
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._log = log
+
+    def ask(self, request: Any, *descriptors: int) -> Any:
+        """The answer to a request."""
+        message = json.dumps(request).encode()
+        with self._lock:
+            socket.send_fds(self._connection, [message], descriptors)
+            answer = self._connection.recv(1 << 10)
+        assert answer, f"The fork server ended:\n{self._log.read_text()}"
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.wait()
+
+
+class ForkedProcess:
+    """A program that a fork server started, in a session of its own."""
+
+    def __init__(
+        self,
+        fork_server: ForkServer,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        output: IO[bytes],
+    ) -> None:
+        self._fork_server = fork_server
+        self._code: int | None = None
+        theirs, ours = os.pipe()
+        self.stdin: IO[bytes] | None = os.fdopen(ours, "wb")
+        try:
+            request = {"command": command, "env": dict(env)}
+            self.pid: int = fork_server.ask(request, theirs, output.fileno())
+        finally:
+            os.close(theirs)
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+        if self._code is None:
+            self._code = self._fork_server.ask({"exit_code_of": self.pid})
+        return self._code
+
+
+class ForkedServer(Server):
+    """A server that a fork server starts."""
+
+    def __init__(self, options: ServerOptions, fork_server: ForkServer) -> None:
+        super().__init__(options)
+        self._fork_server = fork_server
+
+    def _start_process(
+        self, command: Sequence[str], env: Mapping[str, str], log: IO[bytes]
+    ) -> ForkedProcess:
+        return ForkedProcess(self._fork_server, command, env, log)
