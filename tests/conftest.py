@@ -190,11 +190,11 @@ def trees(
 
 @pytest.fixture(scope="session")
 def fork_server(
-    sglang_python: Path, bytecode: Bytecode, tmp_path_factory: pytest.TempPathFactory
+    bytecode: Bytecode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ForkServer]:
     """What most servers are forked from."""
     log = tmp_path_factory.mktemp("fork") / "fork_server.log"
-    running = ForkServer(sglang_python, bytecode.dependencies(), log)
+    running = ForkServer(bytecode, log)
     yield running
     running.close()
 

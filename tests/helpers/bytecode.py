@@ -54,7 +54,7 @@ class Bytecode:
         Python goes by time and size of the source, so files that are equal are given
         the time of the installed ones.
         """
-        self._compile()
+        self.compile()
         for file in package.rglob("*.py"):
             original = self.installed / file.relative_to(package)
             if original.exists() and filecmp.cmp(original, file, shallow=False):
@@ -66,26 +66,21 @@ class Bytecode:
             if (folder := package / made.relative_to(self.installed)).parent.exists():
                 shutil.copytree(made, folder, ignore=unfinished, dirs_exist_ok=True)
 
-    def dependencies(self) -> Path:
-        """A file with the names of the other modules that a server imports, in order."""
-        self._compile()
-        return self._dependencies
+    def compile(self) -> Path:
+        """Compile what a server imports, unless that was done.
 
-    @property
-    def _dependencies(self) -> Path:
-        return self.lock.with_suffix(".dependencies")
-
-    def _compile(self) -> None:
-        """Compile what a server imports, unless that was done."""
+        Returns a file with the names of those modules that are not SGLang's, in order.
+        """
+        dependencies = self.lock.with_suffix(".dependencies")
         with FileLock(self.lock):
-            if self._dependencies.exists():
-                return
-            path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
-            making = self.lock.with_suffix(".making")
-            subprocess.run(
-                [self.python, "-c", IMPORTS, making],
-                env={**os.environ, **cpu.ENV, **self.env, "PYTHONPATH": path},
-                capture_output=True,
-                check=True,
-            )
-            making.rename(self._dependencies)
+            if not dependencies.exists():
+                path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
+                making = self.lock.with_suffix(".making")
+                subprocess.run(
+                    [self.python, "-c", IMPORTS, making],
+                    env={**os.environ, **cpu.ENV, **self.env, "PYTHONPATH": path},
+                    capture_output=True,
+                    check=True,
+                )
+                making.rename(dependencies)
+        return dependencies

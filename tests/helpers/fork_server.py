@@ -30,9 +30,8 @@ from typing import Any
 def main(modules: str, descriptor: str) -> None:
     """Serve; in a forked process, run its program instead."""
     folders = os.environ["PYTHONPATH"].split(os.pathsep)
-    sys.path[:] = [entry for entry in sys.path[1:] if entry not in folders]
-    own_path = [*sys.path]
-    sys.path[:0] = folders
+    own_path = [entry for entry in sys.path[1:] if entry not in folders]
+    sys.path[:] = [*folders, *own_path]
     gc.disable()
     for name in Path(modules).read_text().split():
         importlib.import_module(name)

@@ -18,16 +18,17 @@ from typing import IO, Any
 from agentcore_verify import cpu
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers import fork_server
+from tests.helpers.bytecode import Bytecode
 
 
 class ForkServer:
     """Runs `fork_server.py`, from the first program on until `close`."""
 
-    def __init__(self, python: Path, modules: Path, log: Path) -> None:
+    def __init__(self, bytecode: Bytecode, log: Path) -> None:
         """
         Args:
-            modules: file with the names of the modules to import, a line each.
-            log: file for what is printed by these.
+            bytecode: knows the interpreter and what a server imports.
+            log: file for what these imports print.
         """
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair(
@@ -36,12 +37,12 @@ class ForkServer:
         with theirs, log.open("wb") as output:
             number = str(theirs.fileno())
             self._process = subprocess.Popen(
-                [python, fork_server.__file__, modules, number],
+                [bytecode.python, fork_server.__file__, bytecode.compile(), number],
                 env={
                     **os.environ,
                     **cpu.ENV,
                     **cpu.TINY_MODEL_ENV,
-                    "PYTHONDONTWRITEBYTECODE": "",
+                    **bytecode.env,
                     "PYTHONPATH": str(cpu.SITE),
                 },
                 pass_fds=[theirs.fileno()],
