@@ -97,14 +97,10 @@ def _turn(question: str, answer: str) -> tuple[Message, ...]:
 
 
 _WORD_LIST = """
-anchor apple autumn badge basket beacon berry blanket bottle branch bridge bucket
-cabin candle carpet castle chair chalk circle cliff clover coast corner cotton crystal
-daisy dinner dragon earth echo engine fabric fence ferry field finger flower forest
-garden ginger glove grain harbor harvest helmet honey ivory jacket journey kettle
-ladder lantern lemon letter lumber magnet marble meadow mirror monkey nectar needle
-oasis ocean orange orchard paddle palace parrot pebble pillow planet puzzle quarry
-ribbon river saddle sailor silver spider sugar summer temple thunder tunnel turtle
-velvet village wagon walnut winter yellow
+anchor apple autumn badge basket beacon cabin candle carpet castle chair daisy dinner
+dragon earth engine fabric fence ferry field finger garden ginger grain harbor kettle
+lantern lemon letter marble meadow mirror monkey ocean orange orchard paddle parrot
+puzzle quarry ribbon river saddle silver spider sugar temple tunnel village yellow
 """
 
 STOP_WORD = "lantern"

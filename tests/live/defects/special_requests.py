@@ -46,7 +46,7 @@ class StopStringLost(Defect):
         return response
 
 
-@plant("a token beyond max_tokens, in both modes", "stop", "instead of 15")
+@plant("a token beyond max_tokens, in both modes", "stop", "instead of 14")
 class TokenTooMany(Defect):
     def request(self, path: str, body: Json) -> Json:
         few = body.get("max_tokens", 100) < 100
