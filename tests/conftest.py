@@ -158,15 +158,16 @@ def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
-def bytecode(
-    sglang_python: Path, sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Bytecode:
-    """What servers compiled before; saves 15 s of CPU time at each start."""
-    # The processes that run a suite are each given a folder in the same one.
-    shared = "PYTEST_XDIST_WORKER" in os.environ
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the processes of a run share."""
     base = tmp_path_factory.getbasetemp()
-    lock = (base.parent if shared else base) / "bytecode.lock"
-    return Bytecode(lock, sglang_python, sglang_package)
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def bytecode(sglang_python: Path, sglang_package: Path, run_folder: Path) -> Bytecode:
+    """What servers compiled before; saves 15 s of CPU time at each start."""
+    return Bytecode(run_folder / "bytecode.lock", sglang_python, sglang_package)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from agentcore_verify.server import (
     port_is_free,
     running,
 )
+from tests.helpers.forking import ForkedServer, ForkServer
 from tests.helpers.waiting import wait_until
 
 # The scripted model answers word for word in each of these, and in each dtype.
@@ -74,12 +75,14 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_serves_the_script_and_leaves_nothing(
-    options: ServerOptions, temp: Path, way: str
+    options: ServerOptions, fork_server: ForkServer, temp: Path, way: str
 ) -> None:
-    # By default SGLang's processes are forked here; once they are as SGLang starts them.
-    env = {**options.env, "AGENTCORE_FORK": "" if way == "default" else "1"}
-    args = options.args + WAYS[way]
-    server = Server(replace(options, args=args, env=env, mirror_sampler=True))
+    options = replace(options, args=options.args + WAYS[way], mirror_sampler=True)
+    if way == "default":
+        # Elsewhere SGLang's processes are forked; here they are as SGLang starts them.
+        server = Server(replace(options, env={**options.env, "AGENTCORE_FORK": ""}))
+    else:
+        server = ForkedServer(options, fork_server)
     progress: list[tuple[float, str]] = []
     with nothing_left(server, temp):
         try:

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.helpers.bytecode import Bytecode
 from tests.packaging.scratch import Scratch, add_rest, make_scratch, repack, rest_of
@@ -43,15 +44,18 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tree: Path, run_folder: Path) -> Path:
     """A folder with the sdist and the wheel that `python -m build` makes of it."""
-    folder = tmp_path_factory.mktemp("dist")
-    done = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", folder, tree],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    folder, making = run_folder / "dist", run_folder / "dist.making"
+    with FileLock(run_folder / "dist.lock"):
+        if not folder.exists():
+            done = subprocess.run(
+                [sys.executable, "-m", "build", "--outdir", making, tree],
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            making.rename(folder)
     return folder
 
 

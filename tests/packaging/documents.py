@@ -5,8 +5,8 @@ What is run, by the language of a block:
     console   each `$ command` with bash, in order, in one environment per document;
               lines below a command are its output. A command must end with 0, but for
               the last one of a block with the word `exit=N`, and one before an `echo $?`.
-              `python -m sglang.launch_server ... &` launches a server on the CPU, which
-              from then on is the live one of the document
+              `python -m sglang.launch_server ... &` launches a server on the CPU, of the
+              environment's SGLang, which from then on is the live one of the document
     bash, sh  the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
@@ -42,6 +42,7 @@ from agentcore_verify import client, cpu
 from agentcore_verify.client import Json
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server, ServerOptions
+from tests.helpers.forking import ForkedServer, ForkServer
 from tests.packaging.comparing import unlike, unlike_excerpt, unlike_json
 from tests.packaging.fences import Block, blocks, commands
 from tests.packaging.scratch import Ran, Scratch
@@ -79,12 +80,13 @@ ERRORS = (
 class Document:
     """A document, run block by block.
 
-    `places` is for the `Shell` in which it is run; `ran` remembers runs of `verify` from
-    document to document.
+    `fork_server` starts the server that it launches; `places` is for the `Shell` in which
+    it is run; `ran` remembers runs of `verify` from document to document.
     """
 
     scratch: Scratch
     tree: Path
+    fork_server: ForkServer
     server: Callable[[], str]
     diff: Callable[[], str]
     places: Mapping[str, Callable[[], str]]
@@ -224,15 +226,17 @@ class Document:
                 "a server is launched once, by `python -m sglang.launch_server "
                 "--model-path ... &`"
             )
-        self._launched = Server(
+        self._launched = ForkedServer(
             ServerOptions(
                 python=self.scratch.python,
                 model=known.model_path,
                 log=self.scratch.folder / "server.log",
                 args=tuple(rest),
                 cpu=True,
+                pythonpath=(self.scratch.site,),
                 env={**cpu.TINY_MODEL_ENV, **self.scratch.env},
-            )
+            ),
+            self.fork_server,
         )
         self._launched.start()
         return Ran(0, "")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_verify.server import Server
+from tests.helpers.forking import ForkServer
 from tests.helpers.servers import Launch, Trees
 from tests.packaging.documents import Document
 from tests.packaging.fences import anchors_of, blocks, links_of
@@ -47,6 +48,7 @@ def ran() -> dict[tuple[str, str], Ran]:
 def document(
     request: pytest.FixtureRequest,
     wheel_scratch: Callable[[], Scratch],
+    fork_server: ForkServer,
     checkout: Callable[[Path], Path],
     scripted_model: Path,
     tree: Path,
@@ -68,6 +70,7 @@ def document(
     return Document(
         scratch,
         tree,
+        fork_server,
         server,
         diff,
         {
