@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import pytest
 
@@ -26,6 +26,7 @@ def planned_once() -> Iterator[None]:
     Tests change one file, or one definition, and most releases have the same ones.
     So much is remembered that looking for garbage in it would take a third of the time.
     """
+    parse = lru_cache(maxsize=64)(source.parse.__wrapped__)
     applied = cache(edits.apply_edits)
 
     def apply_edits(
@@ -37,8 +38,10 @@ def planned_once() -> Iterator[None]:
         patched.setattr(edits, "apply_edits", apply_edits)
         patched.setattr(source, "_edit_definition", cache(source._edit_definition))
         patched.setattr(plan, "_check", cache(plan._check))
-        patched.setattr(undefined, "parse", cache(edits.parse))
+        patched.setattr(source, "parse", parse)
+        patched.setattr(undefined, "parse", cache(parse))
         patched.setattr(undefined, "_used_of_self", cache(undefined._used_of_self))
         gc.disable()
         yield
+        gc.freeze()
         gc.enable()

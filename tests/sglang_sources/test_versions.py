@@ -63,8 +63,8 @@ def test_all_patches_apply_whole_and_once(version: str) -> None:
     assert {outcome.outcome for outcome in again.outcomes} == {"present"}
 
 
-@each_family
 @pytest.mark.parametrize("name", NAMES)
+@each_family
 def test_each_patch_applies_by_itself_and_the_others_on_top(
     version: str, name: str
 ) -> None:
@@ -74,8 +74,8 @@ def test_each_patch_applies_by_itself_and_the_others_on_top(
     assert {**alone, **planned(alone, version, (name,)).files} == alone
 
 
-@pytest.mark.parametrize("version", [v for v in FAMILIES if v != VERSION])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("version", [v for v in FAMILIES if v != VERSION])
 def test_a_patch_changes_what_its_diff_says(version: str, name: str) -> None:
     """`test_diffs.py` has those of the usual release, and says how they are written."""
     diff = "".join(
