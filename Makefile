@@ -10,15 +10,16 @@ READY := $(VENV)/.ready
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
 
-# Three at a time on two cores, since tests often wait for their server; in the order of
-# tests/conftest.py. Tests that share a server stay together.
-PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
+# In the order of tests/conftest.py; tests that share a server stay together.
+GROUPED := --dist loadgroup --no-loadscope-reorder
+# Four at a time on two cores, since tests often wait for their server.
+PARALLEL := -n 4 $(GROUPED)
 # Containers often forbid bytecode: each of some thousand processes that tests start would
 # compile all that it imports, Ray for two seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-# What needs no server.
-QUICK := tests/unit tests/sglang_sources
+# What needs no server, and waits for nothing.
+QUICK := -n 2 $(GROUPED) tests/unit tests/sglang_sources
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13
@@ -55,7 +56,7 @@ test: system $(READY)
 	$(BIN)/pytest $(PARALLEL)
 
 test-lowest: $(READY) $(LOWEST_READY)
-	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(PARALLEL) $(QUICK)
+	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(QUICK)
 
 test-pythons: $(READY)
 	@set -e; for version in $(PYTHONS); do \
@@ -64,7 +65,7 @@ test-pythons: $(READY)
 		venv=build/python$$version; \
 		[ -x $$venv/bin/python ] || $(BIN)/uv venv --quiet --python $$python $$venv; \
 		$(UV) --python $$venv/bin/python --editable '.[dev]'; \
-		AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $$venv/bin/pytest $(PARALLEL) $(QUICK); \
+		AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $$venv/bin/pytest $(QUICK); \
 	done
 
 # The versions in PYTHONS that test-pythons finds, oldest first.
@@ -72,7 +73,7 @@ pythons: $(BIN)/uv
 	@for version in $(PYTHONS); do $(FIND_PYTHON) $$version >/dev/null 2>&1 && echo $$version; done; true
 
 coverage: $(READY)
-	$(BIN)/pytest $(PARALLEL) $(QUICK) --cov --cov-report=term:skip-covered --cov-report=html
+	$(BIN)/pytest $(QUICK) --cov --cov-report=term:skip-covered --cov-report=html
 
 # About 10 GB an environment, of which most is shared. KEEP=1 keeps them, SHORT=1 verifies
 # the newest release in the default mode alone, VERSIONS="0.5.9 0.5.11" names some.
