@@ -12,8 +12,8 @@ LOWEST_READY := $(LOWEST)/.ready
 
 # In the order of tests/conftest.py; tests that share a server stay together.
 GROUPED := --dist loadgroup --no-loadscope-reorder
-# Four at a time on two cores, since tests often wait for their server.
-PARALLEL := -n 4 $(GROUPED)
+# Three at a time on two cores, since tests often wait for their server.
+PARALLEL := -n 3 $(GROUPED)
 # Containers often forbid bytecode: each of some thousand processes that tests start would
 # compile all that it imports, Ray for two seconds.
 export PYTHONDONTWRITEBYTECODE :=

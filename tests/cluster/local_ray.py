@@ -28,6 +28,9 @@ SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Else a Ray that a program starts for itself writes a token into the home folder.
     "RAY_AUTH_MODE": "disabled",
+    # Else workers get a thirtieth of a busy machine: they wait for each other to patch, and
+    # for longer than `apply` waits for its lock.
+    "RAY_worker_niceness": "0",
     # Else the first driver has as many workers started as a node has CPUs.
     "RAY_prestart_worker_first_driver": "0",
     # Else a client's server may die as Ray forks it while other threads call into gRPC.

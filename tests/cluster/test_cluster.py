@@ -263,7 +263,7 @@ def test_the_example_runs_on_a_ray_of_its_own(
 
     assert ran.returncode == 0, ran.stderr
     told = ran.stdout.splitlines()
-    assert len(told) == 8
+    assert len(told) == 8, ran.stdout
     assert all(line.endswith(f"{package} is complete") for line in told)
     assert texts(package) == patched
 
