@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, TextIO
 
 import click
@@ -24,6 +21,7 @@ from .junit_report import render_junit
 from .progress import progress_on
 from .report import render_svg, render_table
 from .results import Report
+from .signals import signals_as_exceptions
 
 _LOG_WIDTH = 120
 """Columns of the table if stdout is not a terminal."""
@@ -190,7 +188,7 @@ def verify(
     for path in (run_options.log, *(path for path, _ in files)):
         if path is not None:
             _assert_writable(path)
-    with _sigterm_as_exception(), progress_on(_console(sys.stderr)) as progress:
+    with signals_as_exceptions(), progress_on(_console(sys.stderr)) as progress:
         report = runner.run(run_options, progress)
     for path, render in files:
         if path is not None:
@@ -274,17 +272,3 @@ def _print(report: Report, *, as_json: bool) -> None:
 
 def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, markup=False, emoji=False)
-
-
-@contextmanager
-def _sigterm_as_exception() -> Iterator[None]:
-    """Make SIGTERM raise SystemExit, so that the server is ended on the way out."""
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
