@@ -29,6 +29,13 @@ NAMES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _slow_while_streaming(request: pytest.FixtureRequest, stream: bool) -> None:
+    """What is not streamed is not cut into chunks."""
+    if stream:
+        request.getfixturevalue("slow_engine")
+
+
 def body_of(server: Server, path: str, body: dict[str, Any]) -> list[str]:
     """The answer's lines, without what is different for every request."""
     response = client.post(server.base_url + path, {"model": "default", **body})
@@ -65,7 +72,6 @@ def assert_same(
     assert ours == theirs
 
 
-@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
@@ -76,7 +82,6 @@ def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
     assert_same(server, vanilla, "/v1/chat/completions", body)
 
 
-@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ["plain", "tool"])
 def test_messages_answer_as_before(
@@ -116,7 +121,6 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", COMPLETIONS)
 def test_completions_answer_as_before(
