@@ -167,7 +167,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def bytecode(sglang_python: Path, sglang_package: Path, run_folder: Path) -> Bytecode:
     """What servers compiled before; saves 15 s of CPU time at each start."""
-    return Bytecode(run_folder / "bytecode.lock", sglang_python, sglang_package)
+    return Bytecode(run_folder / "dependencies", sglang_python, sglang_package)
 
 
 @pytest.fixture(scope="session")

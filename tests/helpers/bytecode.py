@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from agentcore_verify import cpu
+from tests.helpers.once import once
 
 # What a server imports, and what its scheduler imports to find the class of a model; the
 # names of what is not SGLang's own are written to a file.
@@ -37,8 +36,8 @@ class Bytecode:
     started.
     """
 
-    lock: Path
-    """A file that makes others wait while modules are compiled."""
+    dependencies: Path
+    """Where the names of the modules go that are not SGLang's."""
     python: Path
     installed: Path
     """The `sglang` package of `python`, whose modules are compiled once."""
@@ -69,18 +68,16 @@ class Bytecode:
     def compile(self) -> Path:
         """Compile what a server imports, unless that was done.
 
-        Returns a file with the names of those modules that are not SGLang's, in order.
+        Returns the file `dependencies`, with a name a line, in order.
         """
-        dependencies = self.lock.with_suffix(".dependencies")
-        with FileLock(self.lock):
-            if not dependencies.exists():
-                path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
-                making = self.lock.with_suffix(".making")
-                subprocess.run(
-                    [self.python, "-c", IMPORTS, making],
-                    env={**os.environ, **cpu.ENV, **self.env, "PYTHONPATH": path},
-                    capture_output=True,
-                    check=True,
-                )
-                making.rename(dependencies)
-        return dependencies
+
+        def make(names: Path) -> None:
+            path = os.pathsep.join([str(self.installed.parent), str(cpu.SITE)])
+            subprocess.run(
+                [self.python, "-c", IMPORTS, names],
+                env={**os.environ, **cpu.ENV, **self.env, "PYTHONPATH": path},
+                capture_output=True,
+                check=True,
+            )
+
+        return once(self.dependencies, make)

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from tests.helpers.bytecode import Bytecode
+from tests.helpers.once import once
 from tests.packaging.scratch import Scratch, add_rest, make_scratch, repack, rest_of
 
 ROOT = Path(__file__).parents[2]
@@ -46,17 +46,16 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def dist(tree: Path, run_folder: Path) -> Path:
     """A folder with the sdist and the wheel that `python -m build` makes of it."""
-    folder, making = run_folder / "dist", run_folder / "dist.making"
-    with FileLock(run_folder / "dist.lock"):
-        if not folder.exists():
-            done = subprocess.run(
-                [sys.executable, "-m", "build", "--outdir", making, tree],
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            making.rename(folder)
-    return folder
+
+    def build(folder: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "build", "--outdir", folder, tree],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return once(run_folder / "dist", build)
 
 
 @pytest.fixture(scope="session")

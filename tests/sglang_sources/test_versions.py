@@ -63,6 +63,7 @@ def test_all_patches_apply_whole_and_once(version: str) -> None:
     assert {outcome.outcome for outcome in again.outcomes} == {"present"}
 
 
+# The patches of a version one after the other: what is parsed of it is remembered.
 @pytest.mark.parametrize("name", NAMES)
 @each_family
 def test_each_patch_applies_by_itself_and_the_others_on_top(

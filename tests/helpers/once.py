@@ -1,0 +1,21 @@
+"""What one of a run's processes makes for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock
+
+
+def once(made: Path, make: Callable[[Path], None]) -> Path:
+    """The file or folder `made`; whoever comes first makes it, and others wait.
+
+    `make` is given the path to write to, which is renamed once it is complete.
+    """
+    making = Path(f"{made}.making")
+    with FileLock(f"{made}.lock"):
+        if not made.exists():
+            make(making)
+            making.rename(made)
+    return made
