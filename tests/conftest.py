@@ -243,10 +243,3 @@ def mode(request: pytest.FixtureRequest) -> str:
     """The name of a mode in `MODES`, each in turn."""
     name: str = request.param
     return name
-
-
-@pytest.fixture(scope="session")
-def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
-    """A patched server in each mode."""
-    with launch(trees.patched, *MODES[mode]) as running:
-        yield running

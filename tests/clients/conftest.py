@@ -15,6 +15,7 @@ import requests
 
 from agentcore_verify.server import Server, free_port
 from tests.helpers.asking import CASES, ask
+from tests.helpers.servers import MODES, Launch, Trees
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -44,6 +45,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
         return made[requirement]
 
     return make
+
+
+@pytest.fixture(scope="package")
+def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
+    """A patched server in each mode."""
+    with launch(trees.patched, *MODES[mode]) as running:
+        yield running
 
 
 @pytest.fixture

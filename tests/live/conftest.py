@@ -51,7 +51,15 @@ def slow_engine(trees: Trees) -> Iterator[None]:
     trees.throttle.unlink()
 
 
-@pytest.fixture(scope="session")
+# Of a package, not of a run: an idle server costs a hundredth of a core.
+@pytest.fixture(scope="package")
+def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
+    """A patched server in each mode."""
+    with launch(trees.patched, *MODES[mode]) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
 def vanilla(trees: Trees, launch: Launch, mode: str, release: str) -> Iterator[Server]:
     """A vanilla server in the mode of `server`."""
     # A custom sampler's values end it in these releases, with several workers.

@@ -31,7 +31,7 @@ def each(documents: list[Path]) -> pytest.MarkDecorator:
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def live(launch: Launch, trees: Trees) -> Iterator[Server]:
     """A patched server."""
     with launch(trees.patched) as server:

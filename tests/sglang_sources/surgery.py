@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 
@@ -189,7 +187,6 @@ def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
         yield definition(source, scope)
 
 
-@cache
-def comments(source: bytes) -> list[str]:
-    tokens = tokenize.tokenize(io.BytesIO(source).readline)
-    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+def comments(source: bytes) -> list[bytes]:
+    """The lines that have a comment, or a `#` in a string, without their margins."""
+    return [line.strip() for line in source.splitlines() if b"#" in line]
