@@ -1,4 +1,8 @@
-PYTHON ?= python3
+# `python3`, or the distribution's build of the same version, which is compiled with
+# optimisations that pyenv leaves out: it takes three quarters of the time.
+PYTHON ?= $(shell distributed=/usr/bin/$$(python3 -c \
+	'import sys; print("python%d.%d" % sys.version_info[:2])'); \
+	$$distributed -c 'import ensurepip' 2>/dev/null && echo $$distributed || echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet
