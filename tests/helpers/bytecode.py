@@ -14,7 +14,8 @@ from agentcore_verify import cpu
 from tests.helpers.once import once
 
 # What a server imports, and what its scheduler imports to find the class of a model; the
-# names of what is not SGLang's own are written to a file.
+# names of what is not SGLang's own are written to a file. Of a package that failed, as some
+# do without a GPU, modules may be left.
 IMPORTS = """
 import sys
 import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler
@@ -23,7 +24,8 @@ import sglang.srt.models.registry
 with open(sys.argv[1], "w") as file:
     for name, module in sys.modules.items():
         spec = getattr(module, "__spec__", None)
-        if spec and spec.name == name and not name.startswith("sglang"):
+        whole = name.partition(".")[0] in sys.modules
+        if spec and spec.name == name and whole and not name.startswith("sglang"):
             print(name, file=file)
 """
 

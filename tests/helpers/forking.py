@@ -55,9 +55,12 @@ class ForkServer:
     def ask(self, request: Any, *descriptors: int) -> Any:
         """The answer to a request."""
         message = json.dumps(request).encode()
-        with self._lock:
-            socket.send_fds(self._connection, [message], descriptors)
-            answer = self._connection.recv(1 << 10)
+        try:
+            with self._lock:
+                socket.send_fds(self._connection, [message], descriptors)
+                answer = self._connection.recv(1 << 10)
+        except ConnectionError:
+            answer = b""
         assert answer, f"The fork server ended:\n{self._log.read_text()}"
         return json.loads(answer)
 
