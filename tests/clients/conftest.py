@@ -15,7 +15,7 @@ import requests
 
 from agentcore_verify.server import Server, free_port
 from tests.helpers.asking import CASES, ask
-from tests.helpers.servers import MODES, Launch, Trees
+from tests.live import conftest as live
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -24,6 +24,9 @@ Environment = Callable[[str], Path]
 
 Ask = Callable[..., dict[str, dict[str, Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
+
+# Servers last as long as the tests of a package.
+server = live.server
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +48,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
         return made[requirement]
 
     return make
-
-
-@pytest.fixture(scope="package")
-def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
-    """A patched server in each mode."""
-    with launch(trees.patched, *MODES[mode]) as running:
-        yield running
 
 
 @pytest.fixture

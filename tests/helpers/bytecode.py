@@ -14,17 +14,18 @@ from agentcore_verify import cpu
 from tests.helpers.once import once
 
 # What a server imports, and what its scheduler imports to find the class of a model; the
-# names of what is not SGLang's own are written to a file. Of a package that failed, as some
-# do without a GPU, modules may be left.
+# names of what is not SGLang's own are written to a file. A package that fails, as some do
+# without a GPU, leaves modules that cannot be imported by themselves.
 IMPORTS = """
-import sys
+import itertools, sys
 import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler
 import sglang.srt.models.registry
 
 with open(sys.argv[1], "w") as file:
     for name, module in sys.modules.items():
         spec = getattr(module, "__spec__", None)
-        whole = name.partition(".")[0] in sys.modules
+        parents = itertools.accumulate(name.split("."), "{}.{}".format)
+        whole = all(parent in sys.modules for parent in parents)
         if spec and spec.name == name and whole and not name.startswith("sglang"):
             print(name, file=file)
 """

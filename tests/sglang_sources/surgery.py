@@ -187,6 +187,11 @@ def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
         yield definition(source, scope)
 
 
-def comments(source: bytes) -> list[bytes]:
-    """The lines that have a comment, or a `#` in a string, without their margins."""
+def keeps_comments(old: bytes, new: bytes) -> bool:
+    """Whether `new` has all lines of `old` that have a `#`, in order, margins aside."""
+    lines = iter(_lines_with_hash(new))
+    return all(line in lines for line in _lines_with_hash(old))
+
+
+def _lines_with_hash(source: bytes) -> list[bytes]:
     return [line.strip() for line in source.splitlines() if b"#" in line]
