@@ -4,7 +4,8 @@
     driver.py                   run what is asked for on stdin, each in a fork
 
 A fork has everything imported, and stops itself before it does anything, so that a
-tracer sees nothing but the command.
+tracer sees nothing but the command. What `apply` plans, from the texts alone, is planned
+once for all forks that find the same texts.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentcore_patches import transaction
+from agentcore_patches import api, planned_apply, transaction
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.plan import Plan, make_plan
 from tests.faults import trees
 
 
@@ -45,15 +48,43 @@ def run(package: Path, action: str) -> int:
     return 0
 
 
+_plans: dict[object, Plan] = {}
+
+
+def remembered_plan(
+    sources: Mapping[str, bytes],
+    patches: Sequence[str],
+    version: str,
+    read: Callable[[str], bytes | None],
+) -> Plan:
+    """`make_plan`, made once for the same texts."""
+    key = (tuple(sources.items()), tuple(patches), version)
+    if key not in _plans:
+        _plans[key] = make_plan(sources, patches, version, read)
+    return _plans[key]
+
+
+def prepare(package: str, args: Sequence[str], known: set[tuple[str, ...]]) -> None:
+    """Do what the forks of a real command need not do again: import, and plan."""
+    words = tuple(word for word in args if word != package)
+    if words in known:
+        return
+    known.add(words)
+    # What the command imports, libcst with it.
+    for name in registry.names():
+        registry.edits(name, SUPPORTED_VERSIONS[-1])
+    if args[0] == "apply":
+        api.apply(sglang_dir=package, dry_run=True)
+
+
 def serve() -> None:
     """For each request on stdin: fork, print the stopped fork's ID, then its exit code."""
+    planned_apply.make_plan = remembered_plan
+    known: set[tuple[str, ...]] = set()
     for line in sys.stdin:
         request = json.loads(line)
-        real = len(request["args"]) > 1
-        if real:
-            # What the command imports, libcst with it.
-            for name in registry.names():
-                registry.edits(name, SUPPORTED_VERSIONS[-1])
+        if len(request["args"]) > 1:
+            prepare(request["package"], request["args"], known)
         child = os.fork()
         if child == 0:
             run_stopped(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -59,9 +60,15 @@ class Ended:
 
 
 class _Starter:
-    """A process of `driver.py` that forks commands, one at a time."""
+    """A process of `driver.py` that forks commands, one at a time.
+
+    It and strace take turns, which costs least on the same processor.
+    """
+
+    _processors = itertools.cycle(sorted(os.sched_getaffinity(0)))
 
     def __init__(self) -> None:
+        self._processor = {next(self._processors)}
         self._process = subprocess.Popen(
             [sys.executable, str(DRIVER)],
             stdin=subprocess.PIPE,
@@ -69,6 +76,7 @@ class _Starter:
             text=True,
             env=ENVIRONMENT,
         )
+        os.sched_setaffinity(self._process.pid, self._processor)
 
     def run(self, package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
         """Run a command below strace to its end."""
@@ -82,6 +90,7 @@ class _Starter:
                 stderr=subprocess.PIPE,
                 text=True,
             )
+            os.sched_setaffinity(strace.pid, self._processor)
             assert strace.stderr
             attached = strace.stderr.readline()
             os.kill(child, signal.SIGCONT)
