@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from agentcore_patches import api, planned_apply, transaction
 from agentcore_patches.errors import AgentcoreError
@@ -79,7 +80,7 @@ def prepare(package: str, args: Sequence[str], known: set[tuple[str, ...]]) -> N
 
 def serve() -> None:
     """For each request on stdin: fork, print the stopped fork's ID, then its exit code."""
-    planned_apply.make_plan = remembered_plan
+    mock.patch.object(planned_apply, "make_plan", remembered_plan).start()
     known: set[tuple[str, ...]] = set()
     for line in sys.stdin:
         request = json.loads(line)

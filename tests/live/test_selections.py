@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -16,23 +17,42 @@ from agentcore_verify.probe import MIRROR_KEY
 from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Launch
+from tests.helpers.trees import contents
 
 SELECTIONS = [*combinations(names(), 1), *combinations(names(), 2)]
 
 
-@pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
-def test_a_selection_gives_what_was_selected(
+@pytest.fixture(scope="module")
+def original(
     vanilla_tree: Callable[[Path], Path],
     bytecode: Bytecode,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A package without patches."""
+    package = vanilla_tree(tmp_path_factory.mktemp("original"))
+    bytecode.give_to(package)
+    return package
+
+
+@pytest.fixture(scope="module")
+def patched(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same package with all patches."""
+    folder = tmp_path_factory.mktemp("patched")
+    package = shutil.copytree(original, folder / "sglang")
+    apply(sglang_dir=package)
+    return package
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
+def test_a_selection_gives_what_was_selected(
+    original: Path,
+    patched: Path,
     tmp_path: Path,
     launch: Launch,
     selection: tuple[str, ...],
 ) -> None:
-    package = vanilla_tree(tmp_path)
-    bytecode.give_to(package)
-    before = {path: path.read_bytes() for path in package.rglob("*.py")}
+    package = shutil.copytree(patched, tmp_path / "sglang")
     # Asked for in another order, and after something else was in place.
-    apply(sglang_dir=package)
     apply(sglang_dir=package, only=tuple(reversed(selection)))
 
     with launch(tmp_path, "--stream-output") as server:
@@ -69,5 +89,11 @@ def test_a_selection_gives_what_was_selected(
             assert sum(len(chunk["output_ids"]) for chunk in chunks) == 120
 
     revert(sglang_dir=package)
-    after = {path: path.read_bytes() for path in package.rglob("*.py")}
-    assert after == before
+    assert sources(package) == sources(original)
+
+
+def sources(package: Path) -> dict[str, bytes]:
+    """The content of every source of a package, by its path in it."""
+    return {
+        path: text for path, text in contents(package).items() if path.endswith(".py")
+    }
