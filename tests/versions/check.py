@@ -1,7 +1,8 @@
 """`make versions`: real servers of every supported family of SGLang releases.
 
 For each release: an environment of its own, apply, verify in each mode of the server, the
-core of the live tests, revert to the byte. Ends with a table, release by mode.
+core of the live tests, no shared memory left, revert to the byte. Ends with a table,
+release by mode.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from agentcore_patches import apply, install, revert
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_verify.probe import SHARED_MEMORY
 from tests.helpers.servers import MODES, arguments_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,7 +98,7 @@ def main() -> int:
         if not options.keep:
             shutil.rmtree(ENVIRONMENTS / version, ignore_errors=True)
     live = [] if options.short else ["live tests"]
-    _print_table(rows, [*modes, *live, "revert"])
+    _print_table(rows, [*modes, *live, "shared memory", "revert"])
     return int(any(row.failed for row in rows))
 
 
@@ -106,6 +108,7 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
     revert(python=python)  # A run that was killed left its environment patched.
     before = _sources(python)
     apply(python=python)
+    shared = _shared_memory()
     # Two at a time: a check often waits for its server, which leaves a core idle.
     args = [arguments_of(version, MODES[mode]) for mode in modes]
     with ThreadPoolExecutor(max_workers=2) as two:
@@ -115,6 +118,8 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
             row.note(mode, *found)
     if not options.short:
         row.note("live tests", *_live_tests(python))
+    left = sorted(_shared_memory() - shared)
+    row.note("shared memory", not left, f"LEFT: {left}" if left else "nothing left")
     revert(python=python)
     same = _sources(python) == before
     row.note("revert", same, "to the byte" if same else "NOT to the byte")
@@ -181,6 +186,12 @@ def _live_tests(python: Path) -> tuple[bool, str]:
         print(done.stdout[-8000:], done.stderr[-2000:], sep="\n")
     last = (done.stdout.strip().splitlines() or ["no output"])[-1]
     return done.returncode == 0, last.strip("= ")
+
+
+def _shared_memory() -> set[str]:
+    """The names of the files that are SGLang's own shared memory."""
+    folder, name = SHARED_MEMORY
+    return {file.name for file in folder.glob(f"{name}*")}
 
 
 def _sources(python: Path) -> dict[Path, bytes]:

@@ -28,6 +28,7 @@ if __name__ == "__main__":
     _HERE = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != _HERE]
 
+import contextlib
 import functools
 import gc
 import os
@@ -51,9 +52,15 @@ SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
 WORKER_PING_TIMEOUT = 120.0
 """Seconds a tokenizer worker may take to answer, since importing SGLang is slow."""
 
+SHARED_MEMORY = Path("/dev/shm"), "sglang_"
+"""Where SGLang's own shared memory is, and how the names of its files begin."""
+
 
 def end_with_stdin() -> None:
-    """Kill this process and all its descendants as soon as standard input ends."""
+    """Kill this process and all its descendants as soon as standard input ends.
+
+    SGLang's shared memory, which it leaves when it is killed, is removed.
+    """
 
     def wait() -> None:
         while os.read(0, 1024):
@@ -62,15 +69,34 @@ def end_with_stdin() -> None:
 
         # A worker that ends is replaced by a new one, which nobody would kill.
         os.register_at_fork(after_in_child=lambda: os._exit(0))
-        for child in psutil.Process().children(recursive=True):
+        launcher = psutil.Process()
+        children = launcher.children(recursive=True)
+        shared = shared_memory_of([launcher, *children])
+        for child in children:
             # The resource tracker ends by itself, after freeing shared memory.
-            if "resource_tracker" not in " ".join(child.cmdline()):
-                child.kill()
+            with contextlib.suppress(psutil.Error):
+                if "resource_tracker" not in " ".join(child.cmdline()):
+                    child.kill()
+        for file in shared:
+            with contextlib.suppress(OSError):
+                file.unlink()
         if scratch := os.environ.get(SCRATCH_VARIABLE):
             shutil.rmtree(scratch, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, name="end-with-stdin", daemon=True).start()
+
+
+def shared_memory_of(processes: list[Any]) -> set[Path]:
+    """The files of SGLang's shared memory that any of some processes has open."""
+    import psutil
+
+    folder, name = SHARED_MEMORY
+    found = set()
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found |= {Path(file.path) for file in process.open_files()}
+    return {file for file in found if file.parent == folder and file.match(f"{name}*")}
 
 
 def be_patient_with_workers() -> None:
