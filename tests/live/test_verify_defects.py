@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from agentcore_verify import checks
+from agentcore_verify.client import Json
 from agentcore_verify.results import Outcome
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
+from tests.helpers.waiting import wait_until
 from tests.live.defects import PLANTED, ChatStream, Planted
+from tests.live.defects.planting import with_ids
 from tests.live.proxy import Defect, Proxy
 
 # A server with a reasoning parser, which the checks need.
@@ -73,6 +76,37 @@ def test_a_planted_defect_is_found_and_named(
     if "differ from those" in planted.word:
         assert result.difference is not None
         assert any(not row.equal for row in result.difference.rows)
+
+
+class LateAbort(ChatStream):
+    """Holds back the first abort until its stream is longer than the known answer."""
+
+    n_ids = 0
+    late = True
+
+    def request(self, path: str, body: Json) -> Json:
+        if path == "/abort_request" and self.late:
+            self.late = False
+            wait_until(lambda: self.n_ids > 300)
+        return body
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterator[Json]:
+        self.n_ids = 0
+        for _, event, ids in with_ids(events):
+            self.n_ids += len(ids)
+            yield event
+
+
+@on_a_server
+def test_an_abort_that_is_too_late_to_be_compared_is_tried_again(
+    proxy: Proxy, correct: Subject
+) -> None:
+    proxy.defect = late = LateAbort()
+    [result] = checks.run(["interruption"], correct)
+    assert not late.late
+    assert result.outcome is Outcome.PASSED
+    n_aborted = int(result.message.split()[-2])
+    assert n_aborted <= len(correct.reference("long").ids())
 
 
 def test_every_check_has_a_defect_that_it_finds() -> None:
