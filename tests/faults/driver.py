@@ -65,27 +65,18 @@ def remembered_plan(
     return _plans[key]
 
 
-def prepare(package: str, args: Sequence[str], known: set[tuple[str, ...]]) -> None:
-    """Do what the forks of a real command need not do again: import, and plan."""
-    words = tuple(word for word in args if word != package)
-    if words in known:
-        return
-    known.add(words)
-    # What the command imports, libcst with it.
-    for name in registry.names():
-        registry.edits(name, SUPPORTED_VERSIONS[-1])
-    if args[0] == "apply":
-        api.apply(sglang_dir=package, dry_run=True)
-
-
 def serve() -> None:
     """For each request on stdin: fork, print the stopped fork's ID, then its exit code."""
     mock.patch.object(planned_apply, "make_plan", remembered_plan).start()
-    known: set[tuple[str, ...]] = set()
     for line in sys.stdin:
         request = json.loads(line)
-        if len(request["args"]) > 1:
-            prepare(request["package"], request["args"], known)
+        action, *options = request["args"]
+        if options:
+            # What the command imports, libcst with it.
+            for name in registry.names():
+                registry.edits(name, SUPPORTED_VERSIONS[-1])
+            if action == "apply" and not _plans:
+                api.apply(sglang_dir=request["package"], dry_run=True)
         child = os.fork()
         if child == 0:
             run_stopped(request)

@@ -14,19 +14,28 @@ from agentcore_verify import cpu
 from tests.helpers.once import once
 
 # What a server imports, and what its scheduler imports to find the class of a model; the
-# names of what is not SGLang's own are written to a file. A package that fails, as some do
-# without a GPU, leaves modules that cannot be imported by themselves.
+# names of what is not SGLang's own are written to a file. Left out is what cannot be
+# imported by itself: modules that a package left which failed, as some do without a GPU,
+# and those in folders that another module put on the path, as setuptools does.
 IMPORTS = """
-import itertools, sys
+import functools, importlib.machinery, itertools, sys
+
+path = [*sys.path]
+
 import sglang.srt.entrypoints.http_server, sglang.srt.managers.scheduler
 import sglang.srt.models.registry
+
+@functools.cache
+def is_found(package):
+    return importlib.machinery.PathFinder.find_spec(package, path)
 
 with open(sys.argv[1], "w") as file:
     for name, module in sys.modules.items():
         spec = getattr(module, "__spec__", None)
         parents = itertools.accumulate(name.split("."), "{}.{}".format)
         whole = all(parent in sys.modules for parent in parents)
-        if spec and spec.name == name and whole and not name.startswith("sglang"):
+        found = whole and is_found(name.partition(".")[0])
+        if spec and spec.name == name and found and not name.startswith("sglang"):
             print(name, file=file)
 """
 

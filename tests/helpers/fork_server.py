@@ -15,7 +15,6 @@ It ends when the other end of the socket is closed.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import json
@@ -35,9 +34,7 @@ def main(modules: str, descriptor: str) -> None:
     sys.path[:] = [*folders, *own_path]
     gc.disable()
     for name in Path(modules).read_text().split():
-        # Of setuptools, some are found only once setuptools itself is imported.
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
+        importlib.import_module(name)
     assert "sglang" not in sys.modules, "programs have an SGLang of their own"
     gc.freeze()
     gc.enable()

@@ -9,11 +9,11 @@ from typing import TypeAlias
 Photograph: TypeAlias = dict[str, tuple[object, ...]]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """The content of every file below a folder, by its path in it."""
+def contents(folder: Path, pattern: str = "*") -> dict[str, bytes]:
+    """The content of every file below a folder, or of those named so, by its path in it."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
+        for file in folder.rglob(pattern)
         if file.is_file()
     }
 

@@ -190,8 +190,8 @@ def _live_tests(python: Path) -> tuple[bool, str]:
 
 def _shared_memory() -> set[str]:
     """The names of the files that are SGLang's own shared memory."""
-    folder, name = SHARED_MEMORY
-    return {file.name for file in folder.glob(f"{name}*")}
+    found = SHARED_MEMORY.parent.glob(SHARED_MEMORY.name)
+    return {file.name for file in found}
 
 
 def _sources(python: Path) -> dict[Path, bytes]:

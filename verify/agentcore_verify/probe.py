@@ -52,8 +52,8 @@ SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
 WORKER_PING_TIMEOUT = 120.0
 """Seconds a tokenizer worker may take to answer, since importing SGLang is slow."""
 
-SHARED_MEMORY = Path("/dev/shm"), "sglang_"
-"""Where SGLang's own shared memory is, and how the names of its files begin."""
+SHARED_MEMORY = Path("/dev/shm/sglang_*")
+"""The pattern of the files that are SGLang's own shared memory."""
 
 
 def end_with_stdin() -> None:
@@ -91,12 +91,11 @@ def shared_memory_of(processes: list[Any]) -> set[Path]:
     """The files of SGLang's shared memory that any of some processes has open."""
     import psutil
 
-    folder, name = SHARED_MEMORY
     found = set()
     for process in processes:
         with contextlib.suppress(psutil.Error):
             found |= {Path(file.path) for file in process.open_files()}
-    return {file for file in found if file.parent == folder and file.match(f"{name}*")}
+    return {file for file in found if file.match(str(SHARED_MEMORY))}
 
 
 def be_patient_with_workers() -> None:

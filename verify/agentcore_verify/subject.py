@@ -21,6 +21,9 @@ MAX_TOKENS = 512
 ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 """An answer so long that an abort reaches the engine before its end."""
 
+INTERRUPTION_ATTEMPTS = 3
+"""How often to try: on a busy machine answers may end before they are interrupted."""
+
 INFO_ATTEMPTS, INFO_TIMEOUT = 8, 3.0
 """How often, and for how many seconds each, to ask for /server_info.
 
