@@ -24,6 +24,7 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.files import FOLDER
 from agentcore_patches.install import Install
+from agentcore_patches.marks import is_created, is_ours
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
@@ -40,9 +41,6 @@ from agentcore_patches.transaction import FileState, Snapshot
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Notify: TypeAlias = Callable[[str], None]
-
-COMMENT_START = b"# agentcore-patch: "
-"""How every comment that a patch adds begins."""
 
 
 def apply(
@@ -85,6 +83,7 @@ def apply(
             snapshot,
             lambda paths: transaction.sources(install, snapshot, paths),
         )
+        transaction.check(install, snapshot, planned.plan.files)
         return planned.result(
             planned.paths, diff=diff, dry_run=True, recovered=recovered
         )
@@ -126,7 +125,7 @@ def status(
     record = None if snapshot.superseded else snapshot.record
     now = installs.read_texts(install, _unpatched(snapshot))
     marked = snapshot.pending is None and any(
-        COMMENT_START in text for text in now.values()
+        is_ours(path, text) for path, text in now.items()
     )
     recorded = record is not None or not marked
     held = record.patches if record else () if recorded else _patches_in(install, now)
@@ -184,7 +183,7 @@ def revert(
         install=install,
         patches=snapshot.record.patches if snapshot.record else (),
         files=tuple(
-            FileStatus(path, FileState.ORIGINAL, wheel[path]) for path in texts
+            FileStatus(path, FileState.ORIGINAL, wheel.get(path)) for path in changed
         ),
         changed=bool(changed),
         recovered=recovered,
@@ -297,22 +296,28 @@ def _file_statuses(
     install: Install, snapshot: Snapshot, now: Mapping[str, bytes]
 ) -> tuple[FileStatus, ...]:
     """Every file that a patch may change; `now` has the texts of `_unpatched` ones."""
-    marked = {path for path, text in now.items() if COMMENT_START in text}
+    marked = {path for path, text in now.items() if is_ours(path, text)}
     recorded = snapshot.record.files if snapshot.record else {}
-    hashes = {path: entry.original.sha256 for path, entry in recorded.items()}
+    hashes = {
+        path: entry.original.sha256
+        for path, entry in recorded.items()
+        if entry.original
+    }
     hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
     known = {path: digest for path, digest in hashes.items() if path not in marked}
     wheel = installs.pristine(install, known)
     states = {
         path: FileState.MISSING
         for path in registry.WRITING_ORDER
-        if registry.is_file_of(install.release, path)
+        if registry.is_file_of(install.release, path) and not is_created(path)
     }
     states |= dict.fromkeys(now, FileState.ORIGINAL)
     states |= dict.fromkeys(marked, FileState.PATCHED)
     states |= snapshot.files
     return tuple(
-        FileStatus(path, state, wheel.get(path)) for path, state in states.items()
+        FileStatus(path, state, wheel.get(path))
+        for path, state in states.items()
+        if not (is_created(path) and state is FileState.ORIGINAL)
     )
 
 
@@ -341,7 +346,7 @@ def _refuse_unrecorded(install: Install) -> None:
     marked = [
         p
         for p, text in installs.read_texts(install, registry.WRITING_ORDER).items()
-        if COMMENT_START in text
+        if is_ours(p, text)
     ]
     if marked:
         raise SourceConflict(

@@ -137,6 +137,51 @@ def make_folder(folder: Path, *, like: Path) -> None:
         set_mode_and_owner(folder, mode=mode, owner=like)
 
 
+def created_info(package: Path, path: str) -> FileInfo:
+    """What a file that we create is like, but for its text and time.
+
+    It may be read and written as the nearest Python file of SGLang, and its owner is
+    that of the package.
+    """
+    owner = package.stat()
+    mode = 0o644
+    for folder in Path(path).parents:
+        neighbours = sorted((package / folder).glob("*.py"))
+        if file := next(filter(Path.is_file, neighbours), None):
+            mode = file.stat().st_mode & 0o666
+            break
+    return FileInfo("", 0, mode, owner.st_uid, owner.st_gid, 0)
+
+
+def make_parents(package: Path, path: str) -> None:
+    """Make the folders on the way to a file below the package, if they are missing."""
+    for folder in reversed(Path(path).parents[:-1]):
+        if not (package / folder).exists():
+            make_folder(package / folder, like=(package / folder).parent)
+            sync((package / folder).parent)
+
+
+def remove_empty_parents(package: Path, path: str) -> None:
+    """Remove the folders on the way to a file that are empty now, the lowest first."""
+    for folder in Path(path).parents[:-1]:
+        if not remove_if_empty(package / folder):
+            return
+
+
+def remove_if_empty(folder: Path) -> bool:
+    """Remove a folder; False if something is in it. A missing one counts as removed."""
+    try:
+        folder.rmdir()
+        sync(folder.parent)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        return False
+    return True
+
+
 def remove(file: Path) -> None:
     """Remove a file, or a folder with all that is in it."""
     if file.is_dir() and not file.is_symlink():

@@ -27,12 +27,14 @@ from agentcore_patches.bytecode import bytecode_files, bytecode_folder, could_ru
 from agentcore_patches.errors import AccessError, AgentcoreError, SourceConflict
 from agentcore_patches.files import (
     FOLDER,
-    FileInfo,
     digest,
     explain,
     file_info,
     make_folder,
+    make_parents,
     remove,
+    remove_empty_parents,
+    remove_if_empty,
     require_inside,
     same_content,
     sync,
@@ -220,7 +222,7 @@ class StateFolder:
         sync(self.package)
         for change in journal.changes:
             require_inside(self.package, change.path)
-            self._write_temp(change.path, change.after)
+            self._write_temp(change)
 
     def _undo(self, journal: Journal) -> list[str]:
         """Put everything back, but for files that somebody else changed; returns those."""
@@ -235,6 +237,8 @@ class StateFolder:
             )
         for change in changes:
             temp_path(self.package / change.path).unlink(missing_ok=True)
+            if change.after is None:
+                remove_empty_parents(self.package, change.path)
         self._remove_journal()
         return kept
 
@@ -265,16 +269,18 @@ class StateFolder:
                     target.unlink()
                 else:
                     if not prepared:
-                        self._write_temp(change.path, change.after)
+                        self._write_temp(change)
                     temp_path(target).replace(target)
                 sync(target.parent)
             temp_path(target).unlink(missing_ok=True)
         for change in changes:
             self._remove_stale_bytecode(change)
             self._restore_bytecode(change)
-            if remove_folders and not change.caches_after:
-                with suppress(OSError):
-                    bytecode_folder(self.package / change.path).rmdir()
+            gone = change.after is None
+            if (remove_folders or gone) and not change.caches_after:
+                remove_if_empty(bytecode_folder(self.package / change.path))
+            if gone:
+                remove_empty_parents(self.package, change.path)
 
     def _remove_stale_bytecode(self, change: Change) -> None:
         """Remove bytecode of any text but `change.after`."""
@@ -337,7 +343,8 @@ class StateFolder:
         if record is not None:
             known |= {self.state, self.store, self.gitignore}
             for entry in record.files.values():
-                texts |= {entry.original.sha256, entry.patched}
+                texts |= {entry.original.sha256} if entry.original else set()
+                texts |= {entry.patched}
                 texts |= {info.sha256 for info in entry.caches.values()}
         for file in list(self.path.iterdir()):
             if file not in known:
@@ -347,10 +354,15 @@ class StateFolder:
                 if file.name not in texts:
                     remove(file)
 
-    def _write_temp(self, path: str, info: FileInfo | None) -> None:
-        if info is not None:
-            text = b"" if info.link is not None else self.load_text(info.sha256)
-            write_temp(self.package / path, info, text)
+    def _write_temp(self, change: Change) -> None:
+        info = change.after
+        if info is None:
+            return
+        text = b"" if info.link is not None else self.load_text(info.sha256)
+        created = change.before is None
+        if created:
+            make_parents(self.package, change.path)
+        write_temp(self.package / change.path, info, text, must_own=not created)
 
     def _write(self, file: Path, text: bytes) -> None:
         write_whole(file, text, mode=0o644, owner=self.package)

@@ -35,13 +35,21 @@ class PlannedApply:
             install.release,
             read=lambda path: read_texts(install, [path]).get(path),
         )
-        self.before = read_texts(install, self.originals)
+        paths = tuple(dict.fromkeys([*files, *ours, *self.plan.files]))
+        self.before = read_texts(install, paths)
         self.after = {**self.originals, **self.plan.files}
+        self.all_paths = tuple(
+            path for path in paths if path in self.before or path in self.after
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:
         """Files whose present text differs from the planned one."""
-        return tuple(p for p, text in self.after.items() if self.before.get(p) != text)
+        return tuple(
+            path
+            for path in self.all_paths
+            if self.before.get(path) != self.after.get(path)
+        )
 
     def result(
         self,
@@ -80,13 +88,13 @@ class PlannedApply:
                 else "patched"
                 if path in self.plan.files
                 else "restored",
-                pristine=None if counts[path, "present"] else wheel[path],
+                pristine=None if counts[path, "present"] else wheel.get(path),
                 diff=self._diff(path) if diff else "",
             )
-            for path in self.originals
+            for path in self.all_paths
         )
 
     def _diff(self, path: str) -> str:
         from agentcore_patches.diff import unified_diff
 
-        return unified_diff(path, self.before[path], self.after[path])
+        return unified_diff(path, self.before.get(path), self.after.get(path))

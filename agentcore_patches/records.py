@@ -17,9 +17,12 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A patched file: the original, our text's SHA-256, the original's bytecode files."""
+    """A patched file: the original, our text's SHA-256, the original's bytecode files.
 
-    original: FileInfo
+    `original` is None for a file that we created.
+    """
+
+    original: FileInfo | None
     patched: str
     caches: Mapping[str, FileInfo]
 
@@ -46,7 +49,7 @@ class Record:
             patches=tuple(document["patches"]),
             files={
                 _inside(path): FileRecord(
-                    FileInfo(**entry["original"]),
+                    entry["original"] and FileInfo(**entry["original"]),
                     entry["patched"],
                     _file_infos(entry["caches"]),
                 )

@@ -10,9 +10,17 @@ from enum import Enum
 
 from agentcore_patches.bytecode import read_bytecode, unused_mtime
 from agentcore_patches.errors import AccessError, SourceConflict
-from agentcore_patches.files import FileInfo, access_errors, digest, read, same_content
+from agentcore_patches.files import (
+    FileInfo,
+    access_errors,
+    created_info,
+    digest,
+    read,
+    same_content,
+)
 from agentcore_patches.install import Install
 from agentcore_patches.journal import StateFolder
+from agentcore_patches.marks import is_created
 from agentcore_patches.records import Change, FileRecord, Journal, Record
 
 _UNCHANGED = "Nothing was changed."
@@ -64,11 +72,11 @@ class Snapshot:
 
     @property
     def superseded(self) -> bool:
-        """Whether there is a record, but no file holds any of the patches any more."""
-        gone = (FileState.ORIGINAL, FileState.REPLACED)
-        return self.record is not None and all(
-            state in gone for state in self.files.values()
-        )
+        """Whether there is a record, but no file holds any of the patches any more.
+
+        Files that we created do not count: pip leaves them where they are.
+        """
+        return self.record is not None and _is_superseded(self.files)
 
     def holds(self, patches: Sequence[str], tool_version: str) -> bool:
         """Whether exactly these patches are in place, applied by this version."""
@@ -101,11 +109,21 @@ def sources(
 ) -> dict[str, bytes]:
     """The original texts, which patches are made in, by path below the package.
 
+    Files that the original install does not have are left out.
+
     Raises:
         SourceConflict: a file is missing, or was edited since it was patched.
         AccessError: a file could not be read.
     """
     return _Originals(install, snapshot).texts(paths)
+
+
+def check(install: Install, snapshot: Snapshot, files: Mapping[str, bytes]) -> None:
+    """Raise what `commit` of these files would raise before it writes anything."""
+    originals = _Originals(install, snapshot)
+    with access_errors(install.package, _UNCHANGED):
+        for path in [*_leaving(snapshot, files), *files]:
+            originals.file(path, new=files.get(path))
 
 
 def inspect_and_recover(install: Install) -> tuple[Snapshot, str | None]:
@@ -175,12 +193,7 @@ class Transaction:
         self._originals = _Originals(install, self.snapshot)
 
     def sources(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The original texts, which patches are made in, by path below the package.
-
-        Raises:
-            SourceConflict: a file is missing, or was edited since it was patched.
-            AccessError: a file could not be read.
-        """
+        """`sources` of this install."""
         return self._originals.texts(paths)
 
     def commit(
@@ -189,30 +202,31 @@ class Transaction:
         """Make `files` the only files that differ from the original texts.
 
         Files that were patched and are not in `files` are restored first, last one
-        first; then those in `files` are replaced, in the order given. Returns the paths
-        that changed.
+        first; then those in `files` are replaced or created, in the order given.
+        Returns the paths that changed.
 
         Raises:
-            SourceConflict: a file is missing, or somebody else changed it.
+            SourceConflict: a file is missing, or somebody else changed or created it.
             AccessError: something could not be read or written; nothing was changed.
         """
         record = self.snapshot.record
         old = dict(record.files) if record else {}
-        leaving = [path for path in reversed(old) if path not in files]
         changes, entries = [], {}
         with access_errors(self._install.package, _UNCHANGED):
-            for path in [*leaving, *files]:
-                original, text = self._originals.file(path)
-                before = self._originals.present(path) or original
+            for path in [*_leaving(self.snapshot, files), *files]:
+                original, text = self._originals.file(path, new=files.get(path))
+                before = self._originals.present(path)
                 caches = self._store_bytecode(path)
                 ours = self.snapshot.files.get(path) is FileState.PATCHED
-                first_caches = old[path].caches if ours else caches
+                first_caches: Mapping[str, FileInfo] = caches if original else {}
+                if ours:
+                    first_caches = old[path].caches
                 new = files.get(path, text)
-                if new == text:
+                if new is None or new == text:
                     after = self._restored(path, original) if ours else before
                     change = Change(path, before, after, caches, first_caches)
                 else:
-                    after = self._new_info(path, before, new)
+                    after = self._new_info(path, before or original, new)
                     change = Change(path, before, after, caches, {})
                     entries[path] = FileRecord(original, after.sha256, first_caches)
                 if not same_content(before, after):
@@ -268,7 +282,7 @@ class Transaction:
             self._folder.carry_out(journal, state)
         return tuple(change.path for change in changes)
 
-    def _store(self, path: str, *texts: bytes) -> None:
+    def _store(self, path: str, *texts: bytes | None) -> None:
         """Store texts, and the present one of a path."""
         for text in (*texts, self._originals.present_text(path)):
             if text is not None:
@@ -280,14 +294,18 @@ class Transaction:
             self._folder.store_text(text)
         return {cache: info for cache, (info, _) in caches.items()}
 
-    def _new_info(self, path: str, before: FileInfo, text: bytes) -> FileInfo:
+    def _new_info(self, path: str, before: FileInfo | None, text: bytes) -> FileInfo:
+        if before is None:
+            before = created_info(self._install.package, path)
         now = unused_mtime(self._install.package / path, time.time_ns())
         return replace(
             before, sha256=digest(text), size=len(text), mtime_ns=now, link=None
         )
 
-    def _restored(self, path: str, original: FileInfo) -> FileInfo:
+    def _restored(self, path: str, original: FileInfo | None) -> FileInfo | None:
         """The original; as a regular file if its link points to another text by now."""
+        if original is None:
+            return None
         self._folder.load_text(original.sha256)
         if original.link is not None:
             place = (self._install.package / path).parent / original.link
@@ -308,7 +326,8 @@ class _Originals:
 
     def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
         with access_errors(self._package, _UNCHANGED):
-            return {path: self.file(path)[1] for path in paths}
+            texts = {path: self.file(path)[1] for path in paths}
+        return {path: text for path, text in texts.items() if text is not None}
 
     def present(self, path: str) -> FileInfo | None:
         seen = self._look(path)
@@ -318,14 +337,31 @@ class _Originals:
         seen = self._look(path)
         return seen and seen[1]
 
-    def file(self, path: str) -> tuple[FileInfo, bytes]:
-        """The saved original if the file is patched, else the present file."""
+    def file(
+        self, path: str, new: bytes | None = None
+    ) -> tuple[FileInfo | None, bytes | None]:
+        """The saved original if the file is patched, else the present file.
+
+        Nothing for a file that we create: there must be none, or one with the `new` text.
+        """
         seen = self._look(path)
         state = self._snapshot.files.get(path)
+        if is_created(path) and state in (None, FileState.ORIGINAL):
+            if seen is None or seen[1] == new:
+                return None, None
+            if new is not None:
+                raise SourceConflict(
+                    f"{self._package / path} exists already, and agentcore-patch did not "
+                    f"create it. {_UNCHANGED} Remove that file, then apply again."
+                )
+            return seen
         if seen is None:
             raise SourceConflict(
-                f"{self._package / path} is missing. {_UNCHANGED} Restore the file, or "
-                "reinstall SGLang."
+                f"{self._package / path} is missing. {_UNCHANGED} Restore the file with "
+                "`agentcore-patch revert --force`, or reinstall SGLang."
+                if state is FileState.MISSING
+                else f"{self._package / path} is missing. {_UNCHANGED} Restore the file, "
+                "or reinstall SGLang."
             )
         if state is FileState.EDITED:
             raise SourceConflict(
@@ -336,6 +372,8 @@ class _Originals:
             )
         if state is FileState.PATCHED and self._snapshot.record is not None:
             info = self._snapshot.record.files[path].original
+            if info is None:
+                return None, None
             return info, self._folder.load_text(info.sha256)
         return seen
 
@@ -357,7 +395,24 @@ def _look(install: Install, folder: StateFolder) -> Snapshot:
         path: _state(install, folder, path, entry)
         for path, entry in (record.files.items() if record else ())
     }
+    if _is_superseded(states):
+        for path, state in states.items():
+            if is_created(path) and state is FileState.MISSING:
+                states[path] = FileState.ORIGINAL
     return Snapshot(record, states, pending)
+
+
+def _leaving(snapshot: Snapshot, files: Mapping[str, bytes]) -> list[str]:
+    """Patched files that are not to be patched any more, the last one first."""
+    old = snapshot.record.files if snapshot.record else {}
+    return [path for path in reversed(list(old)) if path not in files]
+
+
+def _is_superseded(states: Mapping[str, FileState]) -> bool:
+    """Whether none of SGLang's own files holds any of the patches any more."""
+    gone = (FileState.ORIGINAL, FileState.REPLACED)
+    own = [state for path, state in states.items() if not is_created(path)]
+    return bool(own) and all(state in gone for state in own)
 
 
 def _state(
@@ -370,6 +425,8 @@ def _state(
     name = digest(text)
     if name == entry.patched:
         return FileState.PATCHED
+    if entry.original is None:
+        return FileState.EDITED
     if name in (entry.original.sha256, install.wheel_hashes([path]).get(path)):
         return FileState.ORIGINAL
     try:

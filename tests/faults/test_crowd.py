@@ -57,7 +57,7 @@ def edition_of(package: Path) -> str:
         for path, text in trees.texts(package).items()
     }
     chosen = trees.SELECTIONS["apply"]
-    editions = {marks[path] for path in chosen}
+    editions = {marks.get(path, "vanilla") for path in chosen}
     assert len(editions) == 1, marks
     return editions.pop()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import agentcore_patches
-from agentcore_patches import api, edits, transaction
+from agentcore_patches import api, edits, marks, transaction
 from agentcore_patches.api import apply, apply_patch, revert, status
 from agentcore_patches.errors import (
     AccessError,
@@ -37,7 +37,7 @@ def test_status_watches_every_file_that_a_patch_changes() -> None:
 
 
 def test_every_comment_of_a_patch_begins_alike() -> None:
-    assert f"# {edits.OWNER}: ".encode() == api.COMMENT_START
+    assert f"# {edits.OWNER}: ".encode() == marks.COMMENT_START
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
