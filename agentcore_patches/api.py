@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agentcore_patches import install as installs
-from agentcore_patches import transaction
 from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
     UsageError,
 )
-from agentcore_patches.files import FOLDER
+from agentcore_patches.files import FOLDER, access_errors
 from agentcore_patches.install import Install
-from agentcore_patches.marks import is_created, is_ours
+from agentcore_patches.marks import LANDED, is_created, is_ours
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
@@ -37,7 +36,14 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.transaction import FileState, Snapshot
+from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import (
+    FileState,
+    Snapshot,
+    created_files,
+    patched_files,
+)
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Notify: TypeAlias = Callable[[str], None]
@@ -59,7 +65,7 @@ def apply(
         sglang_dir: the `sglang` package folder, the one that holds `srt/`.
         python: the interpreter that imports it. With neither, this one.
         only: names of patches; all of them if empty.
-        dry_run: find out what would be done, but leave SGLang's files as they are.
+        dry_run: find out what would be done, and write nothing at all.
         diff: add a unified diff to each file of the result.
         lock_timeout: seconds to wait for another command.
         notify: called with a line when the command has to wait, and with a line about
@@ -70,31 +76,34 @@ def apply(
     """
     patches = select(only)
     install = _find(sglang_dir, python)
+    release = installs.require_release(install, SUPPORTED_VERSIONS)
     notify = notify or _ignore
 
     if dry_run:
-        snapshot, recovered = transaction.inspect_and_recover(install)
-        _notify_if(notify, recovered)
-        if snapshot.holds(patches, tool_version()):
-            return _nothing_to_do(install, patches, recovered, dry_run=True)
+        snapshot = transaction.inspect(install)
+        if snapshot.pending or snapshot.holds(patches, tool_version()):
+            return _nothing_planned(
+                install, patches, dry_run=True, pending=snapshot.pending
+            )
         planned = PlannedApply(
             install,
+            release,
             patches,
             snapshot,
             lambda paths: transaction.sources(install, snapshot, paths),
         )
         transaction.check(install, snapshot, planned.plan.files)
-        return planned.result(
-            planned.paths, diff=diff, dry_run=True, recovered=recovered
-        )
+        return planned.result(planned.paths, diff=diff, dry_run=True, recovered=None)
 
     if transaction.inspect(install).holds(patches, tool_version()):
-        return _nothing_to_do(install, patches)
+        return _nothing_planned(install, patches)
     with transaction.locked(install, timeout=lock_timeout, on_wait=notify) as writer:
         _notify_if(notify, writer.recovered)
         if writer.snapshot.holds(patches, tool_version()):
-            return _nothing_to_do(install, patches, writer.recovered)
-        planned = PlannedApply(install, patches, writer.snapshot, writer.sources)
+            return _nothing_planned(install, patches, writer.recovered)
+        planned = PlannedApply(
+            install, release, patches, writer.snapshot, writer.sources
+        )
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
@@ -106,12 +115,11 @@ def status(
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
     only: Sequence[str] = (),
-    notify: Notify | None = None,
 ) -> StatusResult:
-    """What is in place. Finishes or undoes what an interrupted command left, if possible.
+    """What is in place. Writes nothing.
 
     Args:
-        sglang_dir, python, notify: as for `apply`.
+        sglang_dir, python: as for `apply`.
         only: the patches that `complete` is about; all of them if empty.
 
     Raises:
@@ -119,11 +127,10 @@ def status(
     """
     wanted = select(only)
     install = _find(sglang_dir, python)
-    snapshot, recovered = transaction.inspect_and_recover(install)
-    _notify_if(notify or _ignore, recovered)
+    snapshot = transaction.inspect(install)
 
     record = None if snapshot.superseded else snapshot.record
-    now = installs.read_texts(install, _unpatched(snapshot))
+    now = installs.read_texts(install, _unpatched(install, snapshot))
     marked = snapshot.pending is None and any(
         is_ours(path, text) for path, text in now.items()
     )
@@ -139,7 +146,7 @@ def status(
         recorded=recorded,
         files=_file_statuses(install, snapshot, now),
         pending=snapshot.pending,
-        recovered=recovered,
+        sglang_change=snapshot.sglang_change,
     )
 
 
@@ -156,6 +163,9 @@ def revert(
     Args:
         sglang_dir, python, lock_timeout, notify: as for `apply`.
         force: also restore files that somebody changed since; that change is lost.
+
+    No original of another release comes into SGLang: where SGLang is another one since,
+    only what is ours is removed.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError: nothing was changed.
@@ -187,6 +197,7 @@ def revert(
         ),
         changed=bool(changed),
         recovered=recovered,
+        sglang_change=snapshot.sglang_change,
     )
 
 
@@ -232,23 +243,27 @@ def available() -> tuple[PatchInfo, ...]:
     )
 
 
-def _nothing_to_do(
+def _nothing_planned(
     install: Install,
     patches: tuple[str, ...],
     recovered: str | None = None,
     *,
     dry_run: bool = False,
+    pending: str | None = None,
 ) -> ApplyResult:
+    """The result where all is in place, or where an unfinished command comes first."""
     return ApplyResult(
         install=install,
         patches=patches,
         removed=(),
         files=(),
         edits=(),
-        changed=False,
+        changed=pending is not None,
         dry_run=dry_run,
         recorded=True,
         recovered=recovered,
+        pending=pending,
+        sglang_change=None,
     )
 
 
@@ -285,10 +300,11 @@ def _without_hash(tool_version: str) -> str:
     return tool_version.rpartition("+")[0]
 
 
-def _unpatched(snapshot: Snapshot) -> list[str]:
+def _unpatched(install: Install, snapshot: Snapshot) -> list[str]:
     """Files that are not patched, so that their text can be compared with the wheel's."""
     ours = (FileState.PATCHED, FileState.EDITED)
-    paths = dict.fromkeys([*registry.WRITING_ORDER, *snapshot.files])
+    known = [*registry.WRITING_ORDER, *snapshot.files]
+    paths = dict.fromkeys([*known, *created_files(install.package)])
     return [path for path in paths if snapshot.files.get(path) not in ours]
 
 
@@ -309,7 +325,9 @@ def _file_statuses(
     states = {
         path: FileState.MISSING
         for path in registry.WRITING_ORDER
-        if registry.is_file_of(install.release, path) and not is_created(path)
+        if install.release is not None
+        and registry.is_file_of(install.release, path)
+        and not is_created(path)
     }
     states |= dict.fromkeys(now, FileState.ORIGINAL)
     states |= dict.fromkeys(marked, FileState.PATCHED)
@@ -328,13 +346,15 @@ def _state_of_patches(snapshot: Snapshot) -> PatchState:
         return PatchState.IN_PLACE
     if not snapshot.applied:
         return PatchState.CHANGED
-    current = record.tool_version == tool_version()
+    current = record.tool_version == tool_version() and not snapshot.sglang_change
     return PatchState.IN_PLACE if current else PatchState.OUTDATED
 
 
 def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
     """The patches of which all edits are in these texts; found out by planning again."""
-    held = []
+    held: list[str] = []
+    if install.release is None:
+        return ()
     for name in registry.names():
         with suppress(SourceConflict, KeyError):
             if not make_plan(texts, [name], install.release).files:
@@ -343,18 +363,18 @@ def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]
 
 
 def _refuse_unrecorded(install: Install) -> None:
-    marked = [
-        p
-        for p, text in installs.read_texts(install, registry.WRITING_ORDER).items()
-        if is_ours(p, text)
-    ]
+    with access_errors(install.package), rights_of_owner(install.package):
+        marked = list(patched_files(install.package))
     if marked:
+        release = install.release or install.version
+        created = any(map(is_created, marked))
         raise SourceConflict(
             f"{', '.join(marked)} in {install.package} contain our patches, but the "
             f"original files were not found: the folder {FOLDER}, where they are saved, "
-            "is gone. Nothing was changed. To get the originals back, reinstall SGLang "
-            f"(`pip install --force-reinstall --no-deps sglang=={install.release}`), or "
-            "`git checkout` the files in a checkout."
+            "is gone, or has no state.json. Nothing was changed. To get the originals "
+            "back, reinstall SGLang (`pip install --force-reinstall --no-deps "
+            f"sglang=={release}`), or `git checkout` the files in a checkout"
+            + (f"; then remove {install.package / LANDED}." if created else ".")
         )
 
 

@@ -170,7 +170,7 @@ def _only(text: str) -> Callable[[Command], Command]:
 @_target
 @_ray
 @_only("Apply this patch only, with what it needs.")
-@click.option("--dry-run", is_flag=True, help="Write nothing to SGLang's files.")
+@click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
 @_lock_timeout
 @_json
@@ -230,8 +230,8 @@ def status(as_json: bool, ray: str | None, check: bool, **options: Any) -> int:
     since, and whether its source is as released (SOURCE). The latter is found out by
     the hashes in the wheel's RECORD; an editable install has none.
 
-    What a killed command left is finished or undone first, if this user may write to
-    SGLang's files.
+    Nothing is written. What a killed command left is reported; the next apply or revert
+    finishes or undoes it.
 
     \b
     Examples:
@@ -243,7 +243,7 @@ def status(as_json: bool, ray: str | None, check: bool, **options: Any) -> int:
           exit 1 unless all patches are in place on every node
     """
     if ray is None:
-        result = api.status(**options, notify=_notify)
+        result = api.status(**options)
         print_text(_output(as_json=as_json).status(result))
         return 1 if check and not result.complete else 0
     from agentcore_patches import cluster

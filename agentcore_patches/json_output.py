@@ -23,7 +23,7 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state.snapshot import FileState
 
 
 class SGLangDocument(TypedDict):
@@ -31,7 +31,7 @@ class SGLangDocument(TypedDict):
 
     path: str
     version: str
-    release: str
+    release: str | None
     found: str
     editable: bool
 
@@ -75,6 +75,8 @@ class ApplyDocument(TypedDict):
     dry_run: bool
     recorded: bool
     recovered: str | None
+    pending: str | None
+    sglang_change: str | None
     files: list[FileChangeDocument]
     edits: list[EditDocument]
 
@@ -91,6 +93,7 @@ class StatusDocument(TypedDict):
     files: list[FileDocument]
     pending: str | None
     recovered: str | None
+    sglang_change: str | None
 
 
 class RevertDocument(TypedDict):
@@ -101,6 +104,7 @@ class RevertDocument(TypedDict):
     files: list[FileDocument]
     changed: bool
     recovered: str | None
+    sglang_change: str | None
 
 
 class PatchDocument(TypedDict):
@@ -168,6 +172,7 @@ class JsonOutput:
             "files": _files(result.files),
             "changed": result.changed,
             "recovered": result.recovered,
+            "sglang_change": result.sglang_change,
         }
         return _dump(document)
 
@@ -211,6 +216,8 @@ def _applied(result: ApplyResult) -> ApplyDocument:
         "dry_run": result.dry_run,
         "recorded": result.recorded,
         "recovered": result.recovered,
+        "pending": result.pending,
+        "sglang_change": result.sglang_change,
         "files": [
             {
                 "path": file.path,
@@ -245,7 +252,9 @@ def _status(result: StatusResult) -> StatusDocument:
         "recorded": result.recorded,
         "files": _files(result.files),
         "pending": result.pending,
-        "recovered": result.recovered,
+        # `status` writes nothing.
+        "recovered": None,
+        "sglang_change": result.sglang_change,
     }
 
 

@@ -9,7 +9,7 @@ from agentcore_patches.install import Install, pristine_texts, read_texts
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
 from agentcore_patches.results import ApplyResult, FileChange
-from agentcore_patches.transaction import FileState, Snapshot
+from agentcore_patches.state.snapshot import FileState, Snapshot
 
 
 class PlannedApply:
@@ -18,21 +18,23 @@ class PlannedApply:
     def __init__(
         self,
         install: Install,
+        release: str,
         patches: tuple[str, ...],
         snapshot: Snapshot,
         sources: Callable[[Iterable[str]], dict[str, bytes]],
     ) -> None:
         ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
-        files = registry.files(patches, install.release)
+        files = registry.files(patches, release)
         record = None if snapshot.superseded else snapshot.record
         before = record.patches if record else ()
         self.install = install
+        self.sglang_change = snapshot.sglang_change
         self.removed = tuple(name for name in before if name not in patches)
         self.originals = sources(dict.fromkeys([*files, *ours]))
         self.plan = make_plan(
             self.originals,
             patches,
-            install.release,
+            release,
             read=lambda path: read_texts(install, [path]).get(path),
         )
         paths = tuple(dict.fromkeys([*files, *ours, *self.plan.files]))
@@ -69,6 +71,8 @@ class PlannedApply:
             dry_run=dry_run,
             recorded=bool(self.plan.files),
             recovered=recovered,
+            pending=None,
+            sglang_change=self.sglang_change,
         )
 
     def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from agentcore_patches.install import Install
 from agentcore_patches.plan import EditOutcome
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state.snapshot import FileState
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class ApplyResult:
         recorded: False if the sources contained the patches already and the originals
             are unknown, so that `revert` cannot restore them.
         recovered: what was finished or undone of an interrupted command, in one line.
+        pending: in a dry run: what an unfinished command left, which comes first, so that
+            nothing is planned; else None.
+        sglang_change: that SGLang is another one since the last apply, in a clause; None
+            if it is the same.
     """
 
     install: Install
@@ -59,6 +63,8 @@ class ApplyResult:
     dry_run: bool
     recorded: bool
     recovered: str | None
+    pending: str | None
+    sglang_change: str | None
 
 
 class PatchState(str, Enum):
@@ -100,8 +106,9 @@ class StatusResult:
             if unknown.
         recorded: False if the sources contain patches and the originals are unknown.
         files: every file that a patch changes.
-        pending: what an interrupted command left and could not be repaired now.
-        recovered: what was finished or undone of it, or why it was not, in one line.
+        pending: what an unfinished command left: another one is at work, or was killed;
+            None if nothing. The next `apply` or `revert` finishes or undoes it.
+        sglang_change: as for `apply`.
     """
 
     install: Install
@@ -111,7 +118,7 @@ class StatusResult:
     recorded: bool
     files: tuple[FileStatus, ...]
     pending: str | None
-    recovered: str | None
+    sglang_change: str | None
 
     @property
     def complete(self) -> bool:
@@ -129,6 +136,7 @@ class RevertResult:
         files: those that were restored, with their states now.
         changed: whether any file was changed.
         recovered: what was finished or undone of an interrupted command, in one line.
+        sglang_change: as for `apply`.
     """
 
     install: Install
@@ -136,6 +144,7 @@ class RevertResult:
     files: tuple[FileStatus, ...]
     changed: bool
     recovered: str | None
+    sglang_change: str | None
 
 
 @dataclass(frozen=True)

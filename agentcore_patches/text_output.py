@@ -22,7 +22,7 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
     from agentcore_patches.failure import Failure
@@ -187,6 +187,11 @@ def _applied(result: ApplyResult) -> Iterator[str]:
         yield f"Nothing to do: {hold} already in these sources. {_UNRECORDED}"
     elif not result.changed:
         yield f"Nothing to do: {hold} already in place."
+    elif result.pending:
+        yield (
+            f"Found {result.pending}, which `agentcore-patch apply` finishes or undoes "
+            "first. Dry run, nothing was written, and nothing more is known."
+        )
     elif result.dry_run:
         also = f", {_files(restored)} restored" if restored else ""
         yield f"Dry run, nothing was written: {_files(patched)} would be patched{also}."
@@ -194,6 +199,8 @@ def _applied(result: ApplyResult) -> Iterator[str]:
             yield f"{_and(result.removed)} would be removed (not selected)."
     else:
         also = f", restored {_files(restored)}" if restored else ""
+        if result.sglang_change:
+            yield f"{result.sglang_change} since the last apply; patched anew."
         yield f"Patched {_files(patched)}{also}: {hold} now in place."
         if result.removed:
             yield f"Removed {_and(result.removed)} (not selected)."
@@ -208,9 +215,16 @@ def _status(result: StatusResult) -> Iterator[str]:
 
     if result.pending is not None:
         yield (
-            f"Found {result.pending}, which could not be repaired now. Run "
-            "`agentcore-patch status` again when no other command is running, as a user "
-            "who may write to SGLang's files."
+            f"Found {result.pending}: another command is at work, or was killed. The "
+            "next `agentcore-patch apply` or `agentcore-patch revert` finishes or undoes "
+            "it."
+        )
+    if result.sglang_change is not None:
+        yield f"{result.sglang_change} since the last apply."
+    if result.install.release is None:
+        yield (
+            f"SGLang {result.install.version} is not supported by agentcore-patch "
+            f"{__version__}: it can be reverted, but not patched."
         )
     if in_place := names[PatchState.IN_PLACE]:
         yield (
@@ -259,6 +273,11 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
 
 
 def _reverted(result: RevertResult) -> Iterator[str]:
+    if result.sglang_change:
+        yield (
+            f"{result.sglang_change} since the last apply; files of the new one were left "
+            "as they are."
+        )
     if result.changed:
         yield f"Restored {_files(len(result.files))}: {_are(result.patches)} removed."
         yield _RESTART
@@ -329,7 +348,7 @@ def _summary(status: StatusResult | None) -> str:
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:
     """What `modified` and `unknown` in the column SOURCE mean."""
-    release = f"SGLang {result.install.release}"
+    release = f"SGLang {result.install.release or result.install.version}"
     if differing := [file.path for file in result.files if file.pristine is False]:
         yield (
             f"Apart from the patches, {_and(differing)} {_differ(differing)} from the "

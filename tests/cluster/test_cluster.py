@@ -19,12 +19,13 @@ import psutil
 import pytest
 
 import agentcore_patches
-from agentcore_patches import _ray_driver, cluster, status, transaction
+from agentcore_patches import _ray_driver, cluster, status
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
 from agentcore_patches.json_output import RayDocument
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.ray_results import NodeResult
+from agentcore_patches.state import transaction
 from tests.cluster.nodes import (
     COMMAND,
     FILES,

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import install, transaction
+from agentcore_patches import install
 from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
+from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.faults.trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
 from tests.helpers.trees import photograph
@@ -152,15 +153,13 @@ def mount_read_only(root: Path) -> None:
     tracing.kill_at(half, package, "revert")
     mount("-o", "remount,ro,bind", site)
     before = photograph(root)
-    snapshot, line = transaction.inspect_and_recover(install_of(package))
-    assert snapshot.pending == "an interrupted revert"
-    assert line is not None and os.strerror(errno.EROFS) in line
+    assert transaction.inspect(install_of(package)).pending == "an unfinished revert"
+    with refused(root, errno.EROFS):
+        revert(package)
     assert photograph(root) == before
     mount("-o", "remount,rw,bind", site)
-    assert (
-        transaction.inspect_and_recover(install_of(package))[1]
-        == "finished an interrupted revert"
-    )
+    with transaction.locked(install_of(package)) as work:
+        assert work.recovered == "finished an interrupted revert"
 
 
 def test_files_with_mounts_over_them(tmp_path: Path) -> None:

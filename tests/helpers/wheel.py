@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import install, transaction
+from agentcore_patches import install
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from tests.helpers.planning import VERSION
 
 

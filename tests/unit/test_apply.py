@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import agentcore_patches
-from agentcore_patches import api, edits, marks, transaction
+from agentcore_patches import api, edits, marks
 from agentcore_patches.api import apply, apply_patch, revert, status
 from agentcore_patches.errors import (
     AccessError,
@@ -24,6 +24,7 @@ from agentcore_patches.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.results import PatchInfo, PatchState
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches import api, plan, planned_apply, transaction
+from agentcore_patches import api, plan, planned_apply
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.install import Install
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.running import Run
 from tests.unit.small_install import (
@@ -86,15 +87,6 @@ def test_a_created_file_is_like_its_neighbours(install: Install) -> None:
     mode = stat.S_IMODE((install.package / TRACES).stat().st_mode)
     assert mode == 0o644
     assert stat.S_IMODE(folder(install).stat().st_mode) == 0o750
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_created_file_belongs_to_whom_the_package_does(install: Install) -> None:
-    for place in (install.package, *install.package.rglob("*")):
-        os.chown(place, 12345, 12346)
-    commit(install, TRACES)
-    for place in (install.package / TRACES, folder(install)):
-        assert (place.stat().st_uid, place.stat().st_gid) == (12345, 12346)
 
 
 @pytest.mark.parametrize("text", [patched(TRACES) + b"# more\n", None])

@@ -13,11 +13,12 @@ from typing import get_args
 
 import pytest
 
-from agentcore_patches import __version__, cli, transaction
+from agentcore_patches import __version__, cli
 from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.failure import failure_of
 from agentcore_patches.install import find
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
@@ -76,8 +77,6 @@ def spoil_links(package: Path) -> None:
             "unsupported-target",
             "0.6.1 .* is not supported. Supported: 0.5.8",
         ),
-        (spoil_version, ["status", "--check"], 3, "unsupported-target", "0.6.1"),
-        (spoil_version, ["revert"], 3, "unsupported-target", "0.6.1"),
         (
             spoil_shape,
             ["apply"],

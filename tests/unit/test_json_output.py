@@ -81,12 +81,18 @@ def test_errors_of_the_sources_are_documents(run: Run, package: Path) -> None:
 def test_documents_of_recovered_and_unrecorded_installs(
     run: Run, package: Path
 ) -> None:
-    kill_apply(package, "decided.json")
-    recovered = run("status", "--json").document
-    assert mismatches(recovered, StatusDocument) == []
-    assert recovered["recovered"]
+    kill_apply(package, "committed.json")
+    for command, described in (
+        (["status"], StatusDocument),
+        (["apply", "--dry-run"], ApplyDocument),
+    ):
+        pending = run(*command, "--json").document
+        assert mismatches(pending, described) == []
+        assert pending["pending"] and not pending["recovered"]
 
-    run("apply")
+    recovered = run("apply", "--json").document
+    assert mismatches(recovered, ApplyDocument) == []
+    assert recovered["recovered"]
     for file in (package / ".agentcore-patch").rglob("*.json"):
         file.unlink()
     unrecorded = run("status", "--json").document

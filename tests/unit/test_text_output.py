@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import __version__, api, cli, text_output, transaction
+from agentcore_patches import __version__, api, cli, text_output
 from agentcore_patches.failure import Failure
 from agentcore_patches.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from agentcore_patches.text_output import TextOutput
 from tests.helpers.terminal import shown_on_terminal
 from tests.helpers.trees import contents
@@ -195,9 +196,9 @@ def test_list_shows_what_each_patch_gives(run: Run) -> None:
 
 
 def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -> None:
-    kill_apply(package, "decided.json")
+    kill_apply(package, "committed.json")
 
-    ran = run("status", "--json")
+    ran = run("apply", "--json")
 
     line = "undid an interrupted apply of alpha, beta"
     assert ran.err == f"agentcore-patch: {line}\n"

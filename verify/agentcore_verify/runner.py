@@ -140,7 +140,6 @@ class _Run:
         status = api.status(
             sglang_dir=options.sglang_dir,
             python=None if options.sglang_dir else options.python,
-            notify=self.progress.message,
         )
         missing = self._missing(status)
         install = status.install
