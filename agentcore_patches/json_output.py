@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from agentcore_patches.errors import FailureKind
 from agentcore_patches.failure import Failure
 from agentcore_patches.install import Install
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-from agentcore_patches.ray_results import NodeResult
 from agentcore_patches.results import (
     ApplyResult,
     FileStatus,
@@ -24,6 +23,9 @@ from agentcore_patches.results import (
     StatusResult,
 )
 from agentcore_patches.state.snapshot import FileState
+
+if TYPE_CHECKING:
+    from agentcore_patches.cluster.results import NodeResult
 
 
 class SGLangDocument(TypedDict):

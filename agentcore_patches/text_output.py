@@ -25,8 +25,8 @@ from agentcore_patches.results import (
 from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
+    from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.failure import Failure
-    from agentcore_patches.ray_results import NodeResult
 
 _STATES = {
     FileState.ORIGINAL: "not patched",

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 _T = TypeVar("_T")
 
 
-def to_json(value: Any, **more: object) -> bytes:
-    """A dataclass as JSON, with further keys."""
-    return json.dumps({**more, **asdict(value)}, indent=1, default=str).encode()
+def to_json(value: Any) -> bytes:
+    """A dataclass as JSON."""
+    return json.dumps(asdict(value), indent=1, default=str).encode()
 
 
 def parse(text: bytes) -> Any:

@@ -6,14 +6,15 @@ checked when they are read: who can write into the package can write them, too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.files import FileInfo, read_bytes, write_whole
-from agentcore_patches.marks import may_be_patched
+from agentcore_patches.files import FileInfo, digest, read_bytes, write_whole
+from agentcore_patches.marks import is_created, may_be_patched
 from agentcore_patches.typed_json import parse, to_json, typed
 
 _FORMAT = 2
@@ -46,6 +47,8 @@ class Record:
         _require_words(self.tool_version, self.sglang_version, *self.patches)
         for path, file in self.files.items():
             _require_source(path)
+            if (file.original is None) != is_created(path):
+                raise ValueError("the original of a created file, or none of SGLang's")
             _require_caches(path, file.caches)
             FileInfo(file.patched_sha256, 0, 0)
 
@@ -91,8 +94,11 @@ class Journal:
     clears: bool
 
     def __post_init__(self) -> None:
-        """Raise ValueError if its action cannot be shown."""
+        """Raise ValueError if its action cannot be shown, or it removes a file of SGLang."""
         _require_words(self.action)
+        for change in self.changes:
+            if change.after is None and not is_created(change.path):
+                raise ValueError("a file of SGLang is removed")
 
 
 class RecordFile:
@@ -108,7 +114,7 @@ class RecordFile:
 
     def prepare(self, record: Record) -> None:
         """Write the record that is to come."""
-        write_whole(self.next, to_json(record, format=_FORMAT))
+        write_whole(self.next, _document(record))
 
     def switch(self, *, clears: bool) -> None:
         """Make the record that was prepared the current one; `clears`: have none."""
@@ -157,7 +163,7 @@ class JournalFile:
 
     def write(self, journal: Journal) -> None:
         """Write down a change that is not committed yet."""
-        write_whole(self.prepared, to_json(journal, format=_FORMAT))
+        write_whole(self.prepared, _document(journal))
 
     def commit(self) -> None:
         """From here on, the change is finished and not undone."""
@@ -193,6 +199,17 @@ def read_document(file: Path, made: Callable[[Any], _T]) -> _T | None:
         ) from None
 
 
+def _document(value: Record | Journal) -> bytes:
+    """The JSON file of a record or a journal, with a checksum against damage."""
+    content = json.loads(to_json(value))
+    marked = {"format": _FORMAT, "checksum": _checksum(content), **content}
+    return json.dumps(marked, indent=1).encode()
+
+
+def _checksum(content: Mapping[Any, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True).encode())
+
+
 def _record(document: Any) -> Record:
     if _format(document) == 1:
         for file in document.get("files", {}).values():
@@ -206,10 +223,17 @@ def _journal(document: Any) -> Journal:
 
 
 def _format(document: Any) -> int:
-    """Which form a document has: in the first one, a name was another."""
-    if not isinstance(document, dict) or document.get("format") not in (1, _FORMAT):
-        raise ValueError("another format")
-    return int(document["format"])
+    """Which form a document has.
+
+    In the first one, a name was another, and there was no checksum.
+    """
+    match document:
+        case {"format": 1}:
+            return 1
+        case {"format": 2, "checksum": checksum, **content}:
+            if checksum == _checksum(content):
+                return 2
+    raise ValueError("damaged, or another format")
 
 
 def _require_words(*texts: str) -> None:

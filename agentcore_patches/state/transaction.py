@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import ENOTEMPTY
+from pathlib import Path
 
 from agentcore_patches.errors import (
     AccessError,
@@ -265,12 +266,7 @@ class Transaction:
         if original is None:
             return None
         self._files.store.load(original.sha256)
-        if original.link is not None:
-            place = (self._install.package / path).parent / original.link
-            behind = file_info(place)
-            if behind is None or behind.sha256 != original.sha256:
-                return replace(original, link=None)
-        return original
+        return _with_true_link(self._install.package / path, original)
 
 
 class _Originals:
@@ -467,14 +463,24 @@ class _Files:
             self._write_draft(change)
 
     def _undo(self, journal: Journal) -> list[str]:
-        """Put everything back, but for files that somebody else changed; returns those."""
+        """Put everything back, but for files that somebody else changed; returns those.
+
+        A file of SGLang that was missing before is not removed again.
+        """
         self._journal.withdraw()
         if self._journal.prepared.exists():
             sync(self.folder)
         changes = [change.reversed() for change in reversed(journal.changes)]
         kept = self._changed_by_others(changes)
         if self._journal.prepared.exists():
-            self._replace([change for change in changes if change.path not in kept])
+            self._replace(
+                [
+                    change
+                    for change in changes
+                    if change.path not in kept
+                    and (change.after is not None or is_created(change.path))
+                ]
+            )
         for change in changes:
             draft_path(self.package / change.path).unlink(missing_ok=True)
             if change.after is None:
@@ -540,8 +546,9 @@ class _Files:
         info = change.after
         if info is None:
             return
-        text = b"" if info.link is not None else self.store.load(info.sha256)
         target = self.package / change.path
+        info = _with_true_link(target, info)
+        text = b"" if info.link is not None else self.store.load(info.sha256)
         if present := read(target):
             metadata = present.metadata
         else:
@@ -574,6 +581,15 @@ class _Files:
             if file not in known and (file.is_symlink() or not file.is_dir()):
                 file.unlink(missing_ok=True)
         self.store.keep_only(record.texts if record else ())
+
+
+def _with_true_link(target: Path, info: FileInfo) -> FileInfo:
+    """A file as a regular one, if its link points to another text by now."""
+    if info.link is not None:
+        behind = file_info(target.parent / info.link)
+        if behind is None or behind.sha256 != info.sha256:
+            return replace(info, link=None)
+    return info
 
 
 def _paths(changes: Iterable[Change]) -> list[str]:

@@ -10,7 +10,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from agentcore_patches import api, json_output, ray_results, results
+from agentcore_patches import api, json_output, results
+from agentcore_patches.cluster import results as ray_results
+from agentcore_patches.cluster.results import NodeResult, RayNode
 from agentcore_patches.json_output import (
     ApplyDocument,
     ErrorDocument,
@@ -20,7 +22,6 @@ from agentcore_patches.json_output import (
     RevertDocument,
     StatusDocument,
 )
-from agentcore_patches.ray_results import NodeResult, RayNode
 from tests.helpers.documents import mismatches
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, kill_apply

@@ -20,6 +20,24 @@ class RayNode:
 
 
 @dataclass(frozen=True)
+class NodeAnswer:
+    """What a node itself says, as the attributes of its NodeResult. It is sent as JSON."""
+
+    before: StatusResult | None
+    applied: ApplyResult | None
+    status: StatusResult | None
+    error: str | None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it cannot be shown."""
+        for status in (self.before, self.status):
+            if status is not None and not set(status.wanted) <= set(status.patches):
+                raise ValueError("a patch without a state")
+        if self.error is not None and not self.error.isprintable():
+            raise ValueError("no text")
+
+
+@dataclass(frozen=True)
 class NodeResult:
     """What was found and done on one node of a Ray cluster.
 

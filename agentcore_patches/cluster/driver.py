@@ -1,50 +1,58 @@
-"""The process that is a Ray driver for `cluster`, and the task that it runs on each node."""
+"""The process that is a Ray driver, and the task that it runs on each node."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from agentcore_patches import api
+from agentcore_patches.cluster.results import NodeAnswer, RayNode
 from agentcore_patches.errors import AccessError, AgentcoreError, UsageError
-from agentcore_patches.ray_results import NodeResult, RayNode
-from agentcore_patches.results import ApplyResult, StatusResult
+from agentcore_patches.typed_json import to_json
 
 Action: TypeAlias = Literal["apply", "status"]
-Answer: TypeAlias = tuple[
-    StatusResult | None, ApplyResult | None, StatusResult | None, str | None
-]
-"""Of a node: `before`, `applied`, `status` and `error` of its NodeResult."""
 
 
 def main(fd: int) -> None:
     """Read one request from a connection, and answer it there.
 
-    The request is (address, action, options, timeout). Sent back are the nodes, then a
-    result for each node that answers in time, then None; or just the error, if there is
-    no connection to the cluster.
+    All messages are JSON. The request has `address`, `action`, `options` and `timeout`.
+    Sent back are the `nodes`, then for each node that answers in time its `node_id` with
+    its `answer` or an `error`, then an empty message; or just the `error`, and whether it
+    is one of `usage`, if there is no connection to the cluster.
     """
     with Connection(fd) as connection:
-        address, action, options, timeout = connection.recv()
+
+        def send(message: dict[str, Any]) -> None:
+            connection.send_bytes(json.dumps(message).encode())
+
+        request = json.loads(connection.recv_bytes())
         try:
-            nodes = _connect(address)
+            nodes = _connect(request["address"])
         except AgentcoreError as error:
-            connection.send(error)
+            send({"error": str(error), "usage": isinstance(error, UsageError)})
             return
-        connection.send(nodes)
-        for result in _results(nodes, action, options, timeout):
-            connection.send(result)
-        connection.send(None)
+        send({"nodes": [asdict(node) for node in nodes]})
+        for result in _results(
+            nodes, request["action"], request["options"], request["timeout"]
+        ):
+            send(result)
+        send({})
         import ray
 
         ray.shutdown()
 
 
-def run_on_node(action: Action, options: dict[str, Any]) -> Answer:
-    """What the task on a node does; errors of the commands are part of the answer."""
+def run_on_node(action: Action, options: dict[str, Any]) -> str:
+    """What the task on a node does; errors of the commands are part of the answer.
+
+    Returns a NodeAnswer as JSON.
+    """
     target = {name: options[name] for name in ("sglang_dir", "python", "only")}
     before = applied = after = error = None
     try:
@@ -59,7 +67,8 @@ def run_on_node(action: Action, options: dict[str, Any]) -> Answer:
         error = error or str(failure)
     if applied and after and not applied.dry_run and not after.complete:
         error = "Somebody changed the sources again right after they were patched."
-    return before, applied, after, error and " ".join(error.split())
+    error = error and " ".join(error.split())
+    return to_json(NodeAnswer(before, applied, after, error)).decode()
 
 
 def unreachable(address: str, reason: str) -> AccessError:
@@ -112,8 +121,8 @@ def _connect(address: str) -> list[RayNode]:
 
 def _results(
     nodes: Sequence[RayNode], action: Action, options: dict[str, Any], timeout: float
-) -> Iterator[NodeResult]:
-    """A result for each node that answers in time, as the answers come."""
+) -> Iterator[dict[str, Any]]:
+    """A message for each node that answers in time, as the answers come."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -135,33 +144,39 @@ def _results(
             answer = ray.get(done[0])
         except ray.exceptions.RayTaskError as error:
             last = one_line(str(error).strip().rpartition("\n")[2])
-            yield NodeResult(node, error=f"A bug in agentcore-patch: {last}")
+            found = {"error": f"A bug in agentcore-patch: {last}"}
         except Exception as error:
             reason = f"{type(error).__name__}: {one_line(str(error))}"
-            yield NodeResult(node, error=f"Ray did not finish its task: {reason}")
+            found = {"error": f"Ray did not finish its task: {reason}"}
         else:
-            yield NodeResult(node, *answer)
+            found = {"answer": answer if isinstance(answer, str) else ""}
+        yield {"node_id": node.node_id, **found}
 
 
-def _task() -> Callable[[str, Action, dict[str, Any]], Answer]:
+def _task() -> Callable[[str, Action, dict[str, Any]], str]:
     """The task. Ray pickles it whole, so that it runs where this package is missing."""
 
     def agentcore_patch(
         tool_version: str, action: Action, options: dict[str, Any]
-    ) -> Answer:
+    ) -> str:
+        import json
         import sys
 
-        def refusal(found: str) -> Answer:
+        def refusal(found: str) -> str:
             wanted = tool_version.partition("+")[0]
             advice = f"install agentcore-patches=={wanted} on each node"
-            return None, None, None, f"{sys.executable} {found}; {advice}."
+            answer = {"before": None, "applied": None, "status": None}
+            return json.dumps(
+                {**answer, "error": f"{sys.executable} {found}; {advice}."}
+            )
 
         try:
             from agentcore_patches import __version__
         except ImportError as error:
             return refusal(f"has no agentcore-patches ({error})")
         try:
-            from agentcore_patches import _ray_driver, api
+            from agentcore_patches import api
+            from agentcore_patches.cluster import driver
 
             same_build = api.tool_version() == tool_version
         except (ImportError, AttributeError):
@@ -170,6 +185,6 @@ def _task() -> Callable[[str, Action, dict[str, Any]], Answer]:
             same_version = tool_version.startswith(f"{__version__}+")
             build = "another build of " if same_version else ""
             return refusal(f"has {build}agentcore-patches {__version__}")
-        return _ray_driver.run_on_node(action, options)
+        return driver.run_on_node(action, options)
 
     return agentcore_patch

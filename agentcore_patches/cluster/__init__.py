@@ -1,11 +1,13 @@
 """`apply` and `status` on every node of a running Ray cluster, by one task per node.
 
-Ray runs in a process of its own (`_ray_driver`): its log output stays there, it can be
-ended when it hangs, and a program that is connected to a cluster already may call this.
+Ray runs in a process of its own (`driver`): its log output stays there, it can be ended
+when it hangs, and a program that is connected to a cluster already may call this. It and
+the nodes answer in JSON, which is checked here: a node is another machine.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -21,11 +23,12 @@ from time import monotonic
 from typing import Any
 
 from agentcore_patches import api
-from agentcore_patches._ray_driver import Action, one_line, unreachable
 from agentcore_patches.api import StrPath
-from agentcore_patches.errors import AgentcoreError, UsageError
+from agentcore_patches.cluster.driver import Action, one_line, unreachable
+from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
+from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.install import refuse_both
-from agentcore_patches.ray_results import NodeResult
+from agentcore_patches.typed_json import parse, typed
 
 TIMEOUT = 120.0
 """Seconds that a node may take to answer, not counting its wait for the lock."""
@@ -33,10 +36,11 @@ TIMEOUT = 120.0
 _LISTEN_SECONDS = 10.0
 _CONNECT_SECONDS = 60.0
 _EXIT_SECONDS = 5.0
+_LARGEST = 64 * 1024 * 1024
 
 _DRIVER = (
     "import sys; sys.path[:] = {path}; "
-    "from agentcore_patches import _ray_driver; _ray_driver.main({fd})"
+    "from agentcore_patches.cluster import driver; driver.main({fd})"
 )
 _DRIVER_ENV = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -121,19 +125,20 @@ def _ask(
     answered: dict[str, NodeResult] = {}
     with _driver() as (connection, last_line):
         try:
-            connection.send((address, action, options, timeout))
-            nodes = _receive(connection, _CONNECT_SECONDS)
+            request = {"address": address, "action": action, "options": options}
+            connection.send_bytes(json.dumps({**request, "timeout": timeout}).encode())
+            nodes = _nodes(_receive(connection, _CONNECT_SECONDS))
         except TimeoutError:
             raise unreachable(address, f"no answer in {_CONNECT_SECONDS:g} s") from None
         except (EOFError, ConnectionError):
             raise unreachable(address, last_line()) from None
-        if isinstance(nodes, AgentcoreError):
-            raise nodes
         reason = f"It did not answer within {timeout:g} s."
         deadline = monotonic() + timeout + _EXIT_SECONDS
         try:
-            while result := _receive(connection, deadline - monotonic()):
-                answered[result.node.node_id] = result
+            while message := _receive(connection, deadline - monotonic()):
+                for node in nodes:
+                    if node.node_id == message.get("node_id"):
+                        answered[node.node_id] = _result(node, message)
         except (EOFError, ConnectionError):
             reason = f"The connection to the cluster was lost: {last_line()}."
         except TimeoutError:
@@ -205,10 +210,38 @@ def _driver() -> Iterator[tuple[Connection, Callable[[], str]]]:
                 process.wait()
 
 
-def _receive(connection: Connection, seconds: float) -> Any:
+def _receive(connection: Connection, seconds: float) -> dict[str, Any]:
+    """The next message of the driver; empty after the last one."""
     if not connection.poll(max(seconds, 0)):
         raise TimeoutError
-    return connection.recv()
+    message: dict[str, Any] = json.loads(connection.recv_bytes(_LARGEST))
+    return message
+
+
+def _nodes(message: dict[str, Any]) -> list[RayNode]:
+    """The nodes that the driver found.
+
+    Raises:
+        UsageError, AccessError: it has none.
+    """
+    if problem := message.get("error"):
+        raise UsageError(problem) if message["usage"] else AccessError(problem)
+    return [typed(RayNode, node) for node in message["nodes"]]
+
+
+def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
+    """What a node answered, or that its answer is not one."""
+    if "error" in message:
+        return NodeResult(node, error=message["error"])
+    try:
+        answer = typed(NodeAnswer, parse(message["answer"].encode()))
+    except (ValueError, AttributeError):
+        return NodeResult(
+            node,
+            error="It answered something else than agentcore-patch does. What it did is "
+            "unknown: run `agentcore-patch status` on that node.",
+        )
+    return NodeResult(node, answer.before, answer.applied, answer.status, answer.error)
 
 
 def _last_line(log: Path) -> str:
