@@ -17,6 +17,7 @@ from tests.unit.conftest import install as install
 from tests.unit.conftest import package as package
 from tests.unit.conftest import run as run
 from tests.unit.small_sglang import build
+from tests.unit.test_created_files import landing as landing
 
 
 @pytest.fixture(autouse=True)
