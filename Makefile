@@ -23,7 +23,7 @@ PARALLEL := -n 3 $(GROUPED)
 export PYTHONDONTWRITEBYTECODE :=
 
 # What needs no server, and waits for nothing.
-QUICK := -n 2 $(GROUPED) tests/unit tests/sglang_sources
+QUICK := -n 2 $(GROUPED) tests/unit tests/hostile tests/sglang_sources
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13

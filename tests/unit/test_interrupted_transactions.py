@@ -204,3 +204,59 @@ def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
         transaction.locked(install, timeout=1),
     ):
         pass
+
+
+# What the first version of this package wrote
+
+OLD_INFO = {"mode": 0o644, "uid": 0, "gid": 0, "xattrs": {}}
+
+
+def as_the_first_version_wrote_it(folder: Path) -> None:
+    """Give the record and the journal in our folder their first form."""
+    names = {
+        "prepared.json": "begun.json",
+        "committed.json": "decided.json",
+        "state.next": "state.next",
+        "state.json": "state.json",
+    }
+    for name, old in names.items():
+        file = folder / name
+        if file.exists():
+            document = json.loads(file.read_text())
+            del document["checksum"]
+            for entry in document.get("files", {}).values():
+                entry["patched"] = entry.pop("patched_sha256")
+                entry["original"] |= OLD_INFO
+            for change in document.get("changes", ()):
+                change["before"] |= OLD_INFO
+                change["after"] |= OLD_INFO
+            file.unlink()
+            (folder / old).write_text(json.dumps(document | {"format": 1}))
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_record_of_the_first_version_is_understood(install: Install) -> None:
+    commit(install, *ALL)
+    as_the_first_version_wrote_it(install.package / FOLDER)
+    assert transaction.inspect(install).applied
+    assert commit(install, FIRST, edition="two") == (*reversed(ALL[1:]), FIRST)
+    revert(install)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("number", "did"), [(1, "finished"), (2, "finished"), (None, "undid")]
+)
+def test_a_journal_of_the_first_version_is_understood(
+    number: int | None, did: str, install: Install
+) -> None:
+    kill(install, number or 1, lambda: commit(install, *ALL))
+    folder = install.package / FOLDER
+    if number is None:
+        (folder / "committed.json").rename(folder / "prepared.json")
+    as_the_first_version_wrote_it(folder)
+    assert transaction.inspect(install).pending == "an unfinished apply of ours"
+    assert recover(install)[1] == f"{did} an interrupted apply of ours"
+    if number is not None:
+        assert transaction.inspect(install).applied
+        revert(install)
