@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -140,31 +140,26 @@ def draft_path(target: Path) -> Path:
 def write_draft(target: Path, info: FileInfo, text: bytes, metadata: Metadata) -> None:
     """Write a file in full, synced, at its target's `draft_path`."""
     draft = draft_path(target)
-    draft.unlink(missing_ok=True)
     if info.link is not None:
+        draft.unlink(missing_ok=True)
         draft.symlink_to(info.link)
         with suppress(PermissionError):
             os.chown(draft, metadata.uid, metadata.gid, follow_symlinks=False)
         times = (info.mtime_ns, info.mtime_ns)
         os.utime(draft, ns=times, follow_symlinks=False)
         return
-    with add_file_name(draft), os.fdopen(_create(draft), "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        _set_metadata(stream.fileno(), metadata)
-        os.utime(stream.fileno(), ns=(info.mtime_ns, info.mtime_ns))
-        os.fsync(stream.fileno())
+
+    def finish(descriptor: int) -> None:
+        _set_metadata(descriptor, metadata)
+        os.utime(descriptor, ns=(info.mtime_ns, info.mtime_ns))
+
+    _write_new(draft, text, finish)
 
 
 def write_whole(file: Path, text: bytes, *, mode: int = 0o644) -> None:
     """Make or replace a file of ours, whole or not at all, synced."""
     draft = file.with_name(f"{file.name}.tmp")
-    draft.unlink(missing_ok=True)
-    with add_file_name(draft), os.fdopen(_create(draft), "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fchmod(stream.fileno(), mode)
-        os.fsync(stream.fileno())
+    _write_new(draft, text, lambda descriptor: os.fchmod(descriptor, mode))
     draft.replace(file)
 
 
@@ -253,9 +248,16 @@ def require_inside(package: Path, path: str) -> None:
             )
 
 
-def _create(file: Path) -> int:
+def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
+    """Write a new file, synced. Until `finish` is done with it, it is its writer's alone."""
+    draft.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(file, flags, 0o600)
+    descriptor = os.open(draft, flags, 0o600)
+    with add_file_name(draft), os.fdopen(descriptor, "wb") as stream:
+        stream.write(text)
+        stream.flush()
+        finish(stream.fileno())
+        os.fsync(stream.fileno())
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import click
 
 from agentcore_patches._version import __version__
 from agentcore_patches.install import Install
+from agentcore_patches.marks import is_created
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.results import (
@@ -89,7 +90,12 @@ class TextOutput:
 
     def reverted(self, result: RevertResult) -> str:
         rows = [
-            (file.path, "restored", _source(file.pristine)) for file in result.files
+            (
+                file.path,
+                "removed" if is_created(file.path) else "restored",
+                _source(file.pristine),
+            )
+            for file in result.files
         ]
         return _blocks(
             self._heading(result.install),
@@ -269,7 +275,10 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
             "patch again: `agentcore-patch apply`."
         )
     if missing := paths[FileState.MISSING]:
-        yield f"Missing: {_and(missing)}. Reinstall SGLang."
+        yield (
+            f"Missing: {_and(missing)}. Restore the files with `agentcore-patch revert "
+            "--force`, or reinstall SGLang."
+        )
 
 
 def _reverted(result: RevertResult) -> Iterator[str]:

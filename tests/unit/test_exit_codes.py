@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -191,6 +192,18 @@ def test_a_bug_is_told_without_a_traceback(
     monkeypatch.setenv("AGENTCORE_DEBUG", "1")
     with pytest.raises(KeyError):
         run("apply")
+
+
+def test_a_module_that_is_not_installed_is_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    for module in [name for name in sys.modules if ".edits" in name]:
+        monkeypatch.delitem(sys.modules, module)
+
+    ran = run("apply")
+
+    assert ran.code == 2 and "needs the module libcst" in ran.err
 
 
 def test_an_interruption_ends_with_130(

@@ -112,7 +112,7 @@ def test_status_names_what_somebody_did_since(run: Run, package: Path) -> None:
     assert "  srt/models.py   edited since  as released\n" in out
     assert "  srt/serving.py  missing " in out
     assert "Somebody edited srt/models.py since. Undo that change, or discard it" in out
-    assert "Missing: srt/serving.py. Reinstall SGLang." in out
+    assert "Missing: srt/serving.py. Restore the files with" in out
 
 
 def test_status_names_a_replaced_file_and_how_to_go_on(run: Run, package: Path) -> None:
