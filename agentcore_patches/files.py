@@ -347,7 +347,7 @@ def explain(error: BaseException, package: Path) -> str:
     locks = "This file system has no locks: install SGLang on another one."
     advice = {
         errno.EACCES: owner,
-        errno.EPERM: owner,
+        errno.EPERM: f"Give all of {package} to one user, and run the command as that.",
         errno.EROFS: "Mount the file system for writing.",
         errno.ENOSPC: space,
         errno.EDQUOT: space,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from agentcore_patches.files import (
     sync,
     write_draft,
 )
-from agentcore_patches.state.store import Store
 
 _SECOND_NS = 1_000_000_000
 
@@ -74,7 +73,7 @@ class Bytecode:
                 file.unlink(missing_ok=True)
                 removed = True
             except OSError as error:
-                if source is None or _could_run(file, source):
+                if source is not None and _could_run(file, source):
                     raise AccessError(
                         f"{file} cannot be removed ({error.strerror}), and Python would "
                         "go on running it instead of the new source. Nothing was "
@@ -83,7 +82,9 @@ class Bytecode:
         if removed:
             sync(self.folder)
 
-    def restore(self, caches: Mapping[str, FileInfo], store: Store) -> None:
+    def restore(
+        self, caches: Mapping[str, FileInfo], load: Callable[[str], bytes]
+    ) -> None:
         """Put saved files back, except those whose saved content is damaged."""
         for path, info in caches.items():
             file = self.package / path
@@ -93,7 +94,7 @@ class Bytecode:
                     status = self.source.stat()
                     mode = stat.S_IMODE(status.st_mode) & 0o666 | 0o200
                     owner = Metadata(mode, status.st_uid, status.st_gid, must_own=False)
-                    write_draft(file, info, store.load(info.sha256), owner)
+                    write_draft(file, info, load(info.sha256), owner)
                     draft_path(file).replace(file)
             draft_path(file).unlink(missing_ok=True)
         if caches:

@@ -19,7 +19,6 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.files import (
     FOLDER,
-    File,
     FileInfo,
     access_errors,
     digest,
@@ -41,6 +40,7 @@ from agentcore_patches.marks import is_created
 from agentcore_patches.rights import rights_of_owner
 from agentcore_patches.state.bytecode import Bytecode
 from agentcore_patches.state.lock import Lock
+from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.records import (
     Change,
     FileRecord,
@@ -73,12 +73,12 @@ def sources(
         SourceConflict: a file is missing, or was edited since it was patched.
         AccessError: a file could not be read.
     """
-    return _Originals(install, snapshot).texts(paths)
+    return Originals(install, snapshot).texts(paths)
 
 
 def check(install: Install, snapshot: Snapshot, files: Mapping[str, bytes]) -> None:
     """Raise what `commit` of these files would raise before it writes anything."""
-    _Originals(install, snapshot).check(files)
+    Originals(install, snapshot).check(files)
 
 
 @contextmanager
@@ -137,7 +137,7 @@ class Transaction:
         self.snapshot = replace(inspect(install), pending=None)
         self._install = install
         self._files = files
-        self._originals = _Originals(install, self.snapshot)
+        self._originals = Originals(install, self.snapshot)
 
     def sources(self, paths: Iterable[str]) -> dict[str, bytes]:
         """`sources` of this install."""
@@ -267,97 +267,6 @@ class Transaction:
             return None
         self._files.store.load(original.sha256)
         return _with_true_link(self._install.package / path, original)
-
-
-class _Originals:
-    """The original files, and the files as they were when first asked for."""
-
-    def __init__(self, install: Install, snapshot: Snapshot) -> None:
-        self._package = install.package
-        self._snapshot = snapshot
-        self._store = Store(install.package / FOLDER / "store")
-        self._seen: dict[str, File | None] = {}
-
-    def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
-        with self._reading():
-            texts = {path: self.of(path)[1] for path in paths}
-        return {path: text for path, text in texts.items() if text is not None}
-
-    def check(self, files: Mapping[str, bytes]) -> None:
-        """Raise SourceConflict where these files cannot be the only patched ones."""
-        with self._reading():
-            for path in [*self.leaving(files), *files]:
-                self.of(path, new=files.get(path))
-
-    def leaving(self, files: Mapping[str, bytes]) -> list[str]:
-        """Patched files that are not to be patched any more, the last one first.
-
-        Without those that do not exist: another SGLang does not have them.
-        """
-        record = self._snapshot.record
-        return [
-            path
-            for path in reversed(list(record.files) if record else ())
-            if path not in files
-            and (self.seen(path) is not None or self._snapshot.sglang_change is None)
-        ]
-
-    def seen(self, path: str) -> File | None:
-        """The file as it was when it was first asked for."""
-        if path not in self._seen:
-            self._seen[path] = read(self._package / path)
-        return self._seen[path]
-
-    def present(self, path: str) -> FileInfo | None:
-        file = self.seen(path)
-        return file.info if file else None
-
-    def of(
-        self, path: str, new: bytes | None = None
-    ) -> tuple[FileInfo | None, bytes | None]:
-        """The saved original if the file is patched, else the present file.
-
-        Nothing for a file that we create: there must be none, or one with the `new` text.
-        """
-        seen = self.seen(path)
-        state = self._snapshot.files.get(path)
-        place = self._package / path
-        if is_created(path) and state in (None, FileState.ORIGINAL):
-            if seen is None or seen.text == new:
-                return None, None
-            if new is not None:
-                raise SourceConflict(
-                    f"{place} exists already, and agentcore-patch did not create it, or "
-                    f"lost the record of that. {UNCHANGED} Remove that file, then apply "
-                    "again."
-                )
-        if seen is None:
-            remedy = "Restore the file, or reinstall SGLang."
-            if state is FileState.MISSING and self._snapshot.sglang_change is None:
-                remedy = "`agentcore-patch revert --force` restores it."
-            raise SourceConflict(f"{place} is missing. {UNCHANGED} {remedy}")
-        if state is FileState.EDITED:
-            remedy = (
-                "Undo the change, or restore the original with `agentcore-patch revert "
-                "--force` (which loses the change), make it there again, and apply."
-            )
-            if self._snapshot.sglang_change and not is_created(path):
-                remedy = (
-                    "Restore the file by reinstalling SGLang, or with `git checkout`."
-                )
-            raise SourceConflict(
-                f"{place} was changed after agentcore-patch patched it, and cannot be "
-                f"patched again with that change. {UNCHANGED} {remedy}"
-            )
-        if state is FileState.PATCHED and self._snapshot.record is not None:
-            info = self._snapshot.record.files[path].original
-            return info, self._store.load(info.sha256) if info else None
-        return seen.info, seen.text
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with access_errors(self._package, UNCHANGED), rights_of_owner(self._package):
-            yield
 
 
 class _Files:
@@ -523,7 +432,7 @@ class _Files:
         for change in changes:
             bytecode = caches[change.path]
             bytecode.remove_stale(change.after, change.caches_after)
-            bytecode.restore(change.caches_after, self.store)
+            bytecode.restore(change.caches_after, self.store.load)
             gone = change.after is None
             if (clears or gone) and not change.caches_after:
                 bytecode.remove_folder()

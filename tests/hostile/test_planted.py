@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import py_compile
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -259,6 +260,32 @@ def test_rights_come_back_after_an_error(theirs: Planted) -> None:
     with pytest.raises(AccessError, match="Permission denied"):
         apply(sglang_dir=theirs.package)
     assert os.geteuid() == 0
+
+
+def test_bytecode_that_root_wrote_into_it_stops_nobody(
+    theirs: Planted, request: pytest.FixtureRequest
+) -> None:
+    """As after root ran the server, in a container with somebody's checkout."""
+    request.getfixturevalue("landing")
+    apply(sglang_dir=theirs.package)
+    folders = [theirs.package / "srt", theirs.package / "srt/agentcore"]
+    for folder in folders:
+        for source in folder.glob("*.py"):
+            py_compile.compile(str(source))
+        assert (folder / "__pycache__").stat().st_uid == 0
+
+    revert(sglang_dir=theirs.package)
+
+    assert contents(theirs.package, "*.py") == SOURCES
+    assert not theirs.folder.exists()
+
+
+def test_a_file_of_root_in_it_is_refused_with_a_remedy(theirs: Planted) -> None:
+    os.chown(theirs.package / MODELS, 0, 0)
+    before = photograph(theirs.package)
+    with pytest.raises(AccessError, match=r"models\.py.*Give all of .* to one user"):
+        apply(sglang_dir=theirs.package)
+    assert photograph(theirs.package) == before
 
 
 # What is no file
