@@ -70,6 +70,31 @@ def test_a_text_without_our_marks_is_never_replaced_by_an_original(
     assert not (install.package / FOLDER).exists()
 
 
+@pytest.mark.parametrize("others", ["patched", "replaced", "original"])
+def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
+    others: str, install: Install
+) -> None:
+    files = {FIRST: vanilla(FIRST) + b"import re\n", SECOND: patched(SECOND)}
+    with transaction.locked(install) as work:
+        work.commit(files, patches=["ours"], tool_version="one")
+    write(install, FIRST, files[FIRST] + b"# more\n")
+    if others == "replaced":
+        write(install, SECOND, b"new\n")
+    if others == "original":
+        write(install, SECOND, vanilla(SECOND))
+
+    state = transaction.inspect(install).files[FIRST]
+
+    if others != "patched":
+        assert state is FileState.REPLACED
+        return
+    assert state is FileState.EDITED
+    with pytest.raises(SourceConflict, match="--force"):
+        revert(install)
+    revert(install, force=True)
+    assert read(install, FIRST) == vanilla(FIRST)
+
+
 def test_an_edited_text_is_not_patched_over(install: Install) -> None:
     commit(install, FIRST, SECOND)
     write(install, FIRST, patched(FIRST) + b"# more\n")
