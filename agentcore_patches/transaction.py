@@ -108,6 +108,34 @@ def sources(
     return _Originals(install, snapshot).texts(paths)
 
 
+def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[str, ...]:
+    """The files that `revert` restores, in that order.
+
+    Raises:
+        SourceConflict: somebody else changed a file, and no `force`.
+    """
+    record = snapshot.record
+    if record is None:
+        return ()
+    newer = record.sglang_version != install.version
+    theirs = [
+        path
+        for path in snapshot.changed
+        if not (newer and snapshot.files[path] is FileState.REPLACED)
+    ]
+    if theirs and not force:
+        raise SourceConflict(
+            f"Somebody changed patched files: {', '.join(theirs)} in {install.package}. "
+            f"{_UNCHANGED} Undo these changes, or restore the original files with "
+            "`agentcore-patch revert --force`, which loses them."
+        )
+    return tuple(
+        path
+        for path in reversed(list(record.files))
+        if path in theirs or snapshot.files[path] is FileState.PATCHED
+    )
+
+
 def inspect_and_recover(install: Install) -> tuple[Snapshot, str | None]:
     """`inspect`, after finishing or undoing what a killed command left, if possible.
 
@@ -236,28 +264,16 @@ class Transaction:
         record = self.snapshot.record
         if record is None:
             return ()
-        newer = record.sglang_version != self._install.version
-        theirs = [
-            path
-            for path in self.snapshot.changed
-            if not (newer and self.snapshot.files[path] is FileState.REPLACED)
-        ]
-        if theirs and not force:
-            raise SourceConflict(
-                f"Somebody changed patched files: {', '.join(theirs)} in "
-                f"{self._install.package}. {_UNCHANGED} Undo these changes, or "
-                "restore the original files with `agentcore-patch revert --force`, which "
-                "loses them."
-            )
+        paths = to_restore(self._install, self.snapshot, force=force)
         changes = []
         with access_errors(self._install.package, _UNCHANGED):
-            for path, entry in reversed(list(record.files.items())):
-                if path in theirs or self.snapshot.files[path] is FileState.PATCHED:
-                    before = self._originals.present(path)
-                    after = self._restored(path, entry.original)
-                    caches = self._store_bytecode(path)
-                    changes.append(Change(path, before, after, caches, entry.caches))
-                    self._store(path)
+            for path in paths:
+                entry = record.files[path]
+                before = self._originals.present(path)
+                after = self._restored(path, entry.original)
+                caches = self._store_bytecode(path)
+                changes.append(Change(path, before, after, caches, entry.caches))
+                self._store(path)
             return self._carry_out("revert", changes, None)
 
     def _carry_out(
