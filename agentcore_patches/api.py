@@ -20,9 +20,11 @@ from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
+    UnsupportedTarget,
     UsageError,
 )
 from agentcore_patches.files import FOLDER
+from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
@@ -32,6 +34,7 @@ from agentcore_patches.results import (
     ApplyResult,
     FileStatus,
     PatchInfo,
+    PatchList,
     PatchState,
     RevertResult,
     StatusResult,
@@ -149,6 +152,7 @@ def revert(
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
     force: bool = False,
+    dry_run: bool = False,
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
 ) -> RevertResult:
@@ -157,6 +161,7 @@ def revert(
     Args:
         sglang_dir, python, lock_timeout, notify: as for `apply`.
         force: also restore files that somebody changed since; that change is lost.
+        dry_run: find out what would be restored, but leave SGLang's files as they are.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError: nothing was changed.
@@ -168,7 +173,11 @@ def revert(
     snapshot = transaction.inspect(install)
     changed: tuple[str, ...] = ()
     recovered = None
-    if snapshot.record is not None or snapshot.pending is not None:
+    if dry_run:
+        snapshot, recovered = transaction.inspect_and_recover(install)
+        _notify_if(notify, recovered)
+        changed = transaction.to_restore(install, snapshot, force=force)
+    elif snapshot.record is not None or snapshot.pending is not None:
         with transaction.locked(
             install, timeout=lock_timeout, on_wait=notify
         ) as writer:
@@ -178,31 +187,41 @@ def revert(
             changed = writer.revert(force=force)
     if snapshot.record is None:
         _refuse_unrecorded(install)
-    texts = installs.read_texts(install, changed)
-    wheel = installs.pristine_texts(install, texts)
+    record = snapshot.record
+    originals = (
+        {path: record.files[path].original for path in changed} if record else {}
+    )
+    wheel = installs.pristine(
+        install, {path: original.sha256 for path, original in originals.items()}
+    )
     return RevertResult(
         install=install,
-        patches=snapshot.record.patches if snapshot.record else (),
+        patches=record.patches if record else (),
         files=tuple(
-            FileStatus(path, FileState.ORIGINAL, wheel[path]) for path in texts
+            FileStatus(path, FileState.ORIGINAL, pristine)
+            for path, pristine in wheel.items()
         ),
         changed=bool(changed),
         recovered=recovered,
+        dry_run=dry_run,
     )
 
 
 def apply_patch() -> bool:
     """Apply all patches to the SGLang of this interpreter; never raises.
 
-    Returns True if any file was changed. Returns False if all patches were in place
-    already, SGLang was not found or patching failed; the reason is logged to the logger
-    `agentcore_patches`.
+    Returns True if any file was changed, else False. Why is logged to the logger
+    `agentcore_patches`: "Nothing to do" (info) where all patches were in place already,
+    "SGLang was not found, or is not supported" or "SGLang was not patched" (error). `apply` raises instead.
     """
     import logging
 
     log = logging.getLogger("agentcore_patches")
     try:
         result = apply(notify=log.info)
+    except UnsupportedTarget as error:
+        log.error("SGLang was not found, or is not supported: %s", error)
+        return False
     except AgentcoreError as error:
         log.error("SGLang was not patched: %s", error)
         return False
@@ -210,10 +229,10 @@ def apply_patch() -> bool:
         log.exception("SGLang was not patched, because of a bug in agentcore-patch")
         return False
     log.info(
-        "SGLang %s in %s: %s %s",
+        "%s SGLang %s in %s: %s",
+        "Patched" if result.changed else "Nothing to do, all patches are in place in",
         result.install.version,
         result.install.package,
-        "applied" if result.changed else "already in place:",
         ", ".join(result.patches),
     )
     if result.changed and "sglang.srt" in sys.modules:
@@ -224,13 +243,30 @@ def apply_patch() -> bool:
     return result.changed
 
 
-def available() -> tuple[PatchInfo, ...]:
-    """All patches, with the files they change in the newest supported SGLang."""
-    version = SUPPORTED_VERSIONS[-1]
-    return tuple(
-        PatchInfo(name, registry.summary(name), registry.files([name], version))
+def available(
+    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
+) -> PatchList:
+    """All patches, with the files that they change in the SGLang at hand.
+
+    If neither `sglang_dir` nor `python` is given and this interpreter has no SGLang that
+    can be patched, they are those of the newest supported release.
+
+    Raises:
+        UsageError, UnsupportedTarget, AccessError
+    """
+    install, reason = None, None
+    try:
+        install = _find(sglang_dir, python)
+    except UnsupportedTarget as error:
+        if sglang_dir is not None or python is not None:
+            raise
+        reason = str(error)
+    release = install.release if install else SUPPORTED_VERSIONS[-1]
+    patches = tuple(
+        PatchInfo(name, registry.summary(name), registry.files([name], release))
         for name in registry.names()
     )
+    return PatchList(install, reason, SUPPORTED_VERSIONS, patches)
 
 
 def _nothing_to_do(
@@ -253,20 +289,22 @@ def _nothing_to_do(
     )
 
 
-def select(only: Sequence[str]) -> tuple[str, ...]:
-    """The patches with these names, in their usual order; all of them if empty.
+def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
+    """The patches named by `only`, all of them if empty, without those of `skip`.
+
+    They are in their usual order.
 
     Raises:
-        UsageError: there is no patch of such a name.
+        UsageError: there is no patch of such a name, or none is left.
     """
     names = registry.names()
-    unknown = [name for name in only if name not in names]
-    if unknown:
-        raise UsageError(
-            f"There is no patch named {', '.join(unknown)}. The patches are "
-            f"{', '.join(names)}."
-        )
-    return tuple(name for name in names if name in only) if only else names
+    refuse_unknown([*only, *skip], names, "patch", "patches")
+    selected = tuple(
+        name for name in names if (not only or name in only) and name not in skip
+    )
+    if not selected:
+        raise UsageError("--skip leaves no patch. Name fewer patches to skip.")
+    return selected
 
 
 def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:

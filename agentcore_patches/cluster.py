@@ -139,7 +139,8 @@ def _ask(
         except TimeoutError:
             pass
     unknown = (
-        f"{reason} What it did is unknown: run `agentcore-patch status --ray` to see."
+        f"{reason} What it did is unknown: run `agentcore-patch status --ray {address}` "
+        "to see."
     )
     return tuple(
         answered.get(node.node_id, NodeResult(node, error=unknown)) for node in nodes

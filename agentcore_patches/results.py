@@ -129,6 +129,7 @@ class RevertResult:
         files: those that were restored, with their states now.
         changed: whether any file was changed.
         recovered: what was finished or undone of an interrupted command, in one line.
+        dry_run: whether nothing was to be written; the rest says what would be done.
     """
 
     install: Install
@@ -136,6 +137,7 @@ class RevertResult:
     files: tuple[FileStatus, ...]
     changed: bool
     recovered: str | None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,3 +147,21 @@ class PatchInfo:
     name: str
     summary: str
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PatchList:
+    """All patches, for the SGLang at hand.
+
+    Attributes:
+        install: the SGLang whose files are named; None if there is none that can be
+            patched, and then they are those of the newest supported release.
+        reason: why `install` is None.
+        sglang_versions: the supported releases, oldest first.
+        patches: all patches.
+    """
+
+    install: Install | None
+    reason: str | None
+    sglang_versions: tuple[str, ...]
+    patches: tuple[PatchInfo, ...]

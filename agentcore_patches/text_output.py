@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from agentcore_patches._version import __version__
+from agentcore_patches.hints import with_target
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,
     FileStatus,
-    PatchInfo,
+    PatchList,
     PatchState,
     RevertResult,
     StatusResult,
@@ -36,12 +36,17 @@ _STATES = {
     FileState.MISSING: "missing",
 }
 
-_PLANNED = {"patched": "to patch", "restored": "to restore", "unchanged": "unchanged"}
+_PLANNED = {
+    "patched": "would be patched",
+    "restored": "would be restored",
+    "unchanged": "unchanged",
+}
 
 # Stands for a space inside a command, where no line may be broken.
 _NO_BREAK = "\0"
 
-_RESTART = "A server that is already running keeps the old code until it is restarted."
+_RESTART = "Restart its servers."
+_DRY_RUN = "Dry run: nothing was written."
 
 _UNRECORDED = (
     "The original files are unknown (the folder `.agentcore-patch` in the package, where "
@@ -50,10 +55,23 @@ _UNRECORDED = (
 
 
 class TextOutput:
-    """Tables and sentences, wrapped at `width` columns; not wrapped if it is None."""
+    """Tables and sentences.
 
-    def __init__(self, width: int | None = None) -> None:
+    Lines are wrapped at `width` columns, if it is not None. Commands that are advised get
+    the options of `target`, which name the SGLang. Tables have only the rows that are not
+    ordinary, unless `verbose`.
+    """
+
+    def __init__(
+        self,
+        width: int | None = None,
+        *,
+        target: Mapping[str, str] | None = None,
+        verbose: bool = False,
+    ) -> None:
         self._width = width
+        self._target = target or {}
+        self._verbose = verbose
 
     def applied(self, result: ApplyResult) -> str:
         rows = [
@@ -64,6 +82,10 @@ class TextOutput:
                 _source(file.pristine),
             )
             for file in result.files
+            if self._verbose
+            or file.action == "restored"
+            or file.present
+            or file.pristine is False
         ]
         return _blocks(
             *(_coloured(file.diff) for file in result.files if file.diff),
@@ -75,21 +97,29 @@ class TextOutput:
 
     def status(self, result: StatusResult) -> str:
         patches = [(name, state.value) for name, state in result.patches.items()]
+        changed = PatchState.CHANGED in result.patches.values()
         files = [
             (file.path, _STATES[file.state], _source(file.pristine))
             for file in result.files
+            if self._verbose
+            or file.pristine is False
+            or (changed and file.state is not FileState.PATCHED)
+            or file.state not in (FileState.PATCHED, FileState.ORIGINAL)
         ]
         return _blocks(
             self._heading(result.install),
-            _table(("PATCH", "STATE"), patches),
+            _table(("PATCH", "STATE"), patches if self._verbose else []),
             _table(("FILE", "STATE", "SOURCE"), files),
             self._paragraph(*_status(result)),
             self._paragraph(*_source_notes(result)),
         )
 
     def reverted(self, result: RevertResult) -> str:
+        action = "would be restored" if result.dry_run else "restored"
         rows = [
-            (file.path, "restored", _source(file.pristine)) for file in result.files
+            (file.path, action, _source(file.pristine))
+            for file in result.files
+            if self._verbose or file.pristine is False
         ]
         return _blocks(
             self._heading(result.install),
@@ -98,9 +128,14 @@ class TextOutput:
             self._paragraph(*_source_notes(result)),
         )
 
-    def patches(self, patches: Sequence[PatchInfo]) -> str:
+    def patches(self, result: PatchList) -> str:
+        first, last = result.sglang_versions[0], result.sglang_versions[-1]
+        install = result.install
+        place = f"{install.version} in {install.package}" if install else last
         return _blocks(
-            f"Patches for SGLang {', '.join(SUPPORTED_VERSIONS)}:",
+            self._wrapped(
+                f"Patches, and the files that they change in SGLang {place}:"
+            ),
             *(
                 "\n".join(
                     [
@@ -109,7 +144,15 @@ class TextOutput:
                         *(f"      {file}" for file in patch.files),
                     ]
                 )
-                for patch in patches
+                for patch in result.patches
+            ),
+            self._paragraph(*([result.reason] if result.reason else [])),
+            self._paragraph(
+                f"There are patches for SGLang {first} to {last} "
+                f"({len(result.sglang_versions)} releases). For another release, see whether "
+                "a newer agentcore-patch has it (`pip install --upgrade "
+                "agentcore-patches`), or install one of these (`pip install "
+                f"sglang=={last}`)."
             ),
         )
 
@@ -126,7 +169,7 @@ class TextOutput:
         ]
         return _blocks(
             _table(("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG"), rows),
-            self._node_errors(results),
+            self.node_errors(results),
             self._paragraph(*_applied_on_ray(results)),
         )
 
@@ -137,8 +180,15 @@ class TextOutput:
         ]
         return _blocks(
             _table(("NODE", "HOST", "ID", "NOW", "SGLANG"), rows),
-            self._node_errors(results),
+            self.node_errors(results),
             self._paragraph(*_status_on_ray(results)),
+        )
+
+    def node_errors(self, results: Sequence[NodeResult]) -> str:
+        return "\n".join(
+            self._wrapped(f"{' '.join(_node(result))}: {result.error}")
+            for result in results
+            if result.error
         )
 
     def failure(self, failure: Failure) -> str:
@@ -148,14 +198,10 @@ class TextOutput:
     def notice(self, line: str) -> str:
         return self._wrapped(line)
 
-    def _node_errors(self, results: Sequence[NodeResult]) -> str:
-        return "\n".join(
-            self._wrapped(f"{' '.join(_node(result))}: {result.error}")
-            for result in results
-            if result.error
-        )
-
     def _heading(self, install: Install) -> str:
+        """Which SGLang it is, and how it was found; only if that was asked for."""
+        if not self._verbose:
+            return ""
         return self._wrapped(
             f"SGLang {install.version} in {install.package} ({install.found})"
         )
@@ -164,8 +210,9 @@ class TextOutput:
         return self._wrapped(" ".join(sentences))
 
     def _wrapped(self, text: str, indent: str = "") -> str:
+        text = with_target(text, self._target)
         if self._width is None or not text:
-            return indent + text
+            return indent + text if text else ""
         whole = re.sub(
             "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
         )
@@ -180,25 +227,35 @@ class TextOutput:
 
 
 def _applied(result: ApplyResult) -> Iterator[str]:
-    hold = _are(result.patches)
-    patched = sum(file.action == "patched" for file in result.files)
-    restored = sum(file.action == "restored" for file in result.files)
     if not result.recorded:
-        yield f"Nothing to do: {hold} already in these sources. {_UNRECORDED}"
-    elif not result.changed:
-        yield f"Nothing to do: {hold} already in place."
-    elif result.dry_run:
-        also = f", {_files(restored)} restored" if restored else ""
-        yield f"Dry run, nothing was written: {_files(patched)} would be patched{also}."
-        if result.removed:
-            yield f"{_and(result.removed)} would be removed (not selected)."
+        yield (
+            f"Nothing to do: {_are(result.patches)} already in these sources. "
+            f"{_UNRECORDED}"
+        )
+        return
+    if not result.changed:
+        yield f"Nothing to do: {_are(result.patches)} already in place."
+        return
+    restored = sum(file.action == "restored" for file in result.files)
+    found = [_named(result.patches), _files(len(result.files) - restored)]
+    if result.files and all(file.pristine for file in result.files):
+        found.append("all as released")
+    if restored:
+        found.append(f"{_files(restored)} restored")
+    would = result.dry_run
+    yield (
+        f"{'Would patch' if would else 'Patched'} SGLang {result.install.version}: "
+        f"{', '.join(found)}."
+    )
+    if result.removed:
+        yield (
+            f"{_and(result.removed)} {'would be' if would else _was(result.removed)} "
+            "removed: not selected."
+        )
+    if would:
+        yield _DRY_RUN
     else:
-        also = f", restored {_files(restored)}" if restored else ""
-        yield f"Patched {_files(patched)}{also}: {hold} now in place."
-        if result.removed:
-            yield f"Removed {_and(result.removed)} (not selected)."
-        yield _RESTART
-        yield "`agentcore-patch revert` restores the original files."
+        yield f"{_RESTART} To undo: `agentcore-patch revert`."
 
 
 def _status(result: StatusResult) -> Iterator[str]:
@@ -206,15 +263,11 @@ def _status(result: StatusResult) -> Iterator[str]:
     for name in result.wanted:
         names[result.patches[name]].append(name)
 
-    if result.pending is not None:
-        yield (
-            f"Found {result.pending}, which could not be repaired now. Run "
-            "`agentcore-patch status` again when no other command is running, as a user "
-            "who may write to SGLang's files."
-        )
+    yield f"SGLang {result.install.version} in {result.install.package}:"
     if in_place := names[PatchState.IN_PLACE]:
         yield (
-            f"{_are(in_place)} in place, applied by agentcore-patch {result.applied_by}."
+            f"{_are(in_place)} in place ({_patched_files(result)}), applied by "
+            f"agentcore-patch {result.applied_by}."
             if result.recorded
             else f"{_are(in_place)} in these sources. {_UNRECORDED}"
         )
@@ -237,6 +290,19 @@ def _status(result: StatusResult) -> Iterator[str]:
             if state is not PatchState.ABSENT and name in registry.names()
         ]
         yield f"{_are(absent)} not applied. To apply: `{_apply([*held, *absent])}`."
+    if result.pending is not None:
+        yield (
+            f"Found {result.pending}, which could not be repaired now. Run "
+            "`agentcore-patch status` again when no other command is running, as a user "
+            "who may write to SGLang's files."
+        )
+
+
+def _patched_files(result: StatusResult) -> str:
+    """How many files are patched, and whether their sources are as released."""
+    files = [file for file in result.files if file.state is FileState.PATCHED]
+    released = ", all as released" if all(file.pristine for file in files) else ""
+    return _files(len(files)) + released
 
 
 def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
@@ -259,19 +325,25 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
 
 
 def _reverted(result: RevertResult) -> Iterator[str]:
-    if result.changed:
-        yield f"Restored {_files(len(result.files))}: {_are(result.patches)} removed."
-        yield _RESTART
-    elif result.patches:
-        yield f"Nothing to restore: the files of {_and(result.patches)} are the originals."
-    else:
-        yield "Nothing to revert: no patch is applied."
+    if not result.changed:
+        yield (
+            f"Nothing to restore: the files of {_and(result.patches)} are the originals."
+            if result.patches
+            else "Nothing to revert: no patch is applied."
+        )
+        return
+    would = result.dry_run
+    yield (
+        f"{'Would restore' if would else 'Restored'} SGLang {result.install.version}: "
+        f"{_files(len(result.files))}; {_named(result.patches)} removed."
+    )
+    yield _DRY_RUN if would else _RESTART
 
 
 def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     yield from _on_nodes(results)
     if any(result.applied and result.applied.dry_run for result in results):
-        yield "Dry run, nothing was written."
+        yield _DRY_RUN
     elif any(result.changed for result in results):
         yield _RESTART
 
@@ -279,7 +351,7 @@ def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     yield from _on_nodes(results)
     if any(not result.complete and not result.error for result in results):
-        yield "To apply what is missing: `agentcore-patch apply --ray`."
+        yield "To apply what is missing: `agentcore-patch apply`."
 
 
 def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
@@ -343,9 +415,9 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
 
 
 def _edits(file: FileChange) -> str:
-    if file.applied:
-        return f"{file.applied} applied"
-    return f"{file.present} present" if file.present else "none"
+    """How many edits the file has when patched, and how many it had before."""
+    count = str(file.applied + file.present)
+    return f"{count}, {file.present} there before" if file.present else count
 
 
 def _source(pristine: bool | None) -> str:
@@ -364,8 +436,19 @@ def _and(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _are(names: Sequence[str]) -> str:
-    return f"{_and(names)} {'is' if len(names) == 1 else 'are'}"
+def _named(patches: Sequence[str]) -> str:
+    """The names of patches; just how many there are if these are all."""
+    if set(patches) != set(registry.names()):
+        return _and(patches)
+    return "1 patch" if len(patches) == 1 else f"{len(patches)} patches"
+
+
+def _are(patches: Sequence[str]) -> str:
+    return f"{_named(patches)} {'is' if len(patches) == 1 else 'are'}"
+
+
+def _was(names: Sequence[str]) -> str:
+    return "was" if len(names) == 1 else "were"
 
 
 def _differ(names: Sequence[str]) -> str:

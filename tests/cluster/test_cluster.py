@@ -22,7 +22,6 @@ import agentcore_patches
 from agentcore_patches import _ray_driver, cluster, status, transaction
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
-from agentcore_patches.json_output import RayDocument
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.ray_results import NodeResult
 from tests.cluster.nodes import (
@@ -37,6 +36,7 @@ from tests.cluster.nodes import (
     workers,
 )
 from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import RayDocument
 from tests.helpers.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"

@@ -10,18 +10,18 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from agentcore_patches import api, json_output, ray_results, results
-from agentcore_patches.json_output import (
+from agentcore_patches import api, ray_results, results
+from agentcore_patches.json_output import JsonOutput
+from agentcore_patches.ray_results import NodeResult, RayNode
+from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import (
     ApplyDocument,
     ErrorDocument,
-    JsonOutput,
     ListDocument,
     RayDocument,
     RevertDocument,
     StatusDocument,
 )
-from agentcore_patches.ray_results import NodeResult, RayNode
-from tests.helpers.documents import mismatches
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, kill_apply
 
@@ -160,7 +160,7 @@ def test_the_documents_say_what_happened(run: Run, package: Path) -> None:
 
 PUBLIC = [
     value
-    for module in (results, ray_results, json_output)
+    for module in (results, ray_results)
     for value in vars(module).values()
     if isinstance(value, type) and value.__module__.startswith("agentcore_patches.")
 ]
