@@ -22,6 +22,7 @@ import agentcore_patches
 from agentcore_patches import _ray_driver, cluster, status, transaction
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
+from agentcore_patches.patches import registry
 from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.ray_results import NodeResult
 from tests.cluster.nodes import (
@@ -63,7 +64,9 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
         assert row[0] == "127.0.0.1"
         assert row[3:] == ["not applied", WRITTEN, "in place", where]
         assert texts(member.package) == patched
-    assert "token-ids are in place on all 3 nodes." in first.stdout
+    assert (
+        f"{len(registry.names())} patches are in place on all 3 nodes." in first.stdout
+    )
 
     client = f"ray://127.0.0.1:{nodes.members[0].node.client_port}"
     second = nodes.run("apply", "--json", "--ray", client)
@@ -75,7 +78,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
     for told in document["nodes"]:
         assert set(told) == {
             *("node_id", "address", "hostname", "before", "applied", "status"),
-            "error",
+            *("error", "complete", "changed"),
         }
         assert told["before"] == told["status"]
         assert told["applied"]["changed"] is False

@@ -147,16 +147,23 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
     ran = run("apply")
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
-    *most, last = registry.names()
-    names = f"{', '.join(most)} and {last}"
+    n_patches = len(registry.names())
     n_files = len(registry.files(registry.names(), VERSION))
-    assert f"Patched {n_files} files: {names} are now in place." in (
-        " ".join(ran.stdout.split())
+    assert ran.stdout == (
+        f"Patched SGLang 0.5.9: {n_patches} patches, {n_files} files, all as released. "
+        "Restart its servers. To undo: `agentcore-patch revert --sglang-dir "
+        f"{package}`.\n"
     )
-    told = " ".join(run("apply").stdout.split())
-    assert told.endswith(f"Nothing to do: {names} are already in place.")
-    assert run("revert").stdout.count("  restored  as released\n") == n_files
+    assert run("apply").stdout == (
+        f"Nothing to do: {n_patches} patches are already in place.\n"
+    )
+    assert run("status").stdout == (
+        f"SGLang 0.5.9 in {package}: {n_patches} patches are in place ({n_files} files, "
+        f"all as released), applied by agentcore-patch {__version__}.\n"
+    )
+    shown = run("revert", "-v").stdout
+    assert shown.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
+    assert shown.count("  restored  as released\n") == n_files
 
 
 def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
