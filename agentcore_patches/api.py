@@ -212,7 +212,7 @@ def apply_patch() -> bool:
 
     Returns True if any file was changed, else False. Why is logged to the logger
     `agentcore_patches`: "Nothing to do" (info) where all patches were in place already,
-    "SGLang was not found, or is not supported" or "SGLang was not patched" (error). `apply` raises instead.
+    "Found no SGLang" or "SGLang was not patched" (error). `apply` raises instead.
     """
     import logging
 
@@ -220,7 +220,7 @@ def apply_patch() -> bool:
     try:
         result = apply(notify=log.info)
     except UnsupportedTarget as error:
-        log.error("SGLang was not found, or is not supported: %s", error)
+        log.error("Found no SGLang that can be patched: %s", error)
         return False
     except AgentcoreError as error:
         log.error("SGLang was not patched: %s", error)

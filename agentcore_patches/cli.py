@@ -100,10 +100,13 @@ With 3, 4 and 5 nothing was changed.
 
 \b
 Environment variables:
-  NO_COLOR         no colours, if set; so does TERM=dumb (--color overrides both)
+  NO_COLOR         if set, no colours, as with TERM=dumb; --color goes first
   RAY_ADDRESS      the cluster that --ray auto means
-  AGENTCORE_DEBUG  show the traceback of a bug, if set
-`verify` reads more: see `agentcore-patch help verify`.
+  AGENTCORE_DEBUG  if set, show the traceback of a bug
+  _AGENTCORE_PATCH_COMPLETE
+                   bash_source, zsh_source or fish_source: only print what the
+                   shell has to evaluate for tab completion
+`agentcore-patch help verify` names those of verify.
 """,
 )
 @click.version_option(

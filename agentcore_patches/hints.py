@@ -21,6 +21,8 @@ def with_target(text: str, target: Mapping[str, str]) -> str:
 
     def completed(advised: re.Match[str]) -> str:
         command = advised[0]
+        if command.endswith("--help"):
+            return command
         for option, value in target.items():
             refused = option == "--ray" and advised[1] == "revert"
             if option not in command and not refused:

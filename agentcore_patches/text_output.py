@@ -236,13 +236,13 @@ def _applied(result: ApplyResult) -> Iterator[str]:
     if not result.changed:
         yield f"Nothing to do: {_are(result.patches)} already in place."
         return
+    would = result.dry_run
     restored = sum(file.action == "restored" for file in result.files)
     found = [_named(result.patches), _files(len(result.files) - restored)]
     if result.files and all(file.pristine for file in result.files):
         found.append("all as released")
     if restored:
-        found.append(f"{_files(restored)} restored")
-    would = result.dry_run
+        found.append(f"{_files(restored)} {'to restore' if would else 'restored'}")
     yield (
         f"{'Would patch' if would else 'Patched'} SGLang {result.install.version}: "
         f"{', '.join(found)}."

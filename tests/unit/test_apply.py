@@ -256,7 +256,7 @@ def test_apply_patch_logs_that_there_is_no_sglang_to_patch(
 
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert record.message.startswith("SGLang was not found, or is not supported: ")
+    assert record.message.startswith("Found no SGLang that can be patched: ")
     assert "0.6.1" in record.message
 
 

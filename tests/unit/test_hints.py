@@ -35,6 +35,11 @@ from tests.unit.small_sglang import MODELS
             "`agentcore-patch revert --sglang-dir /x`",
         ),
         (
+            "See `agentcore-patch apply --help`.",
+            {"--sglang-dir": "/x"},
+            "See `agentcore-patch apply --help`.",
+        ),
+        (
             "agentcore-patch apply failed",
             {"--sglang-dir": "/x"},
             "agentcore-patch apply failed",

@@ -109,7 +109,7 @@ def test_a_dry_run_says_which_patches_would_be_removed(run: Run) -> None:
         "  FILE            EDITS  ACTION             SOURCE\n"
         "  srt/serving.py  0      would be restored  as released\n"
         "\n"
-        "Would patch SGLang 0.5.9: alpha, 1 file, all as released, 1 file restored. beta "
+        "Would patch SGLang 0.5.9: alpha, 1 file, all as released, 1 file to restore. beta "
         "would be removed: not selected. Dry run: nothing was written.\n"
     )
 

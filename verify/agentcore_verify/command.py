@@ -184,7 +184,8 @@ def verify(
     \b
     Exit codes:
       0  at least one check passed, and none failed or was inconclusive
-      1  a check failed or was inconclusive, or no check passed
+      1  a check failed or was inconclusive, or no check passed; or SGLang is not
+         patched, and then no server is started
       2  usage
       3  SGLang was not found, or its version is not supported
       5  a file could not be read or written
@@ -192,9 +193,9 @@ def verify(
 
     \b
     Environment variables:
-      GITHUB_ACTIONS  if `true`, failures are also printed as annotations, on stderr
-      HF_HUB_OFFLINE  1: a model that has a name is not downloaded
-      NO_COLOR        no colours, if set; so does TERM=dumb (--color overrides both)
+      GITHUB_ACTIONS  if `true`, failures also go to stderr as annotations
+      HF_HUB_OFFLINE  1: take a model that is named from the cache, never download
+      NO_COLOR        if set, no colours, as with TERM=dumb; --color goes first
       XDG_CACHE_HOME  where the scripted model is kept. Default: ~/.cache
     The server gets all the others, too.
     """
