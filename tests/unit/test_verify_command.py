@@ -221,6 +221,19 @@ def test_failures_are_annotated_where_github_runs_them(
     assert err == (f"{line}\n" if actions else "")
 
 
+@pytest.mark.parametrize("color", ["always", "never", "auto"])
+def test_the_table_has_the_colours_that_are_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, color: str
+) -> None:
+    report = Report("SGLang", "m", (), (Result("stop", Outcome.FAILED, "No."),), 1.0)
+    monkeypatch.setattr(runner, "run", lambda options, progress: report)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    _, out, _ = said(capsys, "--model", "m", "--color", color)
+
+    assert ("\x1b[1;31mFAILED" in out) is (color == "always")
+
+
 def test_what_a_release_has_is_asked_of_the_table_of_releases() -> None:
     def of(version: object, **more: object) -> Subject:
         subject = Subject("http://h", model="m")
