@@ -32,13 +32,14 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test pressure test-lowest test-pythons versions pythons coverage clients lint system clean
+.PHONY: help demo test pressure test-lowest test-pythons versions pythons coverage clients docs lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
 	@echo "make test          run the whole test suite"
-	@echo "make clients       ask by every client of the README's table, slow ones too"
+	@echo "make clients       ask by every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
+	@echo "make docs          make the pages and pictures that follow from the code"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
@@ -87,6 +88,10 @@ versions: $(READY)
 
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients
+
+docs: $(READY)
+	$(BIN)/python docs/pages.py
+	$(BIN)/python docs/pictures.py
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -34,7 +34,9 @@ if __name__ == "__main__":
         long_description=long_description(Path("README.md").read_text("utf-8")),
         packages=[
             *find_packages(include=["agentcore_patches", "agentcore_patches.*"]),
-            *find_packages("verify", include=["agentcore_verify", "agentcore_verify.*"]),
+            *find_packages(
+                "verify", include=["agentcore_verify", "agentcore_verify.*"]
+            ),
         ],
         project_urls={"Source": REPOSITORY} if REPOSITORY else {},
     )

@@ -18,7 +18,10 @@ from tests.packaging.scratch import Ran, Scratch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
@@ -44,6 +47,15 @@ def ran() -> dict[tuple[str, str], Ran]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def launched() -> Iterator[dict[tuple[str, str], Server]]:
+    """Servers that documents launch, and share."""
+    servers: dict[tuple[str, str], Server] = {}
+    yield servers
+    for server in servers.values():
+        server.stop()
+
+
 @pytest.fixture
 def document(
     request: pytest.FixtureRequest,
@@ -54,6 +66,7 @@ def document(
     tree: Path,
     trees: Trees,
     ran: dict[tuple[str, str], Ran],
+    launched: dict[tuple[str, str], Server],
 ) -> Document:
     """An environment with SGLang, in which a document is run."""
     scratch = wheel_scratch()
@@ -81,6 +94,7 @@ def document(
             "Qwen/Qwen3-0.6B": lambda: str(scripted_model),
         },
         ran,
+        launched,
     )
 
 
