@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import inspect
 from pathlib import Path
 from types import ModuleType
 
 import click
 import pytest
 
+import agentcore_patches
+from agentcore_patches import errors, results
 from agentcore_verify import checks
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -54,3 +58,32 @@ def test_the_page_of_the_command_has_every_option(pages: ModuleType) -> None:
         assert f"\n## {name}\n" in page
         for parameter in command.params:
             assert f"`{parameter.opts[0]}`" in page or parameter.nargs == -1
+
+
+@pytest.mark.parametrize("name", ["apply", "status", "revert", "apply_patch"])
+def test_the_page_on_python_has_each_function_as_it_is(name: str) -> None:
+    page = " ".join((DOCS / "reference/python.md").read_text("utf-8").split())
+    signature = inspect.signature(getattr(agentcore_patches, name))
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+    bare = signature.replace(
+        parameters=parameters, return_annotation=inspect.Signature.empty
+    )
+    assert f"`{name}{bare} -> {signature.return_annotation}`" in page
+
+
+@pytest.mark.parametrize(
+    "result", [results.ApplyResult, results.StatusResult, results.RevertResult]
+)
+def test_the_page_on_python_has_each_attribute_of_a_result(result: type) -> None:
+    page = (DOCS / "reference/python.md").read_text("utf-8")
+    for field in dataclasses.fields(result):
+        assert f"`{field.name}`" in page
+
+
+def test_the_page_on_python_has_every_error() -> None:
+    page = (DOCS / "reference/python.md").read_text("utf-8")
+    for error in errors.AgentcoreError.__subclasses__():
+        assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
