@@ -215,7 +215,8 @@ class Document:
 
     def _launch(self, script: str) -> Ran:
         """Launch a server as it is said, but for the port, and on the CPU."""
-        words = shlex.split(self._shell.here(script), comments=True)
+        one_line = self._shell.here(script).replace("\\\n", " ")
+        words = shlex.split(one_line, comments=True)
         told = argparse.ArgumentParser()
         told.add_argument("--model-path")
         told.add_argument("--port")
