@@ -44,7 +44,7 @@ CLI_END = """\
 | variable | what it does |
 |---|---|
 | `AGENTCORE_DEBUG=1` | an error that is a bug of this command shows its traceback |
-| `RAY_ADDRESS` | read by Ray where `--ray auto` is given |
+| `_AGENTCORE_PATCH_COMPLETE` | makes a script for tab completion, as below |
 
 ## Tab completion
 
