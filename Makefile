@@ -23,7 +23,7 @@ PARALLEL := -n 3 $(GROUPED)
 export PYTHONDONTWRITEBYTECODE :=
 
 # What needs no server, and waits for nothing.
-QUICK := -n 2 $(GROUPED) tests/unit tests/sglang_sources
+QUICK := -n 2 $(GROUPED) tests/unit tests/hostile tests/sglang_sources
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13
@@ -32,13 +32,14 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test pressure test-lowest test-pythons versions pythons coverage clients lint system clean
+.PHONY: help demo test pressure test-lowest test-pythons versions pythons coverage clients docs lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
 	@echo "make test          run the whole test suite"
-	@echo "make clients       ask by every client of the README's table, slow ones too"
+	@echo "make clients       ask by every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
+	@echo "make docs          make the pages and pictures that follow from the code"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
@@ -87,6 +88,10 @@ versions: $(READY)
 
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients
+
+docs: $(READY)
+	$(BIN)/python -m docs.pages
+	$(BIN)/python docs/pictures.py
 
 lint: $(READY)
 	$(BIN)/ruff check

@@ -9,40 +9,52 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from agentcore_patches import install as installs
-from agentcore_patches import transaction
 from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
+    UnsupportedTarget,
     UsageError,
 )
-from agentcore_patches.files import FOLDER
+from agentcore_patches.files import FOLDER, access_errors
+from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.install import Install
+from agentcore_patches.marks import is_created, is_ours
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
 from agentcore_patches.plan import make_plan
 from agentcore_patches.planned_apply import PlannedApply
 from agentcore_patches.results import (
     ApplyResult,
+    EditInfo,
+    EditList,
     FileStatus,
     PatchInfo,
+    PatchList,
     PatchState,
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.transaction import FileState, Snapshot
+from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import (
+    FileState,
+    Snapshot,
+    created_files,
+    patched_files,
+)
+
+if TYPE_CHECKING:
+    from agentcore_patches.patches.places import Place
 
 StrPath: TypeAlias = str | os.PathLike[str]
 Notify: TypeAlias = Callable[[str], None]
-
-COMMENT_START = b"# agentcore-patch: "
-"""How every comment that a patch adds begins."""
 
 
 def apply(
@@ -50,6 +62,7 @@ def apply(
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
     only: Sequence[str] = (),
+    unlisted: bool = False,
     dry_run: bool = False,
     diff: bool = False,
     lock_timeout: float = 60.0,
@@ -61,7 +74,9 @@ def apply(
         sglang_dir: the `sglang` package folder, the one that holds `srt/`.
         python: the interpreter that imports it. With neither, this one.
         only: names of patches; all of them if empty.
-        dry_run: find out what would be done, but leave SGLang's files as they are.
+        unlisted: patch an SGLang that is no supported release, too, if the edits of one
+            fit it.
+        dry_run: find out what would be done, and write nothing at all.
         diff: add a unified diff to each file of the result.
         lock_timeout: seconds to wait for another command.
         notify: called with a line when the command has to wait, and with a line about
@@ -72,30 +87,35 @@ def apply(
     """
     patches = select(only)
     install = _find(sglang_dir, python)
+    if not unlisted:
+        installs.require_release(install, SUPPORTED_VERSIONS)
     notify = notify or _ignore
 
     if dry_run:
-        snapshot, recovered = transaction.inspect_and_recover(install)
-        _notify_if(notify, recovered)
-        if snapshot.holds(patches, tool_version()):
-            return _nothing_to_do(install, patches, recovered, dry_run=True)
-        planned = PlannedApply(
-            install,
-            patches,
-            snapshot,
-            lambda paths: transaction.sources(install, snapshot, paths),
-        )
-        return planned.result(
-            planned.paths, diff=diff, dry_run=True, recovered=recovered
-        )
+        snapshot = transaction.inspect(install)
+        if snapshot.pending or snapshot.holds(patches, tool_version()):
+            return _nothing_planned(
+                install, patches, dry_run=True, pending=snapshot.pending
+            )
+
+        def sources(paths: Iterable[str]) -> dict[str, bytes]:
+            return transaction.sources(install, snapshot, paths)
+
+        release = _release(install, patches, sources)
+        planned = PlannedApply(install, release, patches, snapshot, sources)
+        transaction.check(install, snapshot, planned.plan.files)
+        return planned.result(planned.paths, diff=diff, dry_run=True, recovered=None)
 
     if transaction.inspect(install).holds(patches, tool_version()):
-        return _nothing_to_do(install, patches)
+        return _nothing_planned(install, patches)
     with transaction.locked(install, timeout=lock_timeout, on_wait=notify) as writer:
         _notify_if(notify, writer.recovered)
         if writer.snapshot.holds(patches, tool_version()):
-            return _nothing_to_do(install, patches, writer.recovered)
-        planned = PlannedApply(install, patches, writer.snapshot, writer.sources)
+            return _nothing_planned(install, patches, writer.recovered)
+        release = _release(install, patches, writer.sources)
+        planned = PlannedApply(
+            install, release, patches, writer.snapshot, writer.sources
+        )
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
@@ -107,12 +127,11 @@ def status(
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
     only: Sequence[str] = (),
-    notify: Notify | None = None,
 ) -> StatusResult:
-    """What is in place. Finishes or undoes what an interrupted command left, if possible.
+    """What is in place. Writes nothing.
 
     Args:
-        sglang_dir, python, notify: as for `apply`.
+        sglang_dir, python: as for `apply`.
         only: the patches that `complete` is about; all of them if empty.
 
     Raises:
@@ -120,13 +139,12 @@ def status(
     """
     wanted = select(only)
     install = _find(sglang_dir, python)
-    snapshot, recovered = transaction.inspect_and_recover(install)
-    _notify_if(notify or _ignore, recovered)
+    snapshot = transaction.inspect(install)
 
     record = None if snapshot.superseded else snapshot.record
-    now = installs.read_texts(install, _unpatched(snapshot))
+    now = installs.read_texts(install, _unpatched(install, snapshot))
     marked = snapshot.pending is None and any(
-        COMMENT_START in text for text in now.values()
+        is_ours(path, text) for path, text in now.items()
     )
     recorded = record is not None or not marked
     held = record.patches if record else () if recorded else _patches_in(install, now)
@@ -140,7 +158,7 @@ def status(
         recorded=recorded,
         files=_file_statuses(install, snapshot, now),
         pending=snapshot.pending,
-        recovered=recovered,
+        sglang_change=snapshot.sglang_change,
     )
 
 
@@ -149,6 +167,7 @@ def revert(
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
     force: bool = False,
+    dry_run: bool = False,
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
 ) -> RevertResult:
@@ -157,6 +176,10 @@ def revert(
     Args:
         sglang_dir, python, lock_timeout, notify: as for `apply`.
         force: also restore files that somebody changed since; that change is lost.
+        dry_run: find out what would be restored, but leave SGLang's files as they are.
+
+    No original of another release comes into SGLang: where SGLang is another one since,
+    only what is ours is removed.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError: nothing was changed.
@@ -168,7 +191,9 @@ def revert(
     snapshot = transaction.inspect(install)
     changed: tuple[str, ...] = ()
     recovered = None
-    if snapshot.record is not None or snapshot.pending is not None:
+    if dry_run:
+        changed = transaction.to_restore(install, snapshot, force=force)
+    elif snapshot.record is not None or snapshot.pending is not None:
         with transaction.locked(
             install, timeout=lock_timeout, on_wait=notify
         ) as writer:
@@ -178,31 +203,41 @@ def revert(
             changed = writer.revert(force=force)
     if snapshot.record is None:
         _refuse_unrecorded(install)
-    texts = installs.read_texts(install, changed)
-    wheel = installs.pristine_texts(install, texts)
+    record = snapshot.record
+    hashes = {
+        path: original.sha256
+        for path in changed
+        if record and (original := record.files[path].original) is not None
+    }
+    wheel = installs.pristine(install, hashes)
     return RevertResult(
         install=install,
-        patches=snapshot.record.patches if snapshot.record else (),
+        patches=record.patches if record else (),
         files=tuple(
-            FileStatus(path, FileState.ORIGINAL, wheel[path]) for path in texts
+            FileStatus(path, FileState.ORIGINAL, wheel.get(path)) for path in changed
         ),
         changed=bool(changed),
         recovered=recovered,
+        sglang_change=snapshot.sglang_change,
+        dry_run=dry_run,
     )
 
 
 def apply_patch() -> bool:
     """Apply all patches to the SGLang of this interpreter; never raises.
 
-    Returns True if any file was changed. Returns False if all patches were in place
-    already, SGLang was not found or patching failed; the reason is logged to the logger
-    `agentcore_patches`.
+    Returns True if any file was changed, else False. Why is logged to the logger
+    `agentcore_patches`: "Nothing to do" (info) where all patches were in place already,
+    "Found no SGLang" or "SGLang was not patched" (error). `apply` raises instead.
     """
     import logging
 
     log = logging.getLogger("agentcore_patches")
     try:
         result = apply(notify=log.info)
+    except UnsupportedTarget as error:
+        log.error("Found no SGLang that can be patched: %s", error)
+        return False
     except AgentcoreError as error:
         log.error("SGLang was not patched: %s", error)
         return False
@@ -210,10 +245,10 @@ def apply_patch() -> bool:
         log.exception("SGLang was not patched, because of a bug in agentcore-patch")
         return False
     log.info(
-        "SGLang %s in %s: %s %s",
+        "%s SGLang %s in %s: %s",
+        "Patched" if result.changed else "Nothing to do, all patches are in place in",
         result.install.version,
         result.install.package,
-        "applied" if result.changed else "already in place:",
         ", ".join(result.patches),
     )
     if result.changed and "sglang.srt" in sys.modules:
@@ -224,49 +259,112 @@ def apply_patch() -> bool:
     return result.changed
 
 
-def available() -> tuple[PatchInfo, ...]:
-    """All patches, with the files they change in the newest supported SGLang."""
-    version = SUPPORTED_VERSIONS[-1]
-    return tuple(
-        PatchInfo(name, registry.summary(name), registry.files([name], version))
+def available(
+    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
+) -> PatchList:
+    """All patches, with the files that they change in the SGLang at hand.
+
+    If neither `sglang_dir` nor `python` is given and this interpreter has no SGLang that
+    can be patched, they are those of the newest supported release.
+
+    Raises:
+        UsageError, UnsupportedTarget, AccessError
+    """
+    install, reason, release = None, None, SUPPORTED_VERSIONS[-1]
+    try:
+        install = _find(sglang_dir, python)
+        release = installs.require_release(install, SUPPORTED_VERSIONS)
+    except UnsupportedTarget as error:
+        if sglang_dir is not None or python is not None:
+            raise
+        reason = str(error)
+        install = None
+    patches = tuple(
+        PatchInfo(name, registry.summary(name), registry.files([name], release))
         for name in registry.names()
     )
+    return PatchList(install, reason, SUPPORTED_VERSIONS, patches)
 
 
-def _nothing_to_do(
+def listed_edits(release: str | None = None) -> EditList:
+    """What the patches change at which place, in which releases of SGLang.
+
+    Args:
+        release: only what is for this release, as it is called there.
+
+    Raises:
+        UsageError: `release` is not a supported one.
+    """
+    from agentcore_patches.patches.places import Absent
+
+    if release is not None:
+        refuse_unknown([release], SUPPORTED_VERSIONS, "release", "releases")
+    holders: dict[Place, list[str]] = {}
+    for name in registry.names():
+        for place in registry.places(name):
+            holders.setdefault(place, []).append(name)
+    found = []
+    for place, patches in holders.items():
+        for since, until, form in place.ranges():
+            if release is not None and not is_between(release, since, until):
+                continue
+            edit = place.edit(release or until)
+            found.append(
+                EditInfo(
+                    name=place.name,
+                    why=place.why,
+                    upstream=place.upstream,
+                    patches=tuple(patches),
+                    since=since,
+                    until=until,
+                    file=edit.file if edit else "",
+                    scope=getattr(edit, "scope", ""),
+                    change=form.why if isinstance(form, Absent) else form.describe(),
+                )
+            )
+    return EditList(tuple(found))
+
+
+def _nothing_planned(
     install: Install,
     patches: tuple[str, ...],
     recovered: str | None = None,
     *,
     dry_run: bool = False,
+    pending: str | None = None,
 ) -> ApplyResult:
+    """The result where all is in place, or where an unfinished command comes first."""
     return ApplyResult(
         install=install,
         patches=patches,
         removed=(),
         files=(),
         edits=(),
-        changed=False,
+        changed=pending is not None,
         dry_run=dry_run,
         recorded=True,
         recovered=recovered,
+        pending=pending,
+        sglang_change=None,
     )
 
 
-def select(only: Sequence[str]) -> tuple[str, ...]:
-    """The patches with these names, in their usual order; all of them if empty.
+def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
+    """The patches named by `only`, all of them if empty, without those of `skip`.
+
+    They are in their usual order.
 
     Raises:
-        UsageError: there is no patch of such a name.
+        UsageError: there is no patch of such a name, or none is left.
     """
     names = registry.names()
-    unknown = [name for name in only if name not in names]
-    if unknown:
-        raise UsageError(
-            f"There is no patch named {', '.join(unknown)}. The patches are "
-            f"{', '.join(names)}."
-        )
-    return tuple(name for name in names if name in only) if only else names
+    refuse_unknown([*only, *skip], names, "patch", "patches")
+    selected = tuple(
+        name for name in names if (not only or name in only) and name not in skip
+    )
+    if not selected:
+        raise UsageError("--skip leaves no patch. Name fewer patches to skip.")
+    return selected
 
 
 def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:
@@ -275,6 +373,24 @@ def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:
         Path(python) if python is not None else None,
         supported=SUPPORTED_VERSIONS,
     )
+
+
+def _release(
+    install: Install,
+    patches: Sequence[str],
+    sources: Callable[[Iterable[str]], dict[str, bytes]],
+) -> str:
+    """The release whose edits are made in an install."""
+    if install.release is not None:
+        return install.release
+    from agentcore_patches.unlisted import fitting_release
+
+    def read(path: str) -> bytes | None:
+        return installs.read_texts(install, [path]).get(path)
+
+    # The patches change a post-release as its release.
+    releases = [version for version in SUPPORTED_VERSIONS if ".post" not in version]
+    return fitting_release(patches, releases, sources, read)
 
 
 def tool_version() -> str:
@@ -286,10 +402,11 @@ def _without_hash(tool_version: str) -> str:
     return tool_version.rpartition("+")[0]
 
 
-def _unpatched(snapshot: Snapshot) -> list[str]:
+def _unpatched(install: Install, snapshot: Snapshot) -> list[str]:
     """Files that are not patched, so that their text can be compared with the wheel's."""
     ours = (FileState.PATCHED, FileState.EDITED)
-    paths = dict.fromkeys([*registry.WRITING_ORDER, *snapshot.files])
+    known = [*registry.WRITING_ORDER, *snapshot.files]
+    paths = dict.fromkeys([*known, *created_files(install.package)])
     return [path for path in paths if snapshot.files.get(path) not in ours]
 
 
@@ -297,22 +414,30 @@ def _file_statuses(
     install: Install, snapshot: Snapshot, now: Mapping[str, bytes]
 ) -> tuple[FileStatus, ...]:
     """Every file that a patch may change; `now` has the texts of `_unpatched` ones."""
-    marked = {path for path, text in now.items() if COMMENT_START in text}
+    marked = {path for path, text in now.items() if is_ours(path, text)}
     recorded = snapshot.record.files if snapshot.record else {}
-    hashes = {path: entry.original.sha256 for path, entry in recorded.items()}
+    hashes = {
+        path: entry.original.sha256
+        for path, entry in recorded.items()
+        if entry.original
+    }
     hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
     known = {path: digest for path, digest in hashes.items() if path not in marked}
     wheel = installs.pristine(install, known)
     states = {
         path: FileState.MISSING
         for path in registry.WRITING_ORDER
-        if registry.is_file_of(install.release, path)
+        if install.release is not None
+        and registry.is_file_of(install.release, path)
+        and not is_created(path)
     }
     states |= dict.fromkeys(now, FileState.ORIGINAL)
     states |= dict.fromkeys(marked, FileState.PATCHED)
     states |= snapshot.files
     return tuple(
-        FileStatus(path, state, wheel.get(path)) for path, state in states.items()
+        FileStatus(path, state, wheel.get(path))
+        for path, state in states.items()
+        if not (is_created(path) and state is FileState.ORIGINAL)
     )
 
 
@@ -323,13 +448,15 @@ def _state_of_patches(snapshot: Snapshot) -> PatchState:
         return PatchState.IN_PLACE
     if not snapshot.applied:
         return PatchState.CHANGED
-    current = record.tool_version == tool_version()
+    current = record.tool_version == tool_version() and not snapshot.sglang_change
     return PatchState.IN_PLACE if current else PatchState.OUTDATED
 
 
 def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
     """The patches of which all edits are in these texts; found out by planning again."""
-    held = []
+    held: list[str] = []
+    if install.release is None:
+        return ()
     for name in registry.names():
         with suppress(SourceConflict, KeyError):
             if not make_plan(texts, [name], install.release).files:
@@ -338,18 +465,22 @@ def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]
 
 
 def _refuse_unrecorded(install: Install) -> None:
-    marked = [
-        p
-        for p, text in installs.read_texts(install, registry.WRITING_ORDER).items()
-        if COMMENT_START in text
-    ]
+    with access_errors(install.package), rights_of_owner(install.package):
+        marked = list(patched_files(install.package))
     if marked:
+        release = install.release or install.version
+        created = any(map(is_created, marked))
         raise SourceConflict(
             f"{', '.join(marked)} in {install.package} contain our patches, but the "
             f"original files were not found: the folder {FOLDER}, where they are saved, "
-            "is gone. Nothing was changed. To get the originals back, reinstall SGLang "
-            f"(`pip install --force-reinstall --no-deps sglang=={install.release}`), or "
-            "`git checkout` the files in a checkout."
+            "is gone, or has no state.json. Nothing was changed. To get the originals "
+            "back, reinstall SGLang (`pip install --force-reinstall --no-deps "
+            f"sglang=={release}`), or `git checkout` the files in a checkout"
+            + (
+                f"; then remove {install.package / registry.LANDING}."
+                if created
+                else "."
+            )
         )
 
 

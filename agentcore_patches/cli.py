@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -13,11 +14,21 @@ import click
 
 from agentcore_patches import api
 from agentcore_patches._version import __version__
+from agentcore_patches.asked import (
+    COLOR,
+    Asked,
+    complete_names,
+    remember,
+    remember_target,
+    split_names,
+)
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
+from agentcore_patches.hints import with_target
 from agentcore_patches.patches import registry
 from agentcore_patches.printing import print_text, terminal_width
 
 if TYPE_CHECKING:
+    from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.json_output import JsonOutput
     from agentcore_patches.text_output import TextOutput
 
@@ -27,8 +38,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, whatever happens."""
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
+    asked = Asked()
     try:
-        code = commands.main(args, prog_name=PROGRAM, standalone_mode=False)
+        code = commands.main(args, prog_name=PROGRAM, standalone_mode=False, obj=asked)
         return code if isinstance(code, int) else 0
     except SystemExit:
         raise
@@ -38,11 +50,12 @@ def main(args: Sequence[str] | None = None) -> int:
         failure = failure_of(error)
         if failure.kind == "bug" and os.environ.get(DEBUG):
             raise
+        advice = with_target(failure.message, asked.target)
+        failure = replace(failure, message=advice)
+        asked.as_json = _wants_json(args)
         with suppress(AccessError):
-            if _wants_json(args):
-                print_text(_output(as_json=True).failure(failure))
-            else:
-                print_text(_text_output(sys.stderr).failure(failure), sys.stderr)
+            stream = sys.stdout if asked.as_json else sys.stderr
+            print_text(_output(asked, stream).failure(failure), stream)
         return failure.exit_code
 
 
@@ -84,9 +97,25 @@ Exit codes:
 130  interrupted
 
 With 3, 4 and 5 nothing was changed.
+
+\b
+Environment variables:
+  NO_COLOR         if set, no colours, as with TERM=dumb; --color goes first
+  RAY_ADDRESS      the cluster that --ray auto means
+  AGENTCORE_DEBUG  if set, show the traceback of a bug
+  _AGENTCORE_PATCH_COMPLETE
+                   bash_source, zsh_source or fish_source: only print what the
+                   shell has to evaluate for tab completion
+`agentcore-patch help verify` names those of verify.
 """,
 )
-@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(
+    __version__,
+    "-V",
+    "--version",
+    prog_name=PROGRAM,
+    message="%(prog)s %(version)s",
+)
 def commands() -> None:
     """Exact token IDs for RL trainers from an installed SGLang.
 
@@ -121,12 +150,14 @@ _target = _options(
         "--sglang-dir",
         type=click.Path(path_type=Path),
         metavar="DIR",
+        callback=remember_target,
         help="The `sglang` package folder itself, the one that holds srt/.",
     ),
     click.option(
         "--python",
         type=click.Path(path_type=Path),
         metavar="EXE",
+        callback=remember_target,
         help="The Python interpreter that imports the SGLang. Default, without "
         "--sglang-dir too: the one that runs this command.",
     ),
@@ -134,11 +165,37 @@ _target = _options(
 _ray = click.option(
     "--ray",
     metavar="ADDRESS",
+    callback=remember_target,
     help="Do this on every node of a Ray cluster: `auto`, HOST:PORT or ray://HOST:PORT, "
     "as ray.init takes it. DIR and EXE are then paths on each node.",
 )
 _json = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON document, errors included."
+    "--json",
+    "as_json",
+    is_flag=True,
+    expose_value=False,
+    callback=remember,
+    help="Print one JSON document, errors included, whatever -q and -v say.",
+)
+_detail = _options(
+    click.option(
+        "-q",
+        "--quiet",
+        "detail",
+        flag_value="quiet",
+        expose_value=False,
+        callback=remember,
+        help="Print nothing but errors.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        "detail",
+        flag_value="verbose",
+        expose_value=False,
+        callback=remember,
+        help="Print a row for each patch and file, not just for what is unusual.",
+    ),
 )
 _lock_timeout = click.option(
     "--lock-timeout",
@@ -153,31 +210,63 @@ _lock_timeout = click.option(
 def _patch_names(
     context: click.Context, option: click.Parameter, incomplete: str
 ) -> list[str]:
-    return [name for name in registry.names() if name.startswith(incomplete)]
+    return complete_names(registry.names(), incomplete)
 
 
-def _only(text: str) -> Callable[[Command], Command]:
-    return click.option(
-        "--only",
-        metavar="NAME",
-        multiple=True,
-        shell_complete=_patch_names,
-        help=f"{text} May be repeated. Default: all; `{PROGRAM} list` shows them.",
+def _selection(only: str, skip: str) -> Callable[[Command], Command]:
+    """--only and --skip, with what they mean."""
+    return _options(
+        *(
+            click.option(
+                option,
+                metavar="NAMES",
+                multiple=True,
+                callback=split_names,
+                shell_complete=_patch_names,
+                help=text,
+            )
+            for option, text in (
+                (
+                    "--only",
+                    f"{only} Commas between names, or repeat the option. Default: all "
+                    f"patches; `{PROGRAM} list` shows them.",
+                ),
+                ("--skip", skip),
+            )
+        )
     )
 
 
 @commands.command(short_help="Patch SGLang.")
 @_target
 @_ray
-@_only("Apply this patch only, with what it needs.")
-@click.option("--dry-run", is_flag=True, help="Write nothing to SGLang's files.")
+@_selection(
+    "Apply these patches and no others.", "Apply all patches but these, named likewise."
+)
+@click.option(
+    "--unlisted",
+    is_flag=True,
+    help="Patch an SGLang that is no supported release, if the edits of one fit it.",
+)
+@click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
 @_lock_timeout
+@_detail
+@COLOR
 @_json
-def apply(as_json: bool, ray: str | None, diff: bool, **options: Any) -> int:
+@click.pass_obj
+def apply(
+    asked: Asked,
+    /,
+    ray: str | None,
+    diff: bool,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    **options: Any,
+) -> int:
     """Patch SGLang: all files or none.
 
-    Afterwards the patches named by --only, or all, are in place, and no others:
+    Afterwards the selected patches are in place, and no others:
     patches of an earlier run or an older version are replaced, starting from the
     original files. If nothing has to change, nothing is written. Changes that others
     made to the sources are kept. Files are replaced, never written into, so that
@@ -197,41 +286,60 @@ def apply(as_json: bool, ray: str | None, diff: bool, **options: Any) -> int:
           patch a checkout
       agentcore-patch apply --dry-run --diff
           show what would change
-      agentcore-patch apply --only token-ids --only tito
+      agentcore-patch apply --only token-ids,tito
           apply just these two
       agentcore-patch apply --ray auto
           patch every node of the Ray cluster that this machine is in
     """
+    options["only"] = api.select(only, skip)
     if ray is None:
-        result = api.apply(**options, diff=diff, notify=_notify)
-        print_text(_output(as_json=as_json).applied(result))
+        result = api.apply(**options, diff=diff, notify=_notify(asked))
+        _show(asked, lambda output: output.applied(result))
         return 0
     if diff:
         raise UsageError("--diff cannot be used with --ray: it shows one SGLang only.")
+    if options.pop("unlisted"):
+        raise UsageError(
+            "--unlisted cannot be used with --ray: try it on one node first."
+        )
     from agentcore_patches import cluster
 
     results = cluster.apply_on_ray(ray, **options)
-    print_text(_output(as_json=as_json).applied_on_ray(results))
+    _show(asked, lambda output: output.applied_on_ray(results))
+    _show_errors(asked, results)
     return int(any(result.error for result in results))
 
 
 @commands.command(short_help="Show which patches are in place.")
 @_target
 @_ray
-@_only("With --check, check only this patch.")
+@_selection(
+    "Look at these patches only.", "Look at all patches but these, named likewise."
+)
 @click.option(
     "--check", is_flag=True, help="Exit 1 unless the patches are in place, up to date."
 )
+@_detail
 @_json
-def status(as_json: bool, ray: str | None, check: bool, **options: Any) -> int:
+@click.pass_obj
+def status(
+    asked: Asked,
+    /,
+    ray: str | None,
+    check: bool,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    **options: Any,
+) -> int:
     """Show which patches are in place, and what else was changed.
 
-    For each file that patches change: whether it is patched, or was edited or replaced
-    since, and whether its source is as released (SOURCE). The latter is found out by
-    the hashes in the wheel's RECORD; an editable install has none.
+    There is a row for each file that was edited or replaced since it was patched, or
+    whose source is not as released (SOURCE); with -v for every file that patches
+    change. The source is compared with the hashes in the wheel's RECORD; an editable
+    install has none.
 
-    What a killed command left is finished or undone first, if this user may write to
-    SGLang's files.
+    Nothing is written. What a killed command left is reported; the next apply or revert
+    finishes or undoes it.
 
     \b
     Examples:
@@ -242,14 +350,16 @@ def status(as_json: bool, ray: str | None, check: bool, **options: Any) -> int:
       agentcore-patch status --check --ray 10.0.0.1:6379
           exit 1 unless all patches are in place on every node
     """
+    options["only"] = api.select(only, skip)
     if ray is None:
-        result = api.status(**options, notify=_notify)
-        print_text(_output(as_json=as_json).status(result))
+        result = api.status(**options)
+        _show(asked, lambda output: output.status(result))
         return 1 if check and not result.complete else 0
     from agentcore_patches import cluster
 
     results = cluster.status_on_ray(ray, **options)
-    print_text(_output(as_json=as_json).status_on_ray(results))
+    _show(asked, lambda output: output.status_on_ray(results))
+    _show_errors(asked, results)
     failed = any(node.error or (check and not node.complete) for node in results)
     return int(failed)
 
@@ -261,9 +371,16 @@ def status(as_json: bool, ray: str | None, check: bool, **options: Any) -> int:
     is_flag=True,
     help="Also restore files that somebody changed since; those changes are lost.",
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be restored; write nothing to SGLang's files.",
+)
 @_lock_timeout
+@_detail
 @_json
-def revert(as_json: bool, **options: Any) -> None:
+@click.pass_obj
+def revert(asked: Asked, /, **options: Any) -> None:
     """Restore every byte that was there before the first apply.
 
     No file of this command is left behind. If somebody changed a file since it was
@@ -272,31 +389,94 @@ def revert(as_json: bool, **options: Any) -> None:
     \b
     Examples:
       agentcore-patch revert
+      agentcore-patch revert --dry-run -v
+          show which files would be restored
       agentcore-patch revert --sglang-dir /sgl-workspace/sglang/python/sglang
     """
-    print_text(_output(as_json=as_json).reverted(api.revert(**options, notify=_notify)))
+    result = api.revert(**options, notify=_notify(asked))
+    _show(asked, lambda output: output.reverted(result))
 
 
 @commands.command("list", short_help="List all patches.")
+@_target
+@click.option("--edits", is_flag=True, help="List the places that they change instead.")
+@click.option(
+    "--release", metavar="X", help="With --edits: for this SGLang release only."
+)
 @_json
-def list_patches(as_json: bool) -> None:
-    """List all patches: what each gives, and which files it changes."""
-    print_text(_output(as_json=as_json).patches(api.available()))
+@click.pass_obj
+def list_patches(
+    asked: Asked, /, edits: bool, release: str | None, **target: Any
+) -> None:
+    """List all patches: what each gives, and which files of your SGLang it changes.
+
+    If this Python has no SGLang that can be patched, the files are those of the newest
+    supported release.
+
+    With --edits, each place has its name, which stands above the change in SGLang's
+    file, its reason, and what is changed there in which releases.
+
+    \b
+    Examples:
+      agentcore-patch list
+      agentcore-patch list --edits --release 0.5.15
+    """
+    if edits:
+        places = api.listed_edits(release)
+        _show(asked, lambda output: output.edits(places))
+        return
+    if release is not None:
+        raise UsageError("Give --release with --edits.")
+    result = api.available(**target)
+    _show(asked, lambda output: output.patches(result))
 
 
-def _output(*, as_json: bool) -> JsonOutput | TextOutput:
-    if as_json:
+@commands.command("help", short_help="Show the help of a command.")
+@click.argument("name", metavar="[COMMAND]", required=False)
+def show_help(name: str | None) -> None:
+    """Show the help of a command, as COMMAND --help does."""
+    commands.main(
+        [*([name] if name else []), "--help"], prog_name=PROGRAM, standalone_mode=False
+    )
+
+
+def _show(asked: Asked, text: Callable[[JsonOutput | TextOutput], str]) -> None:
+    """Print what an output says of a result, unless the user asked for quiet."""
+    if asked.as_json or asked.detail != "quiet":
+        print_text(text(_output(asked, sys.stdout)), color=asked.color)
+
+
+def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
+    """Print why nodes failed, if the user asked for nothing else."""
+    errors = _text_output(asked, sys.stderr).node_errors(results)
+    if errors and asked.detail == "quiet" and not asked.as_json:
+        print_text(errors, sys.stderr)
+
+
+def _output(asked: Asked, stream: TextIO) -> JsonOutput | TextOutput:
+    if asked.as_json:
         from agentcore_patches.json_output import JsonOutput
 
         return JsonOutput()
-    return _text_output(sys.stdout)
+    return _text_output(asked, stream)
 
 
-def _text_output(stream: TextIO) -> TextOutput:
+def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
     from agentcore_patches.text_output import TextOutput
 
-    return TextOutput(terminal_width(stream))
+    return TextOutput(
+        terminal_width(stream),
+        target=asked.target,
+        verbose=asked.detail == "verbose",
+    )
 
 
-def _notify(line: str) -> None:
-    print_text(_text_output(sys.stderr).notice(f"{PROGRAM}: {line}"), sys.stderr)
+def _notify(asked: Asked) -> Callable[[str], None]:
+    """What shows a line about the command's progress on stderr."""
+
+    def notify(line: str) -> None:
+        if asked.detail != "quiet":
+            text = _text_output(asked, sys.stderr).notice(f"{PROGRAM}: {line}")
+            print_text(text, sys.stderr)
+
+    return notify

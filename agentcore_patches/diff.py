@@ -5,12 +5,18 @@ from __future__ import annotations
 import difflib
 
 
-def unified_diff(path: str, before: bytes, after: bytes) -> str:
-    """A unified diff for `patch -p1` in the folder that holds `sglang`."""
+def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
+    """A unified diff for `patch -p1` in the folder that holds `sglang`.
+
+    None stands for a file that does not exist.
+    """
     if before == after:
         return ""
     lines = difflib.unified_diff(
-        _lines(before), _lines(after), f"a/sglang/{path}", f"b/sglang/{path}"
+        _lines(before or b""),
+        _lines(after or b""),
+        "/dev/null" if before is None else f"a/sglang/{path}",
+        "/dev/null" if after is None else f"b/sglang/{path}",
     )
     ended = (
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.errors import PROGRAM, AgentcoreError, FailureKind
+from agentcore_patches.errors import PROGRAM, AgentcoreError, FailureKind, UsageError
 
 DEBUG = "AGENTCORE_DEBUG"
 """The environment variable that makes the command show the traceback of a bug."""
@@ -39,6 +40,12 @@ def failure_of(error: BaseException) -> Failure:
         case click.Abort() | KeyboardInterrupt():
             message = f"Interrupted. `{PROGRAM} status` shows what is in place."
             return Failure("interrupted", _INTERRUPTED, message)
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("agentcore_"):
+            message = (
+                f"{PROGRAM} needs the module {name}, and {sys.executable} does not have "
+                "it. Install agentcore-patches there with all that it needs."
+            )
+            return Failure("usage", UsageError.exit_code, message)
     message = (
         f"This is a bug in {PROGRAM} {__version__}: {type(error).__name__}: {error}. "
         f"`{PROGRAM} status` shows what is in place. Please report the bug, with what "

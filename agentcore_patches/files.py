@@ -1,39 +1,74 @@
-"""One file at a time: what it is, and how it is replaced without being written into."""
+"""One file at a time: what it is, and how it is written without being written into."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from re import fullmatch
 
 from agentcore_patches.errors import AccessError
 
 FOLDER = ".agentcore-patch"
+LARGEST = 16 * 1024 * 1024
+"""How many bytes a file may have that is read."""
+
 # Extended attributes that belong to the file and not to its text.
 _XATTRS = ("system.posix_acl_access", "user.")
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file's metadata and hash: all that is needed to make it again, but for its text.
+    """What a file contains: all that is written down about it.
 
-    `link` is what a symbolic link points to; `sha256`, `size` and `mode` are then
-    those of the file behind it. Values of `xattrs` are in hex.
+    Whose it is, its mode and its attributes are those of the file in whose place it
+    comes. `link` is what a symbolic link points to; `sha256` and `size` are then those of
+    the file behind it.
     """
 
     sha256: str
     size: int
+    mtime_ns: int
+    link: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it cannot be that of a file."""
+        if not fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise ValueError("no SHA-256")
+        if not (0 <= self.size <= LARGEST and -(2**62) < self.mtime_ns < 2**62):
+            raise ValueError("no size or no time")
+        if self.link is not None and not 0 < len(os.fsencode(self.link)) < 4096:
+            raise ValueError("no path")
+        if "\0" in (self.link or ""):
+            raise ValueError("no path")
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Whose a file is, its mode, and its extended attributes.
+
+    `must_own`: it is an error if the owner cannot be set.
+    """
+
     mode: int
     uid: int
     gid: int
-    mtime_ns: int
-    link: str | None = None
-    xattrs: Mapping[str, str] = field(default_factory=dict)
+    xattrs: Mapping[str, bytes] = field(default_factory=dict)
+    must_own: bool = True
+
+
+@dataclass(frozen=True)
+class File:
+    """A file as it is on disk."""
+
+    info: FileInfo
+    text: bytes
+    metadata: Metadata
 
 
 def same_content(one: FileInfo | None, other: FileInfo | None) -> bool:
@@ -48,103 +83,131 @@ def digest(text: bytes) -> str:
     return sha256(text).hexdigest()
 
 
-def read(file: Path) -> tuple[FileInfo, bytes] | None:
-    """A file or what its symbolic link points to, and its content; None if missing."""
+def read_bytes(file: Path, *, follow: bool = False, most: int = LARGEST) -> bytes:
+    """The content of a regular file that is not too large.
+
+    Raises:
+        OSError: it cannot be read, is none, or, unless `follow`, is a symbolic link.
+    """
+    with _opened(file, follow=follow) as descriptor:
+        return _content(file, descriptor, most)
+
+
+def read(file: Path) -> File | None:
+    """A file or what its symbolic link points to; None if missing."""
     try:
         status = file.lstat()
         link = str(file.readlink()) if stat.S_ISLNK(status.st_mode) else None
-        behind = file.stat()
-        if not stat.S_ISREG(behind.st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(file))
-        text = file.read_bytes()
+        with _opened(file, follow=link is not None) as descriptor:
+            text = _content(file, descriptor, LARGEST)
+            behind = os.fstat(descriptor)
+            xattrs = _xattrs(descriptor)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    info = FileInfo(
-        sha256=digest(text),
-        size=len(text),
-        mode=stat.S_IMODE(behind.st_mode),
-        uid=status.st_uid,
-        gid=status.st_gid,
-        mtime_ns=status.st_mtime_ns,
-        link=link,
-        xattrs=_xattrs(file),
-    )
-    return info, text
+    owner = status if link is not None else behind
+    info = FileInfo(digest(text), len(text), owner.st_mtime_ns, link)
+    mode = stat.S_IMODE(behind.st_mode)
+    return File(info, text, Metadata(mode, owner.st_uid, owner.st_gid, xattrs))
 
 
 def file_info(file: Path) -> FileInfo | None:
-    """`read` without the text."""
+    """What a file contains; None if missing."""
     found = read(file)
-    return found[0] if found else None
+    return found.info if found else None
 
 
-def temp_path(target: Path) -> Path:
+def neighbouring_metadata(package: Path, path: str) -> Metadata:
+    """What a file gets that is created.
+
+    It may be read and written as the nearest Python file of SGLang, and its owner is
+    that of the package.
+    """
+    owner = package.stat()
+    mode = 0o644
+    for folder in Path(path).parents:
+        neighbours = sorted((package / folder).glob("*.py"))
+        if file := next(filter(Path.is_file, neighbours), None):
+            mode = file.stat().st_mode & 0o666
+            break
+    return Metadata(mode, owner.st_uid, owner.st_gid, must_own=False)
+
+
+def draft_path(target: Path) -> Path:
     """Where a new file is written before it replaces its target."""
     return target.with_name(f".{target.name}{FOLDER}")
 
 
-def write_temp(
-    target: Path, info: FileInfo, text: bytes, *, must_own: bool = True
-) -> None:
-    """Write a file in full, synced, at its target's `temp_path`.
-
-    Without `must_own`, it is no error if this user may not set its owner.
-    """
-    draft = temp_path(target)
-    draft.unlink(missing_ok=True)
+def write_draft(target: Path, info: FileInfo, text: bytes, metadata: Metadata) -> None:
+    """Write a file in full, synced, at its target's `draft_path`."""
+    draft = draft_path(target)
     if info.link is not None:
+        draft.unlink(missing_ok=True)
         draft.symlink_to(info.link)
         with suppress(PermissionError):
-            os.chown(draft, info.uid, info.gid, follow_symlinks=False)
+            os.chown(draft, metadata.uid, metadata.gid, follow_symlinks=False)
         times = (info.mtime_ns, info.mtime_ns)
         os.utime(draft, ns=times, follow_symlinks=False)
         return
-    with add_file_name(draft), os.fdopen(_create(draft), "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        _set_metadata(stream.fileno(), info, must_own)
-        os.fsync(stream.fileno())
+
+    def finish(descriptor: int) -> None:
+        _set_metadata(descriptor, metadata)
+        os.utime(descriptor, ns=(info.mtime_ns, info.mtime_ns))
+
+    _write_new(draft, text, finish)
 
 
-def write_whole(file: Path, text: bytes, *, mode: int, owner: Path) -> None:
-    """Make or replace a file of ours, whole or not at all, synced.
-
-    If root makes it, it gets the owner of `owner`.
-    """
+def write_whole(file: Path, text: bytes, *, mode: int = 0o644) -> None:
+    """Make or replace a file of ours, whole or not at all, synced."""
     draft = file.with_name(f"{file.name}.tmp")
-    draft.unlink(missing_ok=True)
-    with add_file_name(draft), os.fdopen(_create(draft), "wb") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    set_mode_and_owner(draft, mode=mode, owner=owner)
+    _write_new(draft, text, lambda descriptor: os.fchmod(descriptor, mode))
     draft.replace(file)
 
 
-def set_mode_and_owner(file: Path, *, mode: int, owner: Path) -> None:
-    """Set a file's mode, and, as root, its owner to that of the file `owner`."""
-    file.chmod(mode)
-    if os.geteuid() == 0:
-        status = owner.stat()
-        os.chown(file, status.st_uid, status.st_gid)
+def make_folder(folder: Path, *, like: Path, keep_out: int = 0) -> None:
+    """Make a folder with the mode and the owner of another one, if it is missing.
 
-
-def make_folder(folder: Path, *, like: Path) -> None:
-    """Make a folder of ours, with the mode and owner of another, if it is missing."""
+    `keep_out`: bits that its mode does not get.
+    """
     with suppress(FileExistsError):
         folder.mkdir()
-        mode = stat.S_IMODE(like.stat().st_mode)
-        set_mode_and_owner(folder, mode=mode, owner=like)
+        model = like.stat()
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(folder, flags)
+        try:
+            with add_file_name(folder):
+                if os.geteuid() == 0:
+                    os.fchown(descriptor, model.st_uid, model.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(model.st_mode) & ~keep_out)
+        finally:
+            os.close(descriptor)
+        sync(folder.parent)
 
 
-def remove(file: Path) -> None:
-    """Remove a file, or a folder with all that is in it."""
-    if file.is_dir() and not file.is_symlink():
-        for inner in file.iterdir():
-            remove(inner)
-        file.rmdir()
-    else:
-        file.unlink(missing_ok=True)
+def make_parents(package: Path, path: str) -> None:
+    """Make the folders on the way to a file below the package, if they are missing."""
+    for folder in reversed(Path(path).parents[:-1]):
+        make_folder(package / folder, like=(package / folder).parent)
+
+
+def remove_empty_parents(package: Path, path: str) -> None:
+    """Remove the folders on the way to a file that are empty now, the lowest first."""
+    for folder in Path(path).parents[:-1]:
+        if not remove_if_empty(package / folder):
+            return
+
+
+def remove_if_empty(folder: Path) -> bool:
+    """Remove a folder; False if something is in it. A missing one counts as removed."""
+    try:
+        folder.rmdir()
+        sync(folder.parent)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        return False
+    return True
 
 
 def sync(folder: Path) -> None:
@@ -161,40 +224,93 @@ def sync(folder: Path) -> None:
 
 
 def require_inside(package: Path, path: str) -> None:
-    """Raise AccessError if a folder on the way to a path is a symbolic link."""
-    for folder in Path(path).parents:
-        if folder != Path() and (package / folder).is_symlink():
+    """Refuse a file below the package whose folders lead elsewhere.
+
+    Raises:
+        AccessError: a folder on the way is a symbolic link, or, for root, another user's.
+    """
+    own = Path(path).parents[:-1]
+    for folder in (*own, Path(path).parent / "__pycache__"):
+        place = package / folder
+        try:
+            status = place.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if stat.S_ISLNK(status.st_mode):
             raise AccessError(
-                f"{package / folder} is a symbolic link: its files belong to another "
-                "tree. Nothing was changed. Patch that tree, with --sglang-dir."
+                f"{place} is a symbolic link: its files belong to another tree. Nothing "
+                "was changed. Patch that tree, with --sglang-dir, or remove the link."
+            )
+        if os.geteuid() == 0 and status.st_uid != 0:
+            raise AccessError(
+                f"{place} belongs to user {status.st_uid}, but {package} to root. Nothing "
+                f"was changed. Give all of {package} to one user."
             )
 
 
-def _create(file: Path) -> int:
+def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
+    """Write a new file, synced. Until `finish` is done with it, it is its writer's alone."""
+    draft.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(file, flags, 0o600)
+    descriptor = os.open(draft, flags, 0o600)
+    with add_file_name(draft), os.fdopen(descriptor, "wb") as stream:
+        stream.write(text)
+        stream.flush()
+        finish(stream.fileno())
+        os.fsync(stream.fileno())
 
 
-def _set_metadata(descriptor: int, info: FileInfo, must_own: bool) -> None:
-    """Set owner, extended attributes, mode and time of a new file."""
+@contextmanager
+def _opened(file: Path, *, follow: bool) -> Iterator[int]:
+    """A regular file, opened to be read; other kinds are not waited for."""
+    status = file.stat() if follow else file.lstat()
+    kinds = {stat.S_IFREG: "", stat.S_IFLNK: "Is a symbolic link"}
+    problem = kinds.get(stat.S_IFMT(status.st_mode), "Not a regular file")
+    if problem:
+        raise OSError(errno.EINVAL, problem, str(file))
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(file, flags if follow else flags | os.O_NOFOLLOW)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(file))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _content(file: Path, descriptor: int, most: int) -> bytes:
+    pieces, left = [], most + 1
+    with add_file_name(file):
+        while left and (piece := os.read(descriptor, min(left, 1 << 20))):
+            pieces.append(piece)
+            left -= len(piece)
+    if not left:
+        raise OSError(errno.EFBIG, f"Larger than {most} bytes", str(file))
+    return b"".join(pieces)
+
+
+def _set_metadata(descriptor: int, metadata: Metadata) -> None:
+    """Set owner, extended attributes and mode of a new file."""
     status = os.fstat(descriptor)
-    if (status.st_uid, status.st_gid) != (info.uid, info.gid):
+    if (status.st_uid, status.st_gid) != (metadata.uid, metadata.gid):
         try:
-            os.fchown(descriptor, info.uid, info.gid)
+            os.fchown(descriptor, metadata.uid, metadata.gid)
         except PermissionError:
-            if must_own:
+            if metadata.must_own:
                 raise
-    for name, value in info.xattrs.items():
-        os.setxattr(descriptor, name, bytes.fromhex(value))
-    os.fchmod(descriptor, info.mode)
-    os.utime(descriptor, ns=(info.mtime_ns, info.mtime_ns))
+    # A default of its folder gives a new file a list of rights of its own.
+    for name in _xattrs(descriptor).keys() - metadata.xattrs.keys():
+        os.removexattr(descriptor, name)
+    for name, value in metadata.xattrs.items():
+        os.setxattr(descriptor, name, value)
+    os.fchmod(descriptor, metadata.mode)
 
 
-def _xattrs(file: Path) -> dict[str, str]:
+def _xattrs(descriptor: int) -> dict[str, bytes]:
     with suppress(OSError):
         return {
-            name: os.getxattr(file, name).hex()
-            for name in os.listxattr(file)
+            name: os.getxattr(descriptor, name)
+            for name in os.listxattr(descriptor)
             if name.startswith(_XATTRS)
         }
     return {}
@@ -231,7 +347,7 @@ def explain(error: BaseException, package: Path) -> str:
     locks = "This file system has no locks: install SGLang on another one."
     advice = {
         errno.EACCES: owner,
-        errno.EPERM: owner,
+        errno.EPERM: f"Give all of {package} to one user, and run the command as that.",
         errno.EROFS: "Mount the file system for writing.",
         errno.ENOSPC: space,
         errno.EDQUOT: space,

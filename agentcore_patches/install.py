@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import importlib.util
-import json
+import io
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,9 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
+from agentcore_patches.files import read_bytes
+from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.typed_json import parse, typed
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -23,10 +27,16 @@ _PROBE = """
 import importlib.util, json, sys
 sys.path[:] = [entry for entry in sys.path if entry]
 spec = importlib.util.find_spec("sglang")
-print()
-print(json.dumps({"origin": spec and spec.origin, "path": sys.path}))
+print("\\nagentcore-patch:", json.dumps({"origin": spec and spec.origin, "path": sys.path}))
 """
 _PROBE_SECONDS = 60
+_ANSWER = "agentcore-patch:"
+
+UNKNOWN = "unknown"
+"""The version of an SGLang that does not tell it."""
+
+_MOST_VERSION = 1024 * 1024
+_MOST_RECORD = 64 * 1024 * 1024
 
 # The version that setuptools-scm gives where there is no git metadata.
 _PLACEHOLDER = "0.0.0.dev0"
@@ -38,8 +48,9 @@ class Install:
 
     Attributes:
         package: the `sglang` folder.
-        version: as the install states it.
-        release: the supported release that has the same sources.
+        version: as the install states it; UNKNOWN if it does not.
+        release: the supported release that has the same sources; None if there is none,
+            and it cannot be patched.
         found: how it was found, in a few words.
         editable: whether `dist_info` is in another folder than the package, so that its
             RECORD does not list the package's files.
@@ -48,7 +59,7 @@ class Install:
 
     package: Path
     version: str
-    release: str
+    release: str | None
     found: str
     editable: bool
     dist_info: Path | None
@@ -62,7 +73,7 @@ class Install:
             return {}
         wanted = {f"{self.package.name}/{path}": path for path in paths}
         return {
-            wanted[name]: _hex(digest)
+            wanted[name]: digest
             for name, digest in _read_record(self.dist_info)
             if name in wanted
         }
@@ -76,9 +87,11 @@ def find(
 ) -> Install:
     """The SGLang in a folder, of another interpreter, or of this interpreter.
 
+    Whether it may be patched is what `require_release` tells.
+
     Raises:
         UsageError: both a folder and an interpreter were given.
-        UnsupportedTarget: there is no SGLang, or its version is not in `supported`.
+        UnsupportedTarget: there is no SGLang.
         AccessError: it is there but cannot be read.
     """
     refuse_both(sglang_dir, python)
@@ -94,14 +107,48 @@ def find(
             package, search = _of_this_interpreter(), sys.path
             found = f"imported by {sys.executable}"
         dist_info, editable = _dist_info(package, search)
-        version = _version(package, dist_info, supported)
+        version = _version(package, dist_info)
     except OSError as error:
         raise AccessError(
             f"Cannot read {error.filename}: {error.strerror}. Run the command as a "
             "user who may read SGLang's files."
         ) from error
-    release = _supported_release(version, package, supported)
+    release = _supported_release(version, supported)
     return Install(package, version, release, found, editable, dist_info)
+
+
+def require_release(install: Install, supported: Sequence[str]) -> str:
+    """The supported release that an install has the sources of.
+
+    Raises:
+        UnsupportedTarget: there is none.
+    """
+    if install.release is not None:
+        return install.release
+    if install.version == UNKNOWN:
+        raise UnsupportedTarget(
+            f"The version of the SGLang in {install.package} is unknown: it is neither in "
+            "`_version.py` nor in installed metadata. Install the checkout, which writes "
+            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={supported[-1]})."
+        )
+    parsed = _parsed(install.version)
+    advice = (
+        " This is a development version. If it is a supported release with commits of "
+        "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+        f"{_nearest(parsed, supported)}+own set. `agentcore-patch apply --unlisted` "
+        "patches any other one that the edits of a release fit."
+        if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
+        else ""
+    )
+    raise UnsupportedTarget(
+        f"SGLang {install.version} in {install.package} is not supported. Supported: "
+        f"{', '.join(supported)}.{advice}"
+    )
+
+
+def same_release(one: str, other: str) -> bool:
+    """Whether two versions differ in their local labels at most (`0.5.9+cu130`)."""
+    return one.partition("+")[0] == other.partition("+")[0]
 
 
 def refuse_both(sglang_dir: object, python: object) -> None:
@@ -126,15 +173,16 @@ def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
         AccessError: a file cannot be read.
     """
     texts = {}
-    for path in paths:
-        try:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                texts[path] = (install.package / path).read_bytes()
-        except OSError as error:
-            raise AccessError(
-                f"Cannot read {error.filename}: {error.strerror}. Nothing was changed. "
-                "Run the command as a user who may read SGLang's files."
-            ) from error
+    try:
+        with rights_of_owner(install.package):
+            for path in paths:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    texts[path] = read_bytes(install.package / path, follow=True)
+    except OSError as error:
+        raise AccessError(
+            f"Cannot read {error.filename}: {error.strerror}. Nothing was changed. "
+            "Run the command as a user who may read SGLang's files."
+        ) from error
     return texts
 
 
@@ -214,7 +262,7 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
             timeout=_PROBE_SECONDS,
             check=True,
         )
-        answered: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+        answered = _answer(answer.stdout)
     except subprocess.TimeoutExpired:
         raise UnsupportedTarget(
             f"{python} was asked where its SGLang is and did not answer within "
@@ -231,12 +279,35 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
             f"Cannot run {python}: {error.strerror}. Give --python an interpreter, such "
             "as /opt/venv/bin/python."
         ) from None
-    except (ValueError, IndexError):
+    except ValueError:
         raise UnsupportedTarget(
             f"{python} is not a Python interpreter: it did not answer as one. Give "
             "--python an interpreter, such as /opt/venv/bin/python."
         ) from None
-    return _package_of(answered["origin"], str(python)), answered["path"]
+    return _package_of(answered.origin, str(python)), list(answered.path)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Where an interpreter finds SGLang, and where it looks for modules."""
+
+    origin: str | None
+    path: tuple[str, ...]
+
+
+def _answer(printed: str) -> _Answer:
+    """What the probe printed, among what the interpreter prints on its own.
+
+    Raises:
+        ValueError: it did not, or something else.
+    """
+    lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
+    if not lines:
+        raise ValueError("no answer")
+    answer = typed(_Answer, parse(lines[-1].removeprefix(_ANSWER).encode()))
+    if "\0" in "".join([answer.origin or "", *answer.path]):
+        raise ValueError("no paths")
+    return answer
 
 
 def _package_of(origin: str | None, python: str) -> Path:
@@ -274,26 +345,27 @@ def _metadata_folders(site: Path) -> list[Path]:
 
 
 def _read_record(dist_info: Path) -> Iterator[tuple[str, str]]:
-    """Path and hash (`sha256=...`) of each file in a RECORD; none if it is missing."""
+    """Path and SHA-256 (hex) of each file in a RECORD; none if it is missing or damaged."""
     try:
-        with (dist_info / "RECORD").open(
-            encoding="utf-8", errors="replace", newline=""
-        ) as record:
-            for row in csv.reader(record):
-                if len(row) > 1 and row[1].startswith("sha256="):
-                    yield row[0], row[1]
+        record = read_bytes(dist_info / "RECORD", follow=True, most=_MOST_RECORD)
     except FileNotFoundError:
         return
+    lines = io.StringIO(record.decode("utf-8", errors="replace"), newline="")
+    with suppress(csv.Error):
+        for row in csv.reader(lines):
+            if len(row) > 1 and row[1].startswith("sha256="):
+                yield row[0], _hex(row[1])
 
 
 def _hex(digest: str) -> str:
-    import base64
-
     encoded = digest.removeprefix("sha256=")
-    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
+    try:
+        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
+    except ValueError:
+        return "damaged"
 
 
-def _version(package: Path, dist_info: Path | None, supported: Sequence[str]) -> str:
+def _version(package: Path, dist_info: Path | None) -> str:
     """The version in the package, or else in its metadata."""
     stated = [
         _literal_version(package / name) for name in ("_version.py", "version.py")
@@ -301,13 +373,9 @@ def _version(package: Path, dist_info: Path | None, supported: Sequence[str]) ->
     if dist_info is not None:
         stated.append(_metadata_version(dist_info / "METADATA"))
     for version in stated:
-        if version is not None and version != _PLACEHOLDER:
-            return version
-    raise UnsupportedTarget(
-        f"The version of the SGLang in {package} is unknown: it is neither in "
-        "`_version.py` nor in installed metadata. Install the checkout, which writes it "
-        f"(without git, set SETUPTOOLS_SCM_PRETEND_VERSION={supported[-1]})."
-    )
+        if version is not None and version != _PLACEHOLDER and version.isprintable():
+            return version[:100]
+    return UNKNOWN
 
 
 def _literal_version(file: Path) -> str | None:
@@ -315,8 +383,11 @@ def _literal_version(file: Path) -> str | None:
     import ast
 
     try:
-        body = ast.parse(file.read_bytes()).body
-    except (FileNotFoundError, SyntaxError, ValueError):
+        body = ast.parse(read_bytes(file, follow=True, most=_MOST_VERSION)).body
+    except (
+        *(FileNotFoundError, NotADirectoryError),
+        *(SyntaxError, ValueError, RecursionError, MemoryError),
+    ):
         return None
     for statement in body:
         if (
@@ -334,37 +405,33 @@ def _literal_version(file: Path) -> str | None:
 
 def _metadata_version(file: Path) -> str | None:
     try:
-        header = file.read_text("utf-8", errors="replace").partition("\n\n")[0]
+        text = read_bytes(file, follow=True).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
+    header = text.replace("\r\n", "\n").partition("\n\n")[0]
     found = re.search(r"^Version:\s*(\S+)", header, re.MULTILINE)
     return found and found[1]
 
 
-def _supported_release(version: str, package: Path, supported: Sequence[str]) -> str:
+def _supported_release(version: str, supported: Sequence[str]) -> str | None:
     if version in supported:
         return version
+    parsed = _parsed(version)
+    if parsed is None:
+        return None
+    from packaging.version import Version
+
+    releases = (name for name in supported if _is_release(parsed, Version(name)))
+    return next(releases, None)
+
+
+def _parsed(version: str) -> Version | None:
     from packaging.version import InvalidVersion, Version
 
     try:
-        parsed = Version(version)
+        return Version(version)
     except InvalidVersion:
-        parsed = None
-    if parsed is not None:
-        for release in supported:
-            if _is_release(parsed, Version(release)):
-                return release
-    advice = (
-        " This is a development version. If it is a supported release with commits of "
-        "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
-        f"{_nearest(parsed, supported)}+own set."
-        if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
-        else ""
-    )
-    raise UnsupportedTarget(
-        f"SGLang {version} in {package} is not supported. Supported: "
-        f"{', '.join(supported)}.{advice}"
-    )
+        return None
 
 
 def _nearest(version: Version, supported: Sequence[str]) -> str:

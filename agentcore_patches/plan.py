@@ -23,9 +23,14 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class EditOutcome:
-    """What one edit found in a file."""
+    """What one edit found in a file.
+
+    `name` is that of its place, as `list --edits` has it; `scope` is empty where the
+    edit is of the whole file.
+    """
 
     patch: str
+    name: str
     file: str
     scope: str
     description: str
@@ -56,45 +61,55 @@ def make_plan(
 ) -> Plan:
     """Rewrite `sources`, by path below `sglang`, so that `patches` hold.
 
-    `read` gives the text of any other file of the install, None if there is none: new
-    code may need what is defined there.
+    A file that is absent in the install is absent in `sources`. `read` gives the text of
+    any other file of the install, None if there is none: new code may need what is
+    defined there.
 
     Raises:
         SourceConflict: a place is missing, found too often, or changed by others; or new
             code needs what the install does not have.
     """
     # libcst, which this imports, takes longer than all else that `status` does.
-    from agentcore_patches.edits import apply_edits
+    from agentcore_patches.edits import Check, apply_edits
     from agentcore_patches.undefined import refuse_undefined_attributes
 
     edits = _edits(patches, version)
+    refusals = [edit for edit in edits if isinstance(edit, Check)]
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
     try:
         with _no_garbage_collection():
+            for refusal in refusals:
+                text = sources.get(refusal.file) or read(refusal.file)
+                if text is not None:
+                    apply_edits(text, [refusal])
             for file in registry.files(patches, version):
-                here = [edit for edit in edits if edit.file == file]
-                new, made = apply_edits(sources[file], here)
+                here = [
+                    edit for edit in edits if edit.file == file and edit not in refusals
+                ]
+                new, made = apply_edits(sources.get(file), here)
                 changed.update(zip(here, made, strict=True))
                 if any(made):
-                    _check(sources[file], new, file)
+                    _check(sources.get(file, b""), new, file)
                     files[file] = new
             _refuse_halves(changed)
             if files:
-                refuse_undefined_attributes(edits, sources, read)
+                refuse_undefined_attributes(list(changed), sources, read)
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=version)
         raise SourceConflict(f"{conflict}. {remedy}") from None
     outcomes = tuple(
         EditOutcome(
             patch,
+            edit.name,
             edit.file,
-            edit.scope,
+            getattr(edit, "scope", ""),
             edit.describe(),
             "applied" if changed[edit] else "present",
         )
         for patch in patches
         for edit in registry.edits(patch, version)
+        if edit in changed
     )
     return Plan(tuple(patches), files, outcomes)
 
@@ -123,8 +138,8 @@ def _refuse_halves(changed: Mapping[Edit, bool]) -> None:
     missing = next((edit for edit, made in changed.items() if made), None)
     if foreign is not None and missing is not None:
         raise SourceConflict(
-            f"{foreign.file}: `{foreign.scope}` has {foreign.describe()} already, but "
-            f"{missing.file}: `{missing.scope}` lacks {missing.describe()}: the sources "
+            f"{foreign.file}: {foreign.where} has {foreign.describe()} already, but "
+            f"{missing.file}: {missing.where} lacks {missing.describe()}: the sources "
             "carry somebody else's version of this patch, or a part of ours"
         )
 

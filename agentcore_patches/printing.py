@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
-from typing import TextIO
+from typing import Literal, TextIO
 
 import click
 
 from agentcore_patches.errors import AccessError
 
 
-def print_text(text: str, stream: TextIO | None = None) -> None:
-    """Print text and a newline, to stdout by default.
+def print_text(
+    text: str,
+    stream: TextIO | None = None,
+    color: Literal["auto", "always", "never"] = "auto",
+) -> None:
+    """Print text and a newline, to stdout by default; its colours too, if `color` says so.
+
+    `auto` is for terminals, unless the environment says NO_COLOR or TERM=dumb.
 
     Characters that the stream cannot encode are escaped. It is no error if nobody reads
     the stream any more.
@@ -25,8 +31,9 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    coloured = {"always": True, "never": False, "auto": False if plain else None}[color]
     try:
-        click.echo(text, file=stream, color=False if plain else None)
+        click.echo(text, file=stream, color=coloured)
     except OSError as error:
         # The interpreter flushes the stream once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -9,7 +9,7 @@ from typing import Literal
 
 from agentcore_patches.install import Install
 from agentcore_patches.plan import EditOutcome
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state.snapshot import FileState
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,12 @@ class ApplyResult:
         recorded: False if the sources contained the patches already and the originals
             are unknown, so that `revert` cannot restore them.
         recovered: what was finished or undone of an interrupted command, in one line.
+        pending: in a dry run: what an unfinished command left, which comes first, so that
+            nothing is planned; else None.
+        patched_as: the release whose edits were made, where SGLang is none that is
+            supported; else None.
+        sglang_change: that SGLang is another one since the last apply, in a clause; None
+            if it is the same.
     """
 
     install: Install
@@ -59,6 +65,9 @@ class ApplyResult:
     dry_run: bool
     recorded: bool
     recovered: str | None
+    pending: str | None
+    sglang_change: str | None
+    patched_as: str | None = None
 
 
 class PatchState(str, Enum):
@@ -100,8 +109,9 @@ class StatusResult:
             if unknown.
         recorded: False if the sources contain patches and the originals are unknown.
         files: every file that a patch changes.
-        pending: what an interrupted command left and could not be repaired now.
-        recovered: what was finished or undone of it, or why it was not, in one line.
+        pending: what an unfinished command left: another one is at work, or was killed;
+            None if nothing. The next `apply` or `revert` finishes or undoes it.
+        sglang_change: as for `apply`.
     """
 
     install: Install
@@ -111,7 +121,12 @@ class StatusResult:
     recorded: bool
     files: tuple[FileStatus, ...]
     pending: str | None
-    recovered: str | None
+    sglang_change: str | None
+
+    @property
+    def recovered(self) -> None:
+        """Nothing: `status` writes nothing. Earlier versions finished what was left."""
+        return None
 
     @property
     def complete(self) -> bool:
@@ -129,6 +144,8 @@ class RevertResult:
         files: those that were restored, with their states now.
         changed: whether any file was changed.
         recovered: what was finished or undone of an interrupted command, in one line.
+        sglang_change: as for `apply`.
+        dry_run: whether nothing was to be written; the rest says what would be done.
     """
 
     install: Install
@@ -136,6 +153,8 @@ class RevertResult:
     files: tuple[FileStatus, ...]
     changed: bool
     recovered: str | None
+    sglang_change: str | None
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,3 +164,56 @@ class PatchInfo:
     name: str
     summary: str
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EditInfo:
+    """What patches change at one place, in a range of releases.
+
+    Attributes:
+        name: of the place: it stands in SGLang's file above the change, and in
+            agentcore_patches/patches.
+        why: the reason.
+        upstream: what SGLang does or proposes of it; empty if nothing.
+        patches: those that have the place.
+        since: the first of the releases.
+        until: the last of them.
+        file: below the `sglang` package; empty if nothing is changed.
+        scope: the definition that is changed; empty if nothing is.
+        change: what is changed there, or why nothing is.
+    """
+
+    name: str
+    why: str
+    upstream: str
+    patches: tuple[str, ...]
+    since: str
+    until: str
+    file: str
+    scope: str
+    change: str
+
+
+@dataclass(frozen=True)
+class EditList:
+    """The places that patches change, in the order of the patches."""
+
+    edits: tuple[EditInfo, ...]
+
+
+@dataclass(frozen=True)
+class PatchList:
+    """All patches, for the SGLang at hand.
+
+    Attributes:
+        install: the SGLang whose files are named; None if there is none that can be
+            patched, and then they are those of the newest supported release.
+        reason: why `install` is None.
+        sglang_versions: the supported releases, oldest first.
+        patches: all patches.
+    """
+
+    install: Install | None
+    reason: str | None
+    sglang_versions: tuple[str, ...]
+    patches: tuple[PatchInfo, ...]

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from agentcore_patches._version import __version__
+from agentcore_patches.hints import with_target
 from agentcore_patches.install import Install
+from agentcore_patches.marks import is_created
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
 from agentcore_patches.results import (
     ApplyResult,
+    EditInfo,
+    EditList,
     FileChange,
     FileStatus,
-    PatchInfo,
+    PatchList,
     PatchState,
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
+    from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.failure import Failure
-    from agentcore_patches.ray_results import NodeResult
 
 _STATES = {
     FileState.ORIGINAL: "not patched",
@@ -36,12 +40,17 @@ _STATES = {
     FileState.MISSING: "missing",
 }
 
-_PLANNED = {"patched": "to patch", "restored": "to restore", "unchanged": "unchanged"}
+_PLANNED = {
+    "patched": "would be patched",
+    "restored": "would be restored",
+    "unchanged": "unchanged",
+}
 
 # Stands for a space inside a command, where no line may be broken.
 _NO_BREAK = "\0"
 
-_RESTART = "A server that is already running keeps the old code until it is restarted."
+_RESTART = "Restart its servers."
+_DRY_RUN = "Dry run: nothing was written."
 
 _UNRECORDED = (
     "The original files are unknown (the folder `.agentcore-patch` in the package, where "
@@ -50,10 +59,23 @@ _UNRECORDED = (
 
 
 class TextOutput:
-    """Tables and sentences, wrapped at `width` columns; not wrapped if it is None."""
+    """Tables and sentences.
 
-    def __init__(self, width: int | None = None) -> None:
+    Lines are wrapped at `width` columns, if it is not None. Commands that are advised get
+    the options of `target`, which name the SGLang. Tables have only the rows that are not
+    ordinary, unless `verbose`.
+    """
+
+    def __init__(
+        self,
+        width: int | None = None,
+        *,
+        target: Mapping[str, str] | None = None,
+        verbose: bool = False,
+    ) -> None:
         self._width = width
+        self._target = target or {}
+        self._verbose = verbose
 
     def applied(self, result: ApplyResult) -> str:
         rows = [
@@ -61,9 +83,13 @@ class TextOutput:
                 file.path,
                 _edits(file),
                 _PLANNED[file.action] if result.dry_run else file.action,
-                _source(file.pristine),
+                _source(file.path, file.pristine),
             )
             for file in result.files
+            if self._verbose
+            or file.action == "restored"
+            or file.present
+            or file.pristine is False
         ]
         return _blocks(
             *(_coloured(file.diff) for file in result.files if file.diff),
@@ -75,13 +101,18 @@ class TextOutput:
 
     def status(self, result: StatusResult) -> str:
         patches = [(name, state.value) for name, state in result.patches.items()]
+        changed = PatchState.CHANGED in result.patches.values()
         files = [
-            (file.path, _STATES[file.state], _source(file.pristine))
+            (file.path, _STATES[file.state], _source(file.path, file.pristine))
             for file in result.files
+            if self._verbose
+            or file.pristine is False
+            or (changed and file.state is not FileState.PATCHED)
+            or file.state not in (FileState.PATCHED, FileState.ORIGINAL)
         ]
         return _blocks(
             self._heading(result.install),
-            _table(("PATCH", "STATE"), patches),
+            _table(("PATCH", "STATE"), patches if self._verbose else []),
             _table(("FILE", "STATE", "SOURCE"), files),
             self._paragraph(*_status(result)),
             self._paragraph(*_source_notes(result)),
@@ -89,7 +120,13 @@ class TextOutput:
 
     def reverted(self, result: RevertResult) -> str:
         rows = [
-            (file.path, "restored", _source(file.pristine)) for file in result.files
+            (
+                file.path,
+                _restored(file.path, would=result.dry_run),
+                _source(file.path, file.pristine),
+            )
+            for file in result.files
+            if self._verbose or file.pristine is False
         ]
         return _blocks(
             self._heading(result.install),
@@ -98,9 +135,14 @@ class TextOutput:
             self._paragraph(*_source_notes(result)),
         )
 
-    def patches(self, patches: Sequence[PatchInfo]) -> str:
+    def patches(self, result: PatchList) -> str:
+        first, last = result.sglang_versions[0], result.sglang_versions[-1]
+        install = result.install
+        place = f"{install.version} in {install.package}" if install else last
         return _blocks(
-            f"Patches for SGLang {', '.join(SUPPORTED_VERSIONS)}:",
+            self._wrapped(
+                f"Patches, and the files that they change in SGLang {place}:"
+            ),
             *(
                 "\n".join(
                     [
@@ -109,8 +151,24 @@ class TextOutput:
                         *(f"      {file}" for file in patch.files),
                     ]
                 )
-                for patch in patches
+                for patch in result.patches
             ),
+            self._paragraph(*([result.reason] if result.reason else [])),
+            self._paragraph(
+                f"There are patches for SGLang {first} to {last} "
+                f"({len(result.sglang_versions)} releases). For another release, see whether "
+                "a newer agentcore-patch has it (`pip install --upgrade "
+                "agentcore-patches`), or install one of these (`pip install "
+                f"sglang=={last}`)."
+            ),
+        )
+
+    def edits(self, result: EditList) -> str:
+        return _blocks(
+            *(
+                "\n".join(_place(list(edits)))
+                for _, edits in groupby(result.edits, lambda edit: edit.name)
+            )
         )
 
     def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
@@ -126,7 +184,7 @@ class TextOutput:
         ]
         return _blocks(
             _table(("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG"), rows),
-            self._node_errors(results),
+            self.node_errors(results),
             self._paragraph(*_applied_on_ray(results)),
         )
 
@@ -137,8 +195,15 @@ class TextOutput:
         ]
         return _blocks(
             _table(("NODE", "HOST", "ID", "NOW", "SGLANG"), rows),
-            self._node_errors(results),
+            self.node_errors(results),
             self._paragraph(*_status_on_ray(results)),
+        )
+
+    def node_errors(self, results: Sequence[NodeResult]) -> str:
+        return "\n".join(
+            self._wrapped(f"{' '.join(_node(result))}: {result.error}")
+            for result in results
+            if result.error
         )
 
     def failure(self, failure: Failure) -> str:
@@ -148,14 +213,10 @@ class TextOutput:
     def notice(self, line: str) -> str:
         return self._wrapped(line)
 
-    def _node_errors(self, results: Sequence[NodeResult]) -> str:
-        return "\n".join(
-            self._wrapped(f"{' '.join(_node(result))}: {result.error}")
-            for result in results
-            if result.error
-        )
-
     def _heading(self, install: Install) -> str:
+        """Which SGLang it is, and how it was found; only if that was asked for."""
+        if not self._verbose:
+            return ""
         return self._wrapped(
             f"SGLang {install.version} in {install.package} ({install.found})"
         )
@@ -164,8 +225,9 @@ class TextOutput:
         return self._wrapped(" ".join(sentences))
 
     def _wrapped(self, text: str, indent: str = "") -> str:
+        text = with_target(text, self._target)
         if self._width is None or not text:
-            return indent + text
+            return indent + text if text else ""
         whole = re.sub(
             "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
         )
@@ -179,26 +241,70 @@ class TextOutput:
         ).replace(_NO_BREAK, " ")
 
 
+def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
+    """One place: its name and reason, and a line for each range of releases."""
+    first = edits[0]
+    upstream = f" (SGLang: {first.upstream})" if first.upstream else ""
+    yield f"{first.name}: {first.why}{upstream}"
+    for edit in edits:
+        releases = f"{edit.since} to {edit.until}"
+        if edit.since == edit.until:
+            releases = edit.since
+        where = f"{edit.file} {edit.scope}: {edit.change}"
+        yield f"    {releases}  {where if edit.file else f'nothing: {edit.change}'}"
+
+
+def _restored(path: str, *, would: bool) -> str:
+    action = "removed" if is_created(path) else "restored"
+    return f"would be {action}" if would else action
+
+
 def _applied(result: ApplyResult) -> Iterator[str]:
-    hold = _are(result.patches)
-    patched = sum(file.action == "patched" for file in result.files)
-    restored = sum(file.action == "restored" for file in result.files)
     if not result.recorded:
-        yield f"Nothing to do: {hold} already in these sources. {_UNRECORDED}"
-    elif not result.changed:
-        yield f"Nothing to do: {hold} already in place."
-    elif result.dry_run:
-        also = f", {_files(restored)} restored" if restored else ""
-        yield f"Dry run, nothing was written: {_files(patched)} would be patched{also}."
-        if result.removed:
-            yield f"{_and(result.removed)} would be removed (not selected)."
+        yield (
+            f"Nothing to do: {_are(result.patches)} already in these sources. "
+            f"{_UNRECORDED}"
+        )
+        return
+    if not result.changed:
+        yield f"Nothing to do: {_are(result.patches)} already in place."
+        return
+    if result.pending:
+        yield (
+            f"Found {result.pending}, which `agentcore-patch apply` finishes or undoes "
+            "first; nothing more is known."
+        )
+        yield _DRY_RUN
+        return
+    would = result.dry_run
+    changed = [file for file in result.files if not is_created(file.path)]
+    restored = sum(file.action == "restored" for file in changed)
+    found = [_named(result.patches), _files(len(changed) - restored)]
+    if changed and all(file.pristine for file in changed):
+        found.append("all as released")
+    if restored:
+        found.append(f"{_files(restored)} {'to restore' if would else 'restored'}")
+    if result.sglang_change:
+        anew = "would be patched anew" if would else "patched anew"
+        yield f"{result.sglang_change} since the last apply; {anew}."
+    yield (
+        f"{'Would patch' if would else 'Patched'} SGLang {result.install.version}: "
+        f"{', '.join(found)}."
+    )
+    if result.patched_as:
+        yield (
+            f"This SGLang is not listed; the edits of {result.patched_as} fit it. Run "
+            "`agentcore-patch verify`, which proves whether they are right."
+        )
+    if result.removed:
+        yield (
+            f"{_and(result.removed)} {'would be' if would else _was(result.removed)} "
+            "removed: not selected."
+        )
+    if would:
+        yield _DRY_RUN
     else:
-        also = f", restored {_files(restored)}" if restored else ""
-        yield f"Patched {_files(patched)}{also}: {hold} now in place."
-        if result.removed:
-            yield f"Removed {_and(result.removed)} (not selected)."
-        yield _RESTART
-        yield "`agentcore-patch revert` restores the original files."
+        yield f"{_RESTART} To undo: `agentcore-patch revert`."
 
 
 def _status(result: StatusResult) -> Iterator[str]:
@@ -208,13 +314,29 @@ def _status(result: StatusResult) -> Iterator[str]:
 
     if result.pending is not None:
         yield (
-            f"Found {result.pending}, which could not be repaired now. Run "
-            "`agentcore-patch status` again when no other command is running, as a user "
-            "who may write to SGLang's files."
+            f"Found {result.pending}: another command is at work, or was killed. The "
+            "next `agentcore-patch apply` or `agentcore-patch revert` finishes or undoes "
+            "it."
         )
+    if result.sglang_change is not None:
+        yield f"{result.sglang_change} since the last apply."
+    if result.install.release is None and result.recorded and _is_applied(result):
+        yield (
+            f"SGLang {result.install.version} is none that agentcore-patch "
+            f"{__version__} lists: `agentcore-patch verify` proves whether its patches are "
+            "right."
+        )
+    elif result.install.release is None:
+        yield (
+            f"SGLang {result.install.version} is not supported by agentcore-patch "
+            f"{__version__}: it can be reverted, and patched with `agentcore-patch apply "
+            "--unlisted` only if the edits of a supported release fit it."
+        )
+    yield f"SGLang {result.install.version} in {result.install.package}:"
     if in_place := names[PatchState.IN_PLACE]:
         yield (
-            f"{_are(in_place)} in place, applied by agentcore-patch {result.applied_by}."
+            f"{_are(in_place)} in place ({_patched_files(result)}), applied by "
+            f"agentcore-patch {result.applied_by}."
             if result.recorded
             else f"{_are(in_place)} in these sources. {_UNRECORDED}"
         )
@@ -237,6 +359,27 @@ def _status(result: StatusResult) -> Iterator[str]:
             if state is not PatchState.ABSENT and name in registry.names()
         ]
         yield f"{_are(absent)} not applied. To apply: `{_apply([*held, *absent])}`."
+    if result.pending is not None:
+        yield (
+            f"Found {result.pending}, which could not be repaired now. Run "
+            "`agentcore-patch status` again when no other command is running, as a user "
+            "who may write to SGLang's files."
+        )
+
+
+def _is_applied(result: StatusResult) -> bool:
+    return PatchState.IN_PLACE in result.patches.values()
+
+
+def _patched_files(result: StatusResult) -> str:
+    """How many files are patched, and whether their sources are as released."""
+    files = [
+        file
+        for file in result.files
+        if file.state is FileState.PATCHED and not is_created(file.path)
+    ]
+    released = ", all as released" if all(file.pristine for file in files) else ""
+    return _files(len(files)) + released
 
 
 def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
@@ -255,23 +398,38 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
             "patch again: `agentcore-patch apply`."
         )
     if missing := paths[FileState.MISSING]:
-        yield f"Missing: {_and(missing)}. Reinstall SGLang."
+        yield (
+            f"Missing: {_and(missing)}. Restore the files with `agentcore-patch revert "
+            "--force`, or reinstall SGLang."
+        )
 
 
 def _reverted(result: RevertResult) -> Iterator[str]:
-    if result.changed:
-        yield f"Restored {_files(len(result.files))}: {_are(result.patches)} removed."
-        yield _RESTART
-    elif result.patches:
-        yield f"Nothing to restore: the files of {_and(result.patches)} are the originals."
-    else:
-        yield "Nothing to revert: no patch is applied."
+    if result.sglang_change:
+        yield (
+            f"{result.sglang_change} since the last apply; files of the new one were left "
+            "as they are."
+        )
+    if not result.changed:
+        yield (
+            f"Nothing to restore: the files of {_and(result.patches)} are the originals."
+            if result.patches
+            else "Nothing to revert: no patch is applied."
+        )
+        return
+    would = result.dry_run
+    changed = [file for file in result.files if not is_created(file.path)]
+    yield (
+        f"{'Would restore' if would else 'Restored'} SGLang {result.install.version}: "
+        f"{_files(len(changed))}; {_named(result.patches)} removed."
+    )
+    yield _DRY_RUN if would else _RESTART
 
 
 def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     yield from _on_nodes(results)
     if any(result.applied and result.applied.dry_run for result in results):
-        yield "Dry run, nothing was written."
+        yield _DRY_RUN
     elif any(result.changed for result in results):
         yield _RESTART
 
@@ -279,7 +437,7 @@ def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     yield from _on_nodes(results)
     if any(not result.complete and not result.error for result in results):
-        yield "To apply what is missing: `agentcore-patch apply --ray`."
+        yield "To apply what is missing: `agentcore-patch apply`."
 
 
 def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
@@ -329,7 +487,7 @@ def _summary(status: StatusResult | None) -> str:
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:
     """What `modified` and `unknown` in the column SOURCE mean."""
-    release = f"SGLang {result.install.release}"
+    release = f"SGLang {result.install.release or result.install.version}"
     if differing := [file.path for file in result.files if file.pristine is False]:
         yield (
             f"Apart from the patches, {_and(differing)} {_differ(differing)} from the "
@@ -343,12 +501,14 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
 
 
 def _edits(file: FileChange) -> str:
-    if file.applied:
-        return f"{file.applied} applied"
-    return f"{file.present} present" if file.present else "none"
+    """How many edits the file has when patched, and how many it had before."""
+    count = str(file.applied + file.present)
+    return f"{count}, {file.present} there before" if file.present else count
 
 
-def _source(pristine: bool | None) -> str:
+def _source(path: str, pristine: bool | None) -> str:
+    if is_created(path):
+        return "ours"
     return {True: "as released", False: "modified", None: "unknown"}[pristine]
 
 
@@ -364,8 +524,19 @@ def _and(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _are(names: Sequence[str]) -> str:
-    return f"{_and(names)} {'is' if len(names) == 1 else 'are'}"
+def _named(patches: Sequence[str]) -> str:
+    """The names of patches; just how many there are if these are all."""
+    if set(patches) != set(registry.names()):
+        return _and(patches)
+    return "1 patch" if len(patches) == 1 else f"{len(patches)} patches"
+
+
+def _are(patches: Sequence[str]) -> str:
+    return f"{_named(patches)} {'is' if len(patches) == 1 else 'are'}"
+
+
+def _was(names: Sequence[str]) -> str:
+    return "was" if len(names) == 1 else "were"
 
 
 def _differ(names: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """What new code reads must be defined: names, attributes of `self` and `server_args`.
 
 Where a fork or a release renamed something or dropped an import, the code would be
-placed well and fail when it runs.
+placed well and fail when it runs. Of the modules that land, what hooks call is looked
+at: there a parameter that is annotated with a class of SGLang stands for `self`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TypeAlias
 
-from agentcore_patches.edits import AddField, Edit, Graft, decode, parse
+from agentcore_patches import landed
+from agentcore_patches.edits import AddField, AddMethod, Edit, ScopedEdit, decode, parse
 from agentcore_patches.errors import SourceConflict
 
 Read: TypeAlias = Callable[[str], bytes | None]
@@ -52,7 +54,7 @@ def refuse_undefined_attributes(
     edits = list(edits)
     install = _Install(sources, read, edits)
     for edit in edits:
-        where = f"{edit.file}: in `{edit.scope}`, new code would read"
+        where = f"{edit.file}: in {edit.where}, new code would read"
         for owner, attribute in _attributes(edit.new_code, ast.Load):
             if owner == "server_args":
                 if not install.server_args_have(edit.file, attribute):
@@ -67,6 +69,24 @@ def refuse_undefined_attributes(
                     f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
                     "it defines"
                 )
+    for read_ in landed.reads(edits):
+        _refuse_landed(install, read_)
+
+
+def _refuse_landed(install: _Install, read: landed.Read) -> None:
+    where = f"{read.module}: `{read.function}` would read"
+    if read.owner is None:
+        if not install.server_args_have("", read.attribute):
+            raise SourceConflict(
+                f"{where} `server_args.{read.attribute}`, which `ServerArgs` in "
+                f"{SERVER_ARGS} does not define"
+            )
+    elif not install.has_attribute(*read.owner, read.attribute):
+        file, name = read.owner
+        raise SourceConflict(
+            f"{where} `{read.attribute}` of `{name}`, which neither it nor a base of it "
+            f"defines in {file}"
+        )
 
 
 @cache
@@ -113,7 +133,7 @@ class _Install:
 
     def class_around(self, edit: Edit) -> str:
         """The innermost class that an edit's code lands in; empty if there is none."""
-        if isinstance(edit, Graft) and not edit.inside:
+        if not isinstance(edit, ScopedEdit):
             return ""
         parts = edit.scope.split(".")
         for depth in range(len(parts), 0, -1):
@@ -137,7 +157,10 @@ class _Install:
         return any(self._base_has(file, base, attribute) for base in definition.bases)
 
     def server_args_have(self, file: str, attribute: str) -> bool:
-        """Whether `ServerArgs` has an attribute, or the old code of a file reads it."""
+        """Whether `ServerArgs` has an attribute, or the old code of a file reads it.
+
+        An empty `file` names none: a module that lands has no old code.
+        """
         text = self._server_args()
         if text is None:
             return True
@@ -147,7 +170,8 @@ class _Install:
         )
         if re.search(defined, text):
             return True
-        return bool(re.search(rf"\bserver_args\.{attribute}\b", self._text(file) or ""))
+        around = self._text(file) if file else None
+        return bool(re.search(rf"\bserver_args\.{attribute}\b", around or ""))
 
     def _find_server_args(self) -> str | None:
         """The text of `ServerArgs`, and of the modules that declare fields for it.
@@ -224,9 +248,9 @@ class _Install:
             if edit.file != file or self.class_around(edit) != name:
                 continue
             if isinstance(edit, AddField):
-                members.add(edit.declaration.partition(":")[0].strip())
-            if isinstance(edit, Graft):
-                members.add(edit.name)
+                members |= {*edit.fields}
+            if isinstance(edit, AddMethod):
+                members.add(edit.method)
             members |= {
                 attribute
                 for owner, attribute in _attributes(edit.new_code, ast.Store)

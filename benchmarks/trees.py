@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 
 def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:

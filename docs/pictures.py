@@ -1,65 +1,142 @@
-"""Makes the pictures of the README from what the command prints.
+"""Makes the pictures of `docs/`, with the SGLang of this interpreter.
 
-    python docs/pictures.py VENV
+    python docs/pictures.py [retokenization] [verify]
 
-VENV is made with a copy of this interpreter's SGLang, and removed again; the pictures
-name it.
+`retokenization` tokenizes a text of the scripted model again, and `verify` runs
+`agentcore-patch verify --model scripted` on a patched copy of SGLang.
 """
 
 from __future__ import annotations
 
-import io
 import shutil
-import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 from rich.console import Console
 
-from agentcore_patches import revert
+from agentcore_patches import apply, revert
 from agentcore_patches.install import find
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-from agentcore_verify.report import export_svg
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_verify import runner
+from agentcore_verify.progress import LineProgress
+from agentcore_verify.report import render_svg
+from agentcore_verify.results import Report
+from agentcore_verify.scripted_model import ensure_scripted_model, line
 
 HERE = Path(__file__).parent
-WIDTH = 100
+
+# The last token of the eight is a part of an emoji.
+LIMIT = 8
+BOX, GAP, ROW, LEFT = 62, 6, 92, 20
 
 
-def run(venv: Path, *arguments: str) -> str:
-    """What the command prints, run by the environment's Python."""
-    return subprocess.run(
-        [venv / "bin/python", "-m", "agentcore_patches", *arguments],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    ).stdout
+def retokenization() -> str:
+    """The tokens that were sampled, the text of them, and the tokens of that text."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        str(ensure_scripted_model(Path(sys.executable)))
+    )
+
+    def encode(text: str) -> list[int]:
+        return [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
+
+    sampled = encode(line("emoji").text)[:LIMIT]
+    text = tokenizer.decode(sampled)
+    again = encode(text)
+    same = next(
+        i
+        for i, pair in enumerate(zip(sampled, again, strict=False))
+        if pair[0] != pair[1]
+    )
+
+    def tokens(ids: Sequence[int]) -> list[str]:
+        return [tokenizer.decode([one]) for one in ids]
+
+    rows = (
+        f"1. The model samples {len(sampled)} tokens:",
+        _boxes(ROW * 0 + 34, sampled, tokens(sampled), same),
+        "2. The server answers with their text:",
+        _text(ROW + 34, text),
+        f"3. The trainer tokenizes the text, and gets {len(again)} tokens:",
+        _boxes(ROW * 2 + 34, again, tokens(again), same),
+    )
+    width = LEFT * 2 + (BOX + GAP) * max(len(sampled), len(again))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW * 3}" '
+        'font-family="sans-serif" font-size="14">',
+        f'<rect width="{width}" height="{ROW * 3}" fill="#ffffff"/>',
+    ]
+    for number, (title, drawn) in enumerate(zip(rows[::2], rows[1::2], strict=True)):
+        parts += [_label(LEFT, ROW * number + 24, title), drawn]
+    return "\n".join([*parts, "</svg>", ""])
 
 
-def draw(file: Path, command: str, output: str) -> None:
-    """A picture of a terminal in which a command was run."""
-    terminal = Console(file=io.StringIO(), record=True, width=WIDTH, highlight=False)
-    terminal.print(f"$ {command}\n", style="bold", markup=False)
-    terminal.print(output, markup=False)
-    file.write_text(export_svg(terminal, "agentcore-patch"))
-
-
-def main(venv: Path) -> None:
-    package = find(supported=SUPPORTED_VERSIONS).package
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    try:
-        [site] = venv.glob("lib/python*/site-packages")
-        shutil.copytree(package, site / "sglang")
-        for info in package.parent.glob("sglang-*.dist-info"):
-            shutil.copytree(info, site / info.name)
-        (site / "rest.pth").write_text(
-            f"import site; site.addsitedir({str(package.parent)!r})\n"
+def _boxes(top: int, ids: Sequence[int], texts: Sequence[str], same: int) -> str:
+    """A box for each token; those after the first `same` are not as sampled."""
+    drawn = []
+    for number, (token_id, text) in enumerate(zip(ids, texts, strict=True)):
+        left = LEFT + number * (BOX + GAP)
+        fill = "#e8f1fa" if number < same else "#f9d9d4"
+        drawn.append(
+            f'<rect x="{left}" y="{top}" width="{BOX}" height="44" rx="4" fill="{fill}" '
+            'stroke="#555555"/>'
         )
-        revert(sglang_dir=site / "sglang")
-        draw(HERE / "apply.svg", "agentcore-patch apply", run(venv, "apply"))
-        run(venv, "verify", "--model", "scripted", "--svg", str(HERE / "verify.svg"))
-    finally:
-        shutil.rmtree(venv)
+        shown = text.replace(" ", "\u2423") if text.strip() else "\u2423"
+        drawn.append(_label(left + BOX // 2, top + 18, shown, "middle"))
+        drawn.append(_label(left + BOX // 2, top + 37, str(token_id), "middle"))
+    return "\n".join(drawn)
+
+
+def _text(top: int, text: str) -> str:
+    return _label(LEFT, top + 20, f'"{text}"')
+
+
+def _label(left: int, top: int, text: str, anchor: str = "start") -> str:
+    return f'<text x="{left}" y="{top}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def verify() -> str:
+    """The table that `agentcore-patch verify --model scripted` prints."""
+    package = find(supported=SUPPORTED_VERSIONS).package
+    with tempfile.TemporaryDirectory(prefix="agentcore-pictures-") as folder:
+        copy = Path(folder) / "sglang"
+        shutil.copytree(package, copy)
+        for info in package.parent.glob("sglang-*.dist-info"):
+            shutil.copytree(info, Path(folder) / info.name)
+        revert(sglang_dir=copy)
+        apply(sglang_dir=copy)
+        report = _run(copy)
+    target = report.target.replace(
+        str(copy), "/opt/venv/lib/python3/site-packages/sglang"
+    )
+    return render_svg(replace(report, target=target))
+
+
+def _run(package: Path) -> Report:
+    options = runner.Options(model=runner.SCRIPTED, sglang_dir=package)
+    report = runner.run(options, LineProgress(Console(file=sys.stderr)))
+    if not report.passed:
+        raise SystemExit("verify failed: no picture was made")
+    return report
+
+
+PICTURES: dict[str, tuple[Path, Callable[[], str]]] = {
+    "retokenization": (HERE / "explanation/retokenization.svg", retokenization),
+    "verify": (HERE / "verify.svg", verify),
+}
+
+
+def main(names: Sequence[str]) -> None:
+    for name in names or PICTURES:
+        file, draw = PICTURES[name]
+        file.write_text(draw(), "utf-8")
+        print(file)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1:])

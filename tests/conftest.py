@@ -36,7 +36,7 @@ from tests.helpers.servers import (
 from tests.helpers.timings import Timings
 
 LONGEST_FIRST = (
-    *("packaging", "live", "faults", "cluster"),
+    *("packaging", "live", "faults", "cluster", "hostile"),
     *("versions", "clients", "sglang_sources", "unit"),
 )
 """Folders by what their longest group of tests takes; any other one comes before."""

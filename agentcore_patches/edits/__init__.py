@@ -12,13 +12,20 @@ file is left alone.
 from __future__ import annotations
 
 from agentcore_patches.edits.base import Edit as Edit
+from agentcore_patches.edits.base import ScopedEdit as ScopedEdit
 from agentcore_patches.edits.cst_tools import OWNER as OWNER
+from agentcore_patches.edits.kinds import AddCondition as AddCondition
 from agentcore_patches.edits.kinds import AddField as AddField
 from agentcore_patches.edits.kinds import AddKeyword as AddKeyword
+from agentcore_patches.edits.kinds import AddMethod as AddMethod
 from agentcore_patches.edits.kinds import AddParameter as AddParameter
-from agentcore_patches.edits.kinds import Graft as Graft
+from agentcore_patches.edits.kinds import Check as Check
+from agentcore_patches.edits.kinds import Decorate as Decorate
+from agentcore_patches.edits.kinds import Expect as Expect
+from agentcore_patches.edits.kinds import Import as Import
 from agentcore_patches.edits.kinds import Insert as Insert
-from agentcore_patches.edits.kinds import Narrow as Narrow
+from agentcore_patches.edits.kinds import Land as Land
+from agentcore_patches.edits.kinds import RefuseField as RefuseField
 from agentcore_patches.edits.kinds import Replace as Replace
 from agentcore_patches.edits.matching import MalformedEdit as MalformedEdit
 from agentcore_patches.edits.source import apply_edits as apply_edits

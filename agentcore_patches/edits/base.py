@@ -12,44 +12,68 @@ from agentcore_patches.edits.matching import MalformedEdit
 
 @dataclass(frozen=True)
 class Edit(ABC):
-    """One change of one definition.
+    """One change of one file.
 
     Attributes:
         file: path below `sglang`.
-        scope: dotted path of the definition to change.
-        note: why the change is there; becomes a comment above it where it lands.
-        since, until: the first and the last SGLang release that it holds for; no limit
-            if empty.
+        name: of the place that the edit is for, such as `tito/fields`.
+        note: why the change is there; stands with the name above it where it lands.
     """
 
     file: str
-    scope: str
     _: dataclasses.KW_ONLY
+    name: str = ""
     note: str = ""
-    since: str = ""
-    until: str = ""
 
     @abstractmethod
     def describe(self) -> str:
         """What the edit puts where, in a few words; never empty."""
 
     @property
-    @abstractmethod
+    def where(self) -> str:
+        """The part of the file that the edit changes."""
+        return "the module"
+
+    @property
     def new_code(self) -> str:
         """The code that it brings, as Python that can be parsed on its own."""
+        return ""
 
-    def check(self) -> None:
+    @property
+    def comment(self) -> str:
+        """What is said above the change; empty if nothing is."""
+        return ": ".join(filter(None, (self.name, self.note)))
+
+    def check(self) -> None:  # noqa: B027 - of some kinds there is nothing to look at
         """Look at what the author wrote, without any source.
 
         Raises:
             MalformedEdit: some of it is not what this kind of edit needs.
         """
+
+
+@dataclass(frozen=True)
+class ScopedEdit(Edit):
+    """An edit of one definition.
+
+    Attributes:
+        scope: dotted path of the definition.
+    """
+
+    scope: str
+
+    @property
+    def where(self) -> str:
+        return f"`{self.scope}`"
+
+    def check(self) -> None:
+        super().check()
         if not all(part.isidentifier() for part in self.scope.split(".")):
             raise MalformedEdit(f"the scope `{self.scope}` is not a dotted name")
 
 
 @dataclass(frozen=True)
-class DefinitionEdit(Edit):
+class DefinitionEdit(ScopedEdit):
     """An edit that is made in the tree of its definition."""
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 from typing import TypeAlias, TypeGuard, TypeVar
 
 import libcst as cst
@@ -142,12 +143,16 @@ def parenthesized(expression: NodeT) -> NodeT:
     return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
-def comment_lines(note: str) -> list[str]:
-    """The comment that says why a change is there, and whose it is."""
-    if not note:
+def comment_lines(comment: str) -> list[str]:
+    """The comment that says whose a change is, which one, and why it is there."""
+    if not comment:
         return []
-    first, *rest = note.splitlines()
-    return [f"# {OWNER}: {first}", *(f"# {line}" for line in rest)]
+    first, *rest = wrap(f"{OWNER}: {comment}", _COMMENT_WIDTH, break_on_hyphens=False)
+    return [f"# {first}", *(f"# {line}" for line in rest)]
+
+
+# With the deepest indentation of SGLang's code, no line has more than 88 characters.
+_COMMENT_WIDTH = 66
 
 
 def code_of(node: cst.CSTNode) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from textwrap import dedent, indent
-from typing import Any
+from textwrap import indent
 
 import libcst as cst
 
-from agentcore_patches.edits.base import DefinitionEdit, Edit
+from agentcore_patches.edits.base import DefinitionEdit, Edit, ScopedEdit
 from agentcore_patches.edits.cst_tools import (
     Definition,
     NodeT,
@@ -44,48 +42,163 @@ from agentcore_patches.edits.substitution import substitute
 
 
 @dataclass(frozen=True)
-class AddField(DefinitionEdit):
-    """Declare a field after the last one of a class."""
+class Land(Edit):
+    """A module of ours, as a file of its own that the install did not have."""
 
-    declaration: str
+    text: str
 
     def describe(self) -> str:
-        return f"field `{self.declaration}`"
+        return "the module"
+
+    @property
+    def where(self) -> str:
+        return "the install"
+
+    def apply(self, source: bytes | None) -> bytes | None:
+        """The text of the module, None if it is there already, with any line ends.
+
+        Raises:
+            Misplaced: there is another file of that name.
+        """
+        wanted = self.text.encode()
+        if source is None:
+            return wanted
+        if source.replace(b"\r\n", b"\n") != wanted:
+            raise Misplaced("there is another file of that name")
+        return None
+
+
+@dataclass(frozen=True)
+class Import(Edit):
+    """`from module import name` among the imports of a file, for its other edits."""
+
+    module: str
+    imported: str
+
+    def describe(self) -> str:
+        return f"import of `{self.imported}`"
+
+    @property
+    def line(self) -> str:
+        return f"from {self.module} import {self.imported}"
+
+    @property
+    def text(self) -> str:
+        """The line that lands; its comment stands behind it."""
+        comments = "".join(f"  {line}" for line in comment_lines(self.comment))
+        return f"{self.line}{comments}\n"
+
+
+@dataclass(frozen=True)
+class AddField(DefinitionEdit):
+    """Declare one or more fields after the last one of a class."""
+
+    declarations: str
+
+    def describe(self) -> str:
+        try:
+            names = [f"`{name}`" for name in self.fields]
+        except MalformedEdit:
+            names = [f"`{headline(self.declarations)}`"]
+        return f"the field{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields."""
+        return tuple(code_of(field.target) for field in self._fields())
 
     @property
     def new_code(self) -> str:
-        return self.declaration
+        return self.declarations
 
     def check(self) -> None:
         super().check()
-        if not isinstance(self._field().target, cst.Name):
-            raise MalformedEdit(f"`{self.declaration}` does not declare one field")
+        if not all(isinstance(field.target, cst.Name) for field in self._fields()):
+            raise MalformedEdit(f"`{self.declarations}` does not declare fields")
 
     def apply(self, definition: Definition) -> Definition | None:
-        field = self._field()
-        statements = definition.body.body
-        declared = {
-            index: small
-            for index, statement in enumerate(statements)
-            if (small := only_statement(statement, cst.AnnAssign)) is not None
-        }
-        for existing in declared.values():
-            if matches(existing.target, field.target):
-                if matches(field, existing):
-                    return None
-                raise Misplaced(
-                    f"the class has another field of that name: `{code_of(existing)}`"
-                )
+        declared = _declared_fields(definition)
+        n_present = 0
+        for field in self._fields():
+            for existing in declared.values():
+                if not matches(existing.target, field.target):
+                    continue
+                if not matches(field, existing):
+                    raise Misplaced(
+                        "the class has another field of that name: "
+                        f"`{code_of(existing)}`"
+                    )
+                n_present += 1
+        if n_present == len(self._fields()):
+            return None
+        if n_present:
+            raise Misplaced("the class has some of these fields, but not all")
         if not declared:
             raise Misplaced("the class declares no fields")
-        new = _new_statements(self.declaration, self.note)
+        new = _new_statements(self.declarations, self.comment)
         return insert_statements(definition, max(declared) + 1, new)
 
-    def _field(self) -> cst.AnnAssign:
-        field = only_statement(parse_shape(self.declaration), cst.AnnAssign)
-        if field is None:
-            raise MalformedEdit(f"`{self.declaration}` does not declare one field")
-        return field
+    def _fields(self) -> list[cst.AnnAssign]:
+        fields = [
+            only_statement(statement, cst.AnnAssign)
+            for statement in _parse_new(self.declarations).body
+        ]
+        if None in fields:
+            raise MalformedEdit(f"`{self.declarations}` does not declare fields")
+        return [field for field in fields if field is not None]
+
+
+class Check(DefinitionEdit):
+    """Changes nothing: refuses sources in which the other edits would be wrong."""
+
+
+@dataclass(frozen=True)
+class Expect(Check):
+    """Refuse a definition that is missing, or that has no statement of a shape."""
+
+    shape: str = ""
+
+    def describe(self) -> str:
+        return f"a check that there is `{headline(self.shape) or self.scope}`"
+
+    def check(self) -> None:
+        super().check()
+        if self.shape:
+            parse_shape(self.shape)
+
+    def apply(self, definition: Definition) -> None:
+        if self.shape and not find(definition, parse_shape(self.shape)):
+            raise Misplaced("it was not found, so this is another release's file")
+
+
+@dataclass(frozen=True)
+class RefuseField(Check):
+    """Refuse a class that has one of some fields, which our code would write twice."""
+
+    fields: tuple[str, ...]
+
+    def describe(self) -> str:
+        names = " or ".join(f"`{name}`" for name in self.fields)
+        return f"a check that there is no field {names}"
+
+    def check(self) -> None:
+        super().check()
+        is_tuple = isinstance(self.fields, tuple)
+        if (
+            not self.fields
+            or not is_tuple
+            or not all(map(str.isidentifier, self.fields))
+        ):
+            raise MalformedEdit(f"{self.fields!r} is not a tuple of names")
+
+    def apply(self, definition: Definition) -> None:
+        for field in _declared_fields(definition).values():
+            if code_of(field.target) in self.fields:
+                raise Misplaced(
+                    f"the class has a field of that name: `{code_of(field)}`. SGLang "
+                    "gives by itself what the patch adds, so the patch would write it "
+                    "twice"
+                )
 
 
 @dataclass(frozen=True)
@@ -132,6 +245,44 @@ class AddParameter(DefinitionEdit):
             ):
                 return parameter
         raise MalformedEdit(f"`{self.parameter}` is not one parameter with a default")
+
+
+@dataclass(frozen=True)
+class Decorate(DefinitionEdit):
+    """Put a decorator around a function, outside of those that it has."""
+
+    decorator: str
+
+    def describe(self) -> str:
+        return f"decorator `@{self.decorator}`"
+
+    @property
+    def new_code(self) -> str:
+        return self.decorator
+
+    def check(self) -> None:
+        super().check()
+        _expression(self.decorator)
+
+    def apply(self, definition: Definition) -> Definition | None:
+        if not isinstance(definition, cst.FunctionDef):
+            raise Misplaced("it is a class, not a function")
+        wanted = _expression(self.decorator)
+        if any(
+            matches(wanted, existing.decorator) for existing in definition.decorators
+        ):
+            return None
+        lines = [
+            cst.EmptyLine(comment=cst.Comment(line))
+            for line in comment_lines(self.comment)
+        ]
+        if definition.decorators:
+            new = cst.Decorator(wanted, leading_lines=lines)
+            return definition.with_changes(decorators=[new, *definition.decorators])
+        return definition.with_changes(
+            decorators=[cst.Decorator(wanted)],
+            leading_lines=[*definition.leading_lines, *lines],
+        )
 
 
 @dataclass(frozen=True)
@@ -237,7 +388,7 @@ class Insert(DefinitionEdit):
 
     def _insert(self, block: NodeT, position: int, captures: Captures) -> NodeT | None:
         """`block` with the new statements at `position`, None if it has them."""
-        new = _new_statements(self.code, self.note, captures)
+        new = _new_statements(self.code, self.comment, captures)
         for start in range(len(statements_of(block)) - len(new) + 1):
             existing = statements_of(block)[start : start + len(new)]
             if all(map(matches, new, existing)):
@@ -292,7 +443,7 @@ class Replace(DefinitionEdit):
             )
         for path, captures in places:
             old = descend(definition, path)
-            [new] = _new_statements(self.new, self.note, captures)
+            [new] = _new_statements(self.new, self.comment, captures)
             assert isinstance(old, cst.SimpleStatementLine)
             assert isinstance(new, cst.SimpleStatementLine)
             # Blank lines and comments are the file's own, and stay.
@@ -305,7 +456,7 @@ class Replace(DefinitionEdit):
 
 
 @dataclass(frozen=True)
-class Narrow(DefinitionEdit):
+class AddCondition(DefinitionEdit):
     """Let the one `if` of a shape hold only if `condition` holds too."""
 
     shape: str
@@ -327,14 +478,14 @@ class Narrow(DefinitionEdit):
     def apply(self, definition: Definition) -> Definition | None:
         shape = parse_shape(self.shape)
         places = find(definition, shape)
-        if not places and len(find(definition, self._narrowed(shape))) == 1:
+        if not places and len(find(definition, self._with_condition(shape))) == 1:
             return None
         expect(1, len(places), f"`{headline(self.shape)}`")
         [(path, _)] = places
         old = descend(definition, path)
-        return replace(definition, path, self._narrowed(old))
+        return replace(definition, path, self._with_condition(old))
 
-    def _narrowed(self, statement: cst.CSTNode) -> cst.If:
+    def _with_condition(self, statement: cst.CSTNode) -> cst.If:
         assert isinstance(statement, cst.If)
         parts = {"TEST": statement.test, "CONDITION": _expression(self.condition)}
         [new] = substitute(cst.parse_module("if TEST and CONDITION: ..."), parts).body
@@ -343,46 +494,46 @@ class Narrow(DefinitionEdit):
 
 
 @dataclass(frozen=True)
-class Graft(Edit):
-    """Copy a definition of `grafts/` in front of the scope, or `inside` it at the end."""
+class AddMethod(ScopedEdit):
+    """Define a method at the end of a class."""
 
-    definition: type | Callable[..., Any]
-    _: dataclasses.KW_ONLY
-    inside: bool = False
+    code: str
 
     def describe(self) -> str:
-        return f"definition of `{self.name}`"
+        return f"definition of `{self.method}`"
 
     @property
     def new_code(self) -> str:
-        return dedent(self.text)
+        return self.code
 
     def check(self) -> None:
         super().check()
-        try:
-            [copied] = ast.parse(self.new_code).body
-        except (OSError, TypeError, ValueError, SyntaxError) as error:
-            raise MalformedEdit(
-                f"the source of `{self.name}` cannot be copied: {error}"
-            ) from error
-        if getattr(copied, "name", None) != self.name:
-            raise MalformedEdit(f"`{self.name}` is not a class or function")
+        if not self.method:
+            raise MalformedEdit(f"`{headline(self.code)}` is not one function")
 
     @property
-    def name(self) -> str:
-        return self.definition.__name__
+    def method(self) -> str:
+        """The name of the method, empty if the code is something else."""
+        try:
+            [function] = ast.parse(self.code).body
+        except (ValueError, SyntaxError):
+            return ""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return function.name if isinstance(function, kinds) else ""
 
     @property
     def text(self) -> str:
-        """The source that lands, with its comment and the blank lines around it."""
-        source = _source_of(self.definition)
-        text = "\n".join([*comment_lines(self.note), source])
-        return indent(f"\n{text}", "    ") if self.inside else f"{text}\n\n"
+        """The source that lands, with its comment and a blank line above, not indented."""
+        return "\n".join(["", *comment_lines(self.comment), self.code.strip("\n"), ""])
 
 
-@cache
-def _source_of(definition: type | Callable[..., Any]) -> str:
-    return inspect.getsource(definition)
+def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
+    """The fields that a class declares, by the index of their statements."""
+    return {
+        index: field
+        for index, statement in enumerate(definition.body.body)
+        if (field := only_statement(statement, cst.AnnAssign)) is not None
+    }
 
 
 def _check_each(n_places: int) -> None:
@@ -414,12 +565,12 @@ def _parse_new(code: str) -> cst.Module:
 
 
 def _new_statements(
-    code: str, note: str = "", captures: Captures | None = None
+    code: str, comment: str = "", captures: Captures | None = None
 ) -> Sequence[cst.BaseStatement]:
     """New statements, with their comment, captured expressions put in."""
     first, *rest = substitute(_parse_new(code), captures or {}).body
     assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
     comments = [
-        cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(note)
+        cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(comment)
     ]
     return [first.with_changes(leading_lines=comments), *rest]

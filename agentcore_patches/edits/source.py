@@ -9,12 +9,20 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import takewhile
+from textwrap import indent
 
 import libcst as cst
 
 from agentcore_patches.edits.base import DefinitionEdit, Edit
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
-from agentcore_patches.edits.kinds import AddField, Graft
+from agentcore_patches.edits.kinds import (
+    AddField,
+    AddMethod,
+    Import,
+    Land,
+    RefuseField,
+)
 from agentcore_patches.edits.matching import (
     Misplaced,
     Path,
@@ -24,32 +32,43 @@ from agentcore_patches.edits.matching import (
 from agentcore_patches.errors import SourceConflict
 
 
-def apply_edits(source: bytes, edits: Sequence[Edit]) -> tuple[bytes, tuple[bool, ...]]:
+def apply_edits(
+    source: bytes | None, edits: Sequence[Edit]
+) -> tuple[bytes, tuple[bool, ...]]:
     """The new source, and for each edit whether it changed anything.
 
+    `source` is None where the file is absent: `Land` makes it.
+
     Raises:
-        SourceConflict: the source cannot be parsed, or a place is missing, found too
-            often or changed by others.
+        SourceConflict: the source is absent or cannot be parsed, or a place is missing,
+            found too often or changed by others.
     """
+    if isinstance(landing := edits[0], Land):
+        with _placing(landing):
+            landed = landing.apply(source)
+        return landed or source or b"", (landed is not None,)
+    if source is None:
+        raise SourceConflict(f"{edits[0].file}: there is no such file")
     text, encoding = decode(source, edits[0].file)
     module = _Spans(text, edits[0].file)
-    grafts = [edit for edit in edits if isinstance(edit, Graft)]
-    by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
     splices: list[tuple[int, int, str]] = []
     changed: dict[Edit, bool] = {}
 
-    for graft in grafts:
-        with _placing(graft):
-            place = module.place(graft)
-            changed[graft] = not module.has(graft)
-        if changed[graft]:
-            splices.append((place, place, graft.text.replace("\n", module.newline)))
+    for edit in edits:
+        if isinstance(edit, Import | AddMethod):
+            with _placing(edit):
+                splice = module.insertion(edit)
+            changed[edit] = splice is not None
+            if splice is not None:
+                splices.append(splice)
+    by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
     for scope, group in by_scope.items():
         with _placing(group[0]):
             start, end = module.span(scope)
             # Fields are looked for and put in among the statements of the class itself.
             only_fields = all(
-                isinstance(edit, AddField) and edit.scope == scope for edit in group
+                isinstance(edit, AddField | RefuseField) and edit.scope == scope
+                for edit in group
             )
             left_out = module.methods(scope) if only_fields else ()
         new, made = _edit_definition(
@@ -106,34 +125,83 @@ class _Spans:
         """First line, and line after the last, of the definition, counted from 0."""
         return _span(self._definition(scope))
 
-    def place(self, graft: Graft) -> int:
-        """The line before which the graft goes."""
-        start, end = self.span(graft.scope)
-        if graft.inside:
-            return end
-        # A comment above the definition stays with it.
-        above = [_span(node)[1] for node in self._tree.body if _span(node)[1] <= start]
-        while start > max(above, default=0) and self._lines[start - 1].startswith("#"):
-            start -= 1
-        return start
+    def insertion(self, edit: Import | AddMethod) -> tuple[int, int, str] | None:
+        """The splice that puts an edit's text in; None if the module has it.
 
-    def has(self, graft: Graft) -> bool:
-        """Whether the module holds the graft as it is; an error if it is another."""
-        opening = "class _:\n" if graft.inside else ""
-        [wanted] = ast.parse(opening + graft.text).body
-        around: ast.AST = self._tree
-        if graft.inside:
-            assert isinstance(wanted, ast.ClassDef)
+        Raises:
+            Misplaced: the name that it would define is something else.
+        """
+        if isinstance(edit, Import):
+            name, block, margin = edit.imported, self._tree.body, ""
+            place = self._place_of_import(edit)
+        else:
+            definition = self._definition(edit.scope)
+            if not isinstance(definition, ast.ClassDef):
+                raise Misplaced("it is a function, not a class")
+            name, block, margin = edit.method, definition.body, self._margin(definition)
+            place = _span(definition)[1]
+        text = indent(edit.text, margin)
+        [wanted] = ast.parse(f"if True:\n{text}" if margin else text).body
+        if isinstance(wanted, ast.If):
             [wanted] = wanted.body
-            around = self._definition(graft.scope)
-        there = [
-            node
-            for node in ast.iter_child_nodes(around)
-            if getattr(node, "name", None) == graft.name
-        ]
+        there = [node for node in block if name in _bound_names(node)]
         if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
-            raise Misplaced("the file has another definition of that name")
-        return bool(there)
+            raise Misplaced(f"there is another `{name}`")
+        if there:
+            return None
+        if place and not self._lines[place - 1].endswith(("\n", "\r")):
+            text = f"\n{text}"
+        return place, place, text.replace("\n", self.newline)
+
+    def _place_of_import(self, edit: Import) -> int:
+        """Before the first import from the same package.
+
+        Without one, after the last import above all definitions, which may use the name
+        at once.
+        """
+        for node in self._tree.body:
+            module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+            if f"{module}.".startswith(f"{edit.module}."):
+                return self._start_of_statement(self._start_of_comment(node))
+        above = takewhile(
+            lambda node: not isinstance(node, _DEFINITIONS), self._tree.body
+        )
+        imports = [
+            node for node in above if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
+        if not imports:
+            raise Misplaced("the file imports nothing above its first definition")
+        return self._start_of_statement(_span(imports[-1])[1])
+
+    def _start_of_comment(self, node: ast.stmt) -> int:
+        """The first line of the comment above a statement, or of the statement.
+
+        A comment at the top of a file is one of the whole file.
+        """
+        start, _ = _span(node)
+        above = [_span(other)[1] for other in self._tree.body]
+        end_of_last = max((end for end in above if end <= start), default=0)
+        first = start
+        while first > end_of_last and self._lines[first - 1].startswith("#"):
+            first -= 1
+        return first or start
+
+    def _start_of_statement(self, place: int) -> int:
+        """The first line of the statement in whose middle a line is, or that line."""
+        for node in reversed(self._tree.body):
+            start, end = _span(node)
+            if start < place < end:
+                place = start
+        return place
+
+    def _margin(self, definition: ast.ClassDef) -> str:
+        """The indentation of what a class defines."""
+        first = definition.body[0]
+        line = self._lines[_span(first)[0]]
+        margin = line.removesuffix(line.lstrip())
+        if len(margin) != first.col_offset:
+            raise Misplaced("its body is on the line of its header")
+        return margin
 
     def lines(self, start: int, end: int) -> tuple[str, ...]:
         """The lines from `start` to before `end`."""
@@ -149,7 +217,8 @@ class _Spans:
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
         """The text with lines `start` to `end` replaced, for each splice."""
         lines = self._lines.copy()
-        for start, end, new in sorted(splices, reverse=True):
+        in_order = sorted(splices, key=lambda splice: splice[:2])
+        for start, end, new in reversed(in_order):
             lines[start:end] = [new]
         return "".join(lines)
 
@@ -169,6 +238,30 @@ class _Spans:
 
 
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds in its block, however deep in it."""
+    names: set[str] = set()
+    pending: list[ast.AST] = [statement]
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                names.add(node.name)
+                continue
+            case ast.Lambda() | ast.comprehension():
+                continue
+            case ast.alias():
+                names.add((node.asname or node.name).partition(".")[0])
+            case ast.Name(ctx=ast.Store() | ast.Del()):
+                names.add(node.id)
+            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar():
+                names.add(node.name or "")
+            case ast.MatchMapping():
+                names.add(node.rest or "")
+        pending += ast.iter_child_nodes(node)
+    return names
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:
@@ -280,7 +373,8 @@ def _placing(edit: Edit) -> Iterator[None]:
     try:
         yield
     except Misplaced as misplaced:
+        name = f" ({edit.name})" if edit.name else ""
         raise SourceConflict(
-            f"{edit.file}: in `{edit.scope}`, cannot place {edit.describe()}: "
+            f"{edit.file}: in {edit.where}, cannot place {edit.describe()}{name}: "
             f"{misplaced}"
         ) from None

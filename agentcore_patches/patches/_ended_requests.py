@@ -1,238 +1,306 @@
-"""Requests that end or pause before their answer is whole; all patches' edits of it."""
+"""Requests that end or pause before their answer is whole, for all patches.
+
+0.5.9 keeps a request that was aborted while it waited, and hangs when a later output
+arrives for one that the abort ended. An aborted answer lacks what others have, and under
+--stream-output repeats what was sent. A request that the scheduler itself refuses is run
+on a stand-in prompt for one token, which is not the model's answer.
+"""
 
 from __future__ import annotations
 
-from agentcore_patches.edits import Edit, Graft, Insert, Narrow, Replace
-from agentcore_patches.grafts.ended_requests import (
-    _merge_last_batch,
-    _raise_refusal,
-    abort_request_of_another_worker,
-)
-from agentcore_patches.patches._files import (
+from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
+from agentcore_patches.patches.files import (
     HTTP_SERVER,
     MULTI_TOKENIZER,
-    OUTPUT_SENDER,
     SCHEDULE_BATCH,
     SCHEDULER,
-    SERVING_BASE,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
+from agentcore_patches.patches.places import Place, absent
 
-# v0.5.9 keeps a request that was aborted while it waited for ever, and hangs where an
-# output that the abort has overtaken comes after it. A request that the scheduler itself
-# refuses is run on a stand-in prompt for one token, which is not the model's answer.
-ENDED_REQUESTS: tuple[Edit, ...] = (
-    *(
-        Replace(
+_CHAT_STREAM = "OpenAIServingChat._generate_chat_stream"
+_COMPLETION_STREAM = "OpenAIServingCompletion._generate_completion_stream"
+
+ABORTED_ANSWERS: tuple[Place, ...] = (
+    Place(
+        "ended-requests/customized-info",
+        "a custom sampler's values for all tokens, by key",
+        {
+            "0.5.8": AddField(
+                TOKENIZER_MANAGER,
+                "ReqState",
+                "customized_info_accumulated: Dict[str, List[Any]] = dataclasses.field(\n"
+                "    default_factory=dict\n"
+                ")",
+            ),
+            "0.5.13": absent("SGLang has it"),
+        },
+        upstream="PR 27205",
+    ),
+    Place(
+        "ended-requests/answered",
+        "an output may have answered it before the abort",
+        {
+            "0.5.8": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._handle_abort_req",
+                "if recv_obj.rid not in self.rid_to_state:\n    return",
+                before="state = self.rid_to_state[recv_obj.rid]",
+            ),
+            "0.5.14": absent("SGLang does the same"),
+        },
+    ),
+    Place(
+        "ended-requests/finish",
+        "its answer has all that others have",
+        Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
-            "state = self.rid_to_state[recv_obj.rid]",
-            f"state = self.rid_to_state.{find}",
-            note="what comes later finds it answered",
-            since=since,
-            until=until,
-        )
-        for find, since, until in (
-            ("pop(recv_obj.rid, None)", "", "0.5.12"),
-            # It is deleted further down.
-            ("get(recv_obj.rid)", "0.5.13", "0.5.13"),
-        )
-    ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._handle_abort_req",
-        "if state is None:\n    return",
-        before="state.finished = True",
-        note="it was answered before",
-        until="0.5.13",
-    ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._handle_abort_req",
-        "if (\n"
-        "    self.server_args.enable_lora\n"
-        "    and state.obj.lora_path\n"
-        "    and not recv_obj.finished_reason\n"
-        "):\n"
-        "    asyncio.create_task(self.lora_registry.release(state.obj.lora_id))",
-        before="state.out_list.append(out)",
-        note="with a finished_reason, _wait_one_response does it",
-        until="0.5.21",
-    ),
-    Insert(
-        SCHEDULE_BATCH,
-        "Req.set_finish_with_abort",
-        "self.finished_len = 0",
-        before="self.to_finish = FINISH_ABORT(...)",
-        note="what is sampled from that token is no answer",
-    ),
-    Graft(
-        SERVING_BASE,
-        "OpenAIServingBase",
-        _raise_refusal,
-        inside=True,
-        note="a stream says why its request was refused",
-    ),
-    *(
-        Insert(
-            file,
-            stream,
-            'if content["meta_info"]["finish_reason"]:\n'
-            "    self._raise_refusal(content)",
-            after='index = content.get("index", 0)',
-            note="say why the scheduler ended it",
-        )
-        for file, stream in (
-            (SERVING_CHAT, "OpenAIServingChat._generate_chat_stream"),
-            (
-                SERVING_COMPLETIONS,
-                "OpenAIServingCompletion._generate_completion_stream",
-            ),
-        )
-    ),
-    # With several tokenizer workers any of them may be asked, and the scheduler says
-    # only to the one that sent a request that it ended.
-    Graft(
-        TOKENIZER_MANAGER,
-        "TokenizerManager",
-        abort_request_of_another_worker,
-        inside=True,
-        note="/abort_request",
-        until="0.5.12",
-    ),
-    Insert(
-        HTTP_SERVER,
-        "abort_request",
-        "_global_state.tokenizer_manager.abort_request_of_another_worker(obj.rid)",
-        before="_global_state.tokenizer_manager.abort_request(...)",
-        note="whichever tokenizer worker is asked",
-        until="0.5.12",
-    ),
-    *(
-        Insert(
-            file,
-            "SenderWrapper.send_output",
-            'worker = getattr(recv_obj, "http_worker_ipc", None)\n'
-            "if worker is not None and output.http_worker_ipc is None:\n"
-            "    output.http_worker_ipc = worker",
-            before=send,
-            note="an abort goes to the worker that has the request",
-            since=since,
-            until=until,
-        )
-        for file, send, since, until in (
-            (SCHEDULER, "self.socket.send_pyobj(output)", "", "0.5.12"),
-            (OUTPUT_SENDER, "self.socket.send_pyobj(output)", "0.5.13", "0.5.14"),
-            (OUTPUT_SENDER, "sock_send(self.socket, output)", "0.5.15", "0.5.17"),
-        )
-    ),
-    # In v0.5.18 and v0.5.19 a request whose client has left is forgotten before it is
-    # aborted, and then an abort of it is ignored.
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager._discard_pending_req_states",
-        "if rid in self.rid_to_state:\n"
-        "    self._dispatch_to_scheduler(AbortReq(rid=rid))",
-        before="self.rid_to_state.pop(rid, None)",
-        note="the engine is to forget it, too",
-        since="0.5.18",
-        until="0.5.19",
-    ),
-    # From v0.5.20 on a request is aborted once: an abort that the scheduler got before the
-    # request, while its images were loaded, did nothing.
-    Replace(
-        TOKENIZER_MANAGER,
-        "TokenizerManager.abort_request",
-        "state.abort_sent = True",
-        "state.abort_sent = state.dispatched",
-        note="the scheduler does not know others yet",
-        since="0.5.20",
+            "incremental = is_stream and $stream_output\n"
+            "agentcore.ended_requests.finish(self, state, recv_obj, out, incremental)",
+            before="state.out_list.append(out)",
+        ),
     ),
 )
 
-# A pause may come at any moment, and after another pause. From v0.5.10 on the scheduler
-# merges batches so itself, and from v0.5.12 on all tokenizer workers are told of a pause.
-PAUSES: tuple[Edit, ...] = (
-    Graft(
-        SCHEDULER,
-        "Scheduler",
-        _merge_last_batch,
-        inside=True,
-        note="a pause right after a prefill",
-        until="0.5.9",
+ENDED_REQUESTS: tuple[Place, ...] = (
+    *ABORTED_ANSWERS,
+    Place(
+        "ended-requests/refused",
+        "its sample is discarded: it is of a stand-in prompt",
+        Insert(
+            SCHEDULE_BATCH,
+            "Req.set_finish_with_abort",
+            "self.finished_len = 0",
+            before="self.to_finish = FINISH_ABORT(...)",
+        ),
     ),
-    Replace(
-        SCHEDULER,
-        "Scheduler.pause_generation",
-        "self.running_batch.merge_batch(self.last_batch)",
-        "self._merge_last_batch()",
-        note="either of them may be empty",
-        until="0.5.9",
+    Place(
+        "ended-requests/refused-chat",
+        "a stream says why its request was refused",
+        Insert(
+            SERVING_CHAT,
+            _CHAT_STREAM,
+            'if content["meta_info"]["finish_reason"]:\n'
+            "    agentcore.ended_requests.raise_refusal(content)",
+            after='index = content.get("index", 0)',
+        ),
     ),
-    Insert(
-        TOKENIZER_MANAGER,
-        "TokenizerManager.pause_generation",
-        "self.send_to_scheduler.send_pyobj(ContinueGenerationReqInput())",
-        after="self.abort_request(...)",
-        note="one that is paused would never end them",
+    Place(
+        "ended-requests/refused-completion",
+        "a stream says why its request was refused",
+        Insert(
+            SERVING_COMPLETIONS,
+            _COMPLETION_STREAM,
+            'if content["meta_info"]["finish_reason"]:\n'
+            "    agentcore.ended_requests.raise_refusal(content)",
+            after='index = content.get("index", 0)',
+        ),
     ),
-    *(
+    # With several tokenizer workers any of them may be asked, and the scheduler tells
+    # only the one that sent a request that it ended.
+    Place(
+        "ended-requests/abort-elsewhere",
+        "any of several tokenizer workers may be asked",
+        {
+            "0.5.8": Insert(
+                HTTP_SERVER,
+                "abort_request",
+                "agentcore.ended_requests.abort_elsewhere(\n"
+                "    _global_state.tokenizer_manager, obj.rid\n"
+                ")",
+                before="_global_state.tokenizer_manager.abort_request(...)",
+            ),
+            "0.5.13": absent("a worker passes on the aborts of unknown requests"),
+        },
+    ),
+    Place(
+        "ended-requests/address",
+        "an abort goes to the tokenizer worker of the request",
+        {
+            "0.5.8": Insert(
+                "$output_sender",
+                "SenderWrapper.send_output",
+                "agentcore.ended_requests.address(output, recv_obj)",
+                after="if self.socket is None: ...",
+            ),
+            "0.5.18": absent("SGLang addresses what it sends of any request"),
+        },
+    ),
+    Place(
+        "ended-requests/discard",
+        "the engine is to forget it, too",
+        {
+            "0.5.8": absent("a request is aborted before it is forgotten"),
+            "0.5.18": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._discard_pending_req_states",
+                "if rid in self.rid_to_state:\n"
+                "    self._dispatch_to_scheduler(AbortReq(rid=rid))",
+                before="self.rid_to_state.pop(rid, None)",
+            ),
+            "0.5.20": absent("SGLang aborts it"),
+        },
+    ),
+    # From 0.5.20 on a request is aborted once: an abort that the scheduler got before
+    # the request, while its images were loaded, did nothing.
+    Place(
+        "ended-requests/abort-sent",
+        "the scheduler does not know others yet",
+        {
+            "0.5.8": absent("a request may be aborted again"),
+            "0.5.20": Replace(
+                TOKENIZER_MANAGER,
+                "TokenizerManager.abort_request",
+                "state.abort_sent = True",
+                "state.abort_sent = state.dispatched",
+            ),
+        },
+    ),
+)
+
+_NO_ABORT_IS_AN_ERROR = absent("no abort is an error")
+_STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
+_ABORT_TYPE = 'finish_reason_type = finish_reason["type"] if finish_reason else None'
+
+ABORTED_STREAMS: tuple[Place, ...] = (
+    Place(
+        "ended-requests/aborted-chat",
+        "an abort that was asked for is no error",
+        {
+            "0.5.8": _NO_ABORT_IS_AN_ERROR,
+            "0.5.10": Insert(
+                SERVING_CHAT,
+                _CHAT_STREAM,
+                'is_error = finish_reason and finish_reason.get("status_code")',
+                after=_ABORT_TYPE,
+            ),
+            "0.5.11": _STATUS_IS_LOOKED_AT,
+        },
+    ),
+    Place(
+        "ended-requests/failed-chat",
+        "only these are errors",
+        {
+            "0.5.8": _NO_ABORT_IS_AN_ERROR,
+            "0.5.10": AddCondition(
+                SERVING_CHAT,
+                _CHAT_STREAM,
+                'if finish_reason_type == "abort": ...',
+                "is_error",
+            ),
+            "0.5.11": _STATUS_IS_LOOKED_AT,
+        },
+    ),
+    Place(
+        "ended-requests/aborted-completion",
+        "an abort that was asked for is no error",
+        {
+            "0.5.8": _NO_ABORT_IS_AN_ERROR,
+            "0.5.10": Insert(
+                SERVING_COMPLETIONS,
+                _COMPLETION_STREAM,
+                'is_error = finish_reason and finish_reason.get("status_code")',
+                after=_ABORT_TYPE,
+            ),
+            "0.5.11": _STATUS_IS_LOOKED_AT,
+        },
+    ),
+    Place(
+        "ended-requests/failed-completion",
+        "only these are errors",
+        {
+            "0.5.8": _NO_ABORT_IS_AN_ERROR,
+            "0.5.10": AddCondition(
+                SERVING_COMPLETIONS,
+                _COMPLETION_STREAM,
+                'if finish_reason_type == "abort": ...',
+                "is_error",
+            ),
+            "0.5.11": _STATUS_IS_LOOKED_AT,
+        },
+    ),
+)
+
+_WORKERS_ARE_TOLD = absent("all tokenizer workers are told of a pause")
+_PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers pauses are refused")
+
+# A pause may come at any moment, and after another pause.
+PAUSES: tuple[Place, ...] = (
+    Place(
+        "ended-requests/pause-after-prefill",
+        "either batch may be empty",
+        {
+            "0.5.8": Replace(
+                SCHEDULER,
+                "Scheduler.pause_generation",
+                "self.running_batch.merge_batch(self.last_batch)",
+                "agentcore.ended_requests.merge_last_batch(self)",
+            ),
+            "0.5.10": absent("SGLang looks whether they are"),
+        },
+    ),
+    Place(
+        "ended-requests/abort-paused",
+        "a paused scheduler never finishes aborts",
         Insert(
             TOKENIZER_MANAGER,
-            f"TokenizerManager.{method}",
-            "if self.server_args.tokenizer_worker_num > 1:\n"
-            "    raise fastapi.HTTPException(\n"
-            "        status_code=HTTPStatus.BAD_REQUEST,\n"
-            "        detail=(\n"
-            '            "Generation cannot be paused with --tokenizer-worker-num above 1: "\n'
-            '            "only one of the workers would know. Abort requests instead."\n'
-            "        ),\n"
-            "    )",
-            note="each worker has a pause of its own",
-            until="0.5.11",
-        )
-        for method in ("pause_generation", "continue_generation")
+            "TokenizerManager.pause_generation",
+            "$send_to_scheduler(ContinueGenerationReqInput())",
+            after="self.abort_request(...)",
+        ),
     ),
-    Insert(
-        HTTP_SERVER,
-        "init_multi_tokenizer",
-        "tokenizer_manager.auto_create_handle_loop()",
-        before="return server_args",
-        note="a worker hears of a pause before its first request",
-        since="0.5.12",
+    Place(
+        "ended-requests/pause-with-workers",
+        "each tokenizer worker has a pause of its own",
+        {
+            "0.5.8": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager.pause_generation",
+                "agentcore.ended_requests.refuse_pause(self)",
+            ),
+            "0.5.12": _WORKERS_ARE_TOLD,
+        },
     ),
-    Insert(
-        MULTI_TOKENIZER,
-        "MultiTokenizerRouter.router_worker_obj",
-        'if is_pause and recv_obj.mode == "abort":\n'
-        "    recv_obj = ContinueGenerationReqInput()",
-        before="if not (...): ...",
-        note="a scheduler that is paused would never end them",
-        since="0.5.12",
+    Place(
+        "ended-requests/continue-with-workers",
+        "each tokenizer worker has a pause of its own",
+        {
+            "0.5.8": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager.continue_generation",
+                "agentcore.ended_requests.refuse_pause(self)",
+            ),
+            "0.5.12": _WORKERS_ARE_TOLD,
+        },
+    ),
+    Place(
+        "ended-requests/workers-hear",
+        "a worker hears of a pause before its first request",
+        {
+            "0.5.8": _PAUSES_TELL_NO_WORKER,
+            "0.5.12": Insert(
+                HTTP_SERVER,
+                "init_multi_tokenizer",
+                "tokenizer_manager.auto_create_handle_loop()",
+                before="return server_args",
+            ),
+        },
+    ),
+    Place(
+        "ended-requests/router-abort-paused",
+        "a paused scheduler never finishes aborts",
+        {
+            "0.5.8": _PAUSES_TELL_NO_WORKER,
+            "0.5.12": Insert(
+                MULTI_TOKENIZER,
+                "MultiTokenizerRouter.router_worker_obj",
+                'if is_pause and recv_obj.mode == "abort":\n'
+                "    recv_obj = ContinueGenerationReqInput()",
+                before="if not (...): ...",
+            ),
+        },
     ),
 )
-
-
-def aborts_that_are_no_error(file: str, stream: str) -> tuple[Edit, ...]:
-    """Let a stream of v0.5.10 end an abort that was asked for as an answer ends."""
-    return (
-        Insert(
-            file,
-            stream,
-            'is_error = bool(finish_reason and finish_reason.get("status_code"))',
-            after='finish_reason_type = finish_reason["type"] if finish_reason else None',
-            note="an abort that was asked for is none",
-            since="0.5.10",
-            until="0.5.10",
-        ),
-        Narrow(
-            file,
-            stream,
-            'if finish_reason_type == "abort": ...',
-            "is_error",
-            since="0.5.10",
-            until="0.5.10",
-        ),
-    )

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import pkgutil
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches._files import RELEASES
-from agentcore_patches.patches._files import WRITING_ORDER as WRITING_ORDER
-from agentcore_patches.patches.versions import is_between, with_names_of
+from agentcore_patches.patches.files import LANDED, RELEASES
+from agentcore_patches.patches.files import LANDING as LANDING
+from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
+from agentcore_patches.patches.releases import facts_module, is_between
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit
-    from agentcore_patches.patches._checking import Patch
+    from agentcore_patches.patches.places import Patch, Place
 
 _PATCHES = Path(__file__).parent
-_OTHER_MODULES = ("registry", "versions")
+_OTHER_MODULES = ("files", "places", "registry", "releases")
 
 
 @cache
@@ -35,31 +35,53 @@ def names() -> tuple[str, ...]:
     )
 
 
+def places(name: str) -> tuple[Place, ...]:
+    """The places that a patch changes, of whatever release."""
+    return _patch(name).places
+
+
+@cache
 def edits(name: str, version: str) -> tuple[Edit, ...]:
     """The edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`.
+
+    The modules that land come first. A file whose edits call them imports them.
 
     Raises:
         PatchError: the patch is written wrongly, or has no edit for this release.
     """
-    chosen = tuple(
-        _in_names_of(version, edit)
-        for edit in _patch(name).edits
-        if is_between(version, edit.since, edit.until)
-    )
+    from agentcore_patches.edits import Import, Land
+
+    made = [_edit(place, version) for place in places(name)]
+    chosen = [edit for edit in made if edit is not None]
     if not chosen:
         raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
-    return chosen
+    calling = [edit.file for edit in chosen if "agentcore." in edit.new_code]
+    return (
+        *(Land(path, _landing_text(path, version)) for path in LANDED),
+        *(
+            Import(file, "sglang.srt", "agentcore", name="what the patches call")
+            for file in dict.fromkeys(calling)
+        ),
+        *chosen,
+    )
 
 
 def files(names: Iterable[str], version: str) -> tuple[str, ...]:
-    """Paths below `sglang` of the files these patches change, in writing order."""
-    touched = {edit.file for name in names for edit in edits(name, version)}
+    """Paths below `sglang` of the files these patches write, in writing order."""
+    from agentcore_patches.edits import Check
+
+    touched = {
+        edit.file
+        for name in names
+        for edit in edits(name, version)
+        if not isinstance(edit, Check)
+    }
     return tuple(sorted(touched, key=WRITING_ORDER.index))
 
 
 def is_file_of(version: str, path: str) -> bool:
-    """Whether a release has a file of `WRITING_ORDER`."""
-    return is_between(version, *RELEASES.get(path, ("", "")))
+    """Whether a release has a file of `WRITING_ORDER`, without our patches."""
+    return path not in LANDED and is_between(version, *RELEASES.get(path, ("", "")))
 
 
 def summary(name: str) -> str:
@@ -76,14 +98,12 @@ def response_fields() -> frozenset[str]:
 
 @cache
 def fingerprint() -> str:
-    """A hash of all the code that decides what a patched file looks like."""
+    """A hash of all the code that decides what a patched install looks like."""
     package = _PATCHES.parent
-    sources = [
-        package / "plan.py",
-        *sorted((package / "edits").glob("*.py")),
-        *sorted(_PATCHES.glob("*.py")),
-        *sorted((package / "grafts").glob("*.py")),
-    ]
+    folders = [package / name for name in ("edits", "landing", "patches")]
+    sources = [package / name for name in ("landed.py", "plan.py", "undefined.py")]
+    for folder in folders:
+        sources += sorted(folder.rglob("*.py"))
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
@@ -91,20 +111,21 @@ def fingerprint() -> str:
 
 
 @cache
-def _in_names_of(version: str, edit: Edit) -> Edit:
-    """The edit with the names that a release has for those of v0.5.9."""
-    changed: dict[str, Any] = {
-        field.name: code
-        for field in dataclasses.fields(edit)
-        if isinstance(old := getattr(edit, field.name), str)
-        and (code := with_names_of(version, old)) != old
-    }
-    return dataclasses.replace(edit, **changed) if changed else edit
+def _edit(place: Place, version: str) -> Edit | None:
+    return place.edit(version)
+
+
+@cache
+def _landing_text(path: str, version: str) -> str:
+    name = path.removeprefix(f"{LANDING}/")
+    if name == "release.py":
+        return facts_module(version)
+    return (_PATCHES.parent / "landing" / name).read_text("utf-8")
 
 
 @cache
 def _patch(name: str) -> Patch:
-    from agentcore_patches.patches._checking import checked
+    from agentcore_patches.patches.places import checked
 
     try:
         module = import_module(f"{__package__}.{name.replace('-', '_')}")

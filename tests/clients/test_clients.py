@@ -1,6 +1,6 @@
 """What of a trace reaches those who ask by a real client, losses included.
 
-The table of clients in the README says what is measured here.
+`docs/reference/compatibility.md` says what is measured here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentcore_verify.server import Server
 from tests.clients.conftest import Ask
 from tests.helpers.asking import CASES, LOGPROB_NOISE, ask
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/compatibility.md"
 
 pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
 
@@ -69,7 +69,7 @@ def _sent(server: Server, **asked: Any) -> Trace:
 
 
 @pytest.mark.parametrize("requirement", CLIENTS)
-def test_a_client_has_what_the_readme_says(
+def test_a_client_has_what_the_page_says(
     server: Server, ask_by: Ask, requirement: str, count: Counter[str]
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
@@ -131,8 +131,8 @@ def _logprobs(read: dict[str, Any], sent: Trace) -> str:
 
 
 def _table(client: str) -> list[Row]:
-    """The README's rows for a client."""
-    lines = re.findall(r"^\|(.+)\|$", README.read_text(), re.MULTILINE)
+    """The rows of the page for a client."""
+    lines = re.findall(r"^\|(.+)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]
     return [
         (row[1].replace("`", ""), row[2], row[3], row[4])

@@ -19,12 +19,14 @@ import psutil
 import pytest
 
 import agentcore_patches
-from agentcore_patches import _ray_driver, cluster, status, transaction
+from agentcore_patches import cluster, status
+from agentcore_patches.cluster import driver
+from agentcore_patches.cluster.results import NodeResult
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
-from agentcore_patches.json_output import RayDocument
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
-from agentcore_patches.ray_results import NodeResult
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from tests.cluster.nodes import (
     COMMAND,
     FILES,
@@ -37,6 +39,7 @@ from tests.cluster.nodes import (
     workers,
 )
 from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import RayDocument
 from tests.helpers.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
@@ -63,7 +66,9 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
         assert row[0] == "127.0.0.1"
         assert row[3:] == ["not applied", WRITTEN, "in place", where]
         assert texts(member.package) == patched
-    assert "token-ids are in place on all 3 nodes." in first.stdout
+    assert (
+        f"{len(registry.names())} patches are in place on all 3 nodes." in first.stdout
+    )
 
     client = f"ray://127.0.0.1:{nodes.members[0].node.client_port}"
     second = nodes.run("apply", "--json", "--ray", client)
@@ -75,7 +80,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
     for told in document["nodes"]:
         assert set(told) == {
             *("node_id", "address", "hostname", "before", "applied", "status"),
-            "error",
+            *("error", "complete", "changed"),
         }
         assert told["before"] == told["status"]
         assert told["applied"]["changed"] is False
@@ -100,7 +105,10 @@ def test_nodes_that_cannot_be_patched_say_why(
     assert shown[good.node.node_id[:8]][4:6] == [WRITTEN, "in place"]
     assert texts(good.package) == patched
     assert shown[conflicting.node.node_id[:8]][4:6] == ["failed", "not applied"]
-    assert shown[newer.node.node_id[:8]][3:] == ["?", "failed", "?", "?"]
+    where = f"0.6.1 in {newer.package}"
+    assert shown[newer.node.node_id[:8]][3:] == [
+        *("not applied", "failed", "not applied", where)
+    ]
     (conflict,) = lines_about(conflicting, ran.stdout)
     assert CHAT in conflict and "Nothing was written" in conflict
     (version,) = lines_about(newer, ran.stdout)
@@ -115,8 +123,8 @@ def test_nodes_that_cannot_be_patched_say_why(
     told = {node["node_id"]: node for node in document["nodes"]}
     assert told[good.node.node_id]["status"]["complete"] is True
     assert told[conflicting.node.node_id]["status"]["complete"] is False
-    assert told[newer.node.node_id]["status"] is None
-    assert told[newer.node.node_id]["error"] in version
+    assert told[newer.node.node_id]["status"]["sglang"]["release"] is None
+    assert told[newer.node.node_id]["error"] is None
 
 
 def lines_about(member: Member, shown: str) -> list[str]:
@@ -351,7 +359,7 @@ def test_of_a_traceback_that_ray_gives_the_last_line_is_told(
 
     monkeypatch.setattr("ray.init", refuse)
     with pytest.raises(AccessError) as caught:
-        _ray_driver._connect("ray://127.0.0.1:10001")
+        driver._connect("ray://127.0.0.1:10001")
     assert str(caught.value).startswith(
         "Cannot connect to a Ray cluster at ray://127.0.0.1:10001: RuntimeError: "
         "Starting Ray client server failed. See ray_client.err. Nothing was changed. "

@@ -20,23 +20,23 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from agentcore_patches import api, planned_apply, transaction
+from agentcore_patches import api, planned_apply
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import Plan, make_plan
+from agentcore_patches.state import transaction
 from tests.faults import trees
 
 
 def run(package: Path, action: str) -> int:
-    """Run `apply`, `upgrade`, `revert` or `status` on a tree of `trees.build`."""
+    """Run `apply`, `upgrade`, `revert` or `recover` on a tree of `trees.build`."""
     install = trees.install_of(package)
     try:
-        if action == "status":
-            print(transaction.inspect_and_recover(install))
-            return 0
         with transaction.locked(install) as work:
-            if action == "revert":
+            if action == "recover":
+                print(work.recovered)
+            elif action == "revert":
                 print(work.revert())
             elif not work.snapshot.holds([action], "1"):
                 paths = trees.SELECTIONS[action]

@@ -15,9 +15,13 @@ from pathlib import Path
 import pytest
 
 import agentcore_patches
+from agentcore_patches.install import find
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from tests.faults import tracing
 from tests.helpers import trees
 from tests.helpers.planning import VERSION
+from tests.helpers.trees import photograph
 from tests.helpers.wheel import originals
 
 Make = Callable[[], Path]
@@ -100,15 +104,20 @@ def test_the_next_command_mends_what_a_killed_one_left(
     def kill(call: tracing.Call) -> str:
         package = copy()
         tracing.kill_at(call, package, *command(package, last)[3:])
+        seen = photograph(package)
         told = start(package, "status")
-        status = json.loads(told.communicate()[0])
+        pending = json.loads(told.communicate()[0])["pending"]
+        journals = list((package / ".agentcore-patch").glob("*ed.json"))
+        assert pending or not journals, call
         assert told.returncode == 0
-        assert contents(package) in (old, new), call
-        assert status["pending"] is None
+        assert photograph(package) == seen
+        install = find(package, supported=SUPPORTED_VERSIONS)
+        with transaction.locked(install) as work:
+            assert contents(package) in (old, new), call
         agentcore_patches.revert(sglang_dir=package)
         assert contents(package) == original, call
         assert not (package / ".agentcore-patch").exists()
-        return str(status["recovered"])
+        return str(work.recovered)
 
     places = [
         call
@@ -120,7 +129,7 @@ def test_the_next_command_mends_what_a_killed_one_left(
         said = Counter(pool.map(kill, places))
     assert sum("finished an interrupted" in line for line in said.elements()) > 2
     assert sum("undid an interrupted" in line for line in said.elements()) > 0
-    count["kills of the real command, each mended by `status`"] += len(places)
+    count["kills of the real command, each mended by the next one"] += len(places)
 
 
 def test_of_32_real_applies_one_does_the_work(make: Make, count: Counter[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import transaction
+from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.faults.tracing import Call
 from tests.helpers.trees import Photograph, photograph, without_ours
@@ -50,7 +50,7 @@ def run(package: Path, action: str) -> str | None:
     with transaction.locked(trees.install_of(package)) as work:
         if action == "revert":
             work.revert()
-        else:
+        elif action != "recover":
             paths = trees.SELECTIONS[action]
             work.sources(paths)
             files = {path: trees.text(path, action) for path in paths}
@@ -61,10 +61,8 @@ def run(package: Path, action: str) -> str | None:
 def expected(action: str) -> dict[str, bytes]:
     """The sources once an action was the last."""
     chosen = trees.SELECTIONS.get(action, ())
-    return {
-        path: trees.text(path, action if path in chosen else "vanilla")
-        for path in trees.SOURCES
-    }
+    vanilla = {path: trees.text(path, "vanilla") for path in trees.SOURCES}
+    return vanilla | {path: trees.text(path, action) for path in chosen}
 
 
 @contextmanager
@@ -101,11 +99,11 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
         with a_copy(model) as package:
             tracing.kill_at(call, package, action)
             for path, text in trees.texts(package).items():
-                assert text in (old[path], new[path]), call
+                assert text in (old.get(path), new.get(path)), call
             assert trees.stale_bytecode(package) == [], call
-            if follower == "status":
-                snapshot, _ = transaction.inspect_and_recover(trees.install_of(package))
-                assert snapshot.pending is None
+            if follower == "recover":
+                run(package, "recover")
+                assert transaction.inspect(trees.install_of(package)).pending is None
                 now = trees.texts(package)
                 assert now in (old, new), call
                 outcomes["new" if now == new else "old"] += 1
@@ -117,7 +115,7 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
             assert tree_of(package) == tree_of(models["vanilla"]), call
 
     places = [call for call in calls_of(action, model) if call.changes]
-    followers = itertools.cycle(("status", "apply", "status", "upgrade", "revert"))
+    followers = itertools.cycle(("recover", "apply", "recover", "upgrade", "revert"))
     done = each(kill, places, followers)
     assert done > 80
     assert outcomes["old"] and outcomes["new"]
@@ -167,7 +165,9 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
     old, new = expected(BEFORE[action]), expected(action)
     places = [call for call in calls_of(action, models[BEFORE[action]]) if call.changes]
     renames = [call for call in places if call.kind.startswith("rename")]
-    decision = next(call for call in renames if "begun.json" in call.line.split(",")[0])
+    decision = next(
+        call for call in renames if "prepared.json" in call.line.split(",")[0]
+    )
     replacing = [call for call in renames if "srt/" in call.line]
     done = 0
     # Before the decision, in the middle of the files, and when only ours are left.
@@ -177,14 +177,14 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
 
             def kill(again: Call, model: Path = model) -> None:
                 with a_copy(model) as package:
-                    tracing.kill_at(again, package, "status")
+                    tracing.kill_at(again, package, "recover")
                     assert trees.stale_bytecode(package) == [], again
-                    transaction.inspect_and_recover(trees.install_of(package))
+                    run(package, "recover")
                     assert trees.texts(package) in (old, new), again
                     run(package, "revert")
                     assert tree_of(package) == tree_of(models["vanilla"])
 
-            places = [call for call in calls_of("status", model) if call.changes]
+            places = [call for call in calls_of("recover", model) if call.changes]
             done += each(kill, places)
     assert done > 20
     count["kills of a recovery, each mended by the next command"] += done
@@ -204,8 +204,8 @@ def test_a_disk_that_fails_for_good_is_mended_once_it_works_again(
             assert "Traceback" not in ended.output, (call, ended.output)
             assert ended.returncode in (0, 5), (call, ended.output)
             assert trees.stale_bytecode(package) == [], call
-            snapshot, _ = transaction.inspect_and_recover(trees.install_of(package))
-            assert snapshot.pending is None
+            run(package, "recover")
+            assert transaction.inspect(trees.install_of(package)).pending is None
             assert trees.texts(package) in (old, new), call
             run(package, "revert")
             assert tree_of(package) == tree_of(models["vanilla"]), call

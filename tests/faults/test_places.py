@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import install, transaction
+from agentcore_patches import install
 from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
+from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.faults.trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
 from tests.helpers.trees import photograph
@@ -152,15 +153,13 @@ def mount_read_only(root: Path) -> None:
     tracing.kill_at(half, package, "revert")
     mount("-o", "remount,ro,bind", site)
     before = photograph(root)
-    snapshot, line = transaction.inspect_and_recover(install_of(package))
-    assert snapshot.pending == "an interrupted revert"
-    assert line is not None and os.strerror(errno.EROFS) in line
+    assert transaction.inspect(install_of(package)).pending == "an unfinished revert"
+    with refused(root, errno.EROFS):
+        revert(package)
     assert photograph(root) == before
     mount("-o", "remount,rw,bind", site)
-    assert (
-        transaction.inspect_and_recover(install_of(package))[1]
-        == "finished an interrupted revert"
-    )
+    with transaction.locked(install_of(package)) as work:
+        assert work.recovered == "finished an interrupted revert"
 
 
 def test_files_with_mounts_over_them(tmp_path: Path) -> None:
@@ -321,7 +320,7 @@ def test_no_interpreter_runs_bytecode_of_another_text(
         subprocess.run([sys.executable, *compiling, package], check=True)
         if number != 2:
             revert(package)
-            for path in SELECTIONS[action]:
+            for path in trees.SOURCES:
                 assert mark_that_runs(package, path) == "vanilla"
             assert mark_that_runs(package, PROTOCOL, "-O") == "vanilla"
         count["imports after a change, none of stale bytecode"] += 4
@@ -420,7 +419,8 @@ def test_environments_that_share_a_cache_stay_as_they_are(
         name for name, seen in photograph(tmp_path).items() if seen != first.get(name)
     }
     assert {name for name in changed if FOLDER not in name} == {
-        f"one/sglang/{path}" for path in SELECTIONS["apply"]
+        "one/sglang/srt/agentcore",
+        *(f"one/sglang/{path}" for path in SELECTIONS["apply"]),
     }
     third = environment("third")
     assert trees.texts(third) == trees.texts(other)

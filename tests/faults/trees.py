@@ -20,10 +20,16 @@ PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING = "srt/entrypoints/openai/serving_chat.py"
 SOURCES = (IO_STRUCT, MANAGER, PROTOCOL, SERVING)
 
-# The files of two selections, in writing order: one leaves, one stays, one comes.
+# What the original has not got, in folders that it has not got either.
+TRACES = "srt/agentcore/traces.py"
+PROMPTS = "srt/agentcore/chat/prompts.py"
+CREATED = (TRACES, PROMPTS)
+
+# The files of two selections, in writing order: of SGLang's own, one leaves, one stays,
+# one comes; of the created ones, one stays, one comes.
 SELECTIONS = {
-    "apply": (IO_STRUCT, MANAGER, PROTOCOL),
-    "upgrade": (MANAGER, PROTOCOL, SERVING),
+    "apply": (TRACES, IO_STRUCT, MANAGER, PROTOCOL),
+    "upgrade": (TRACES, PROMPTS, MANAGER, PROTOCOL, SERVING),
 }
 
 
@@ -82,14 +88,18 @@ def install_of(package: Path, version: str = "0.5.9") -> Install:
 
 
 def texts(package: Path) -> dict[str, bytes]:
-    """The sources as they are."""
-    return {path: (package / path).read_bytes() for path in SOURCES}
+    """The sources and the created files as they are."""
+    return {
+        path: (package / path).read_bytes()
+        for path in (*SOURCES, *CREATED)
+        if path in SOURCES or (package / path).exists()
+    }
 
 
 def stale_bytecode(package: Path) -> list[str]:
     """Bytecode files an interpreter would run that were made from another text."""
     found = []
-    for path in SOURCES:
+    for path in texts(package):
         source = package / path
         status = source.stat()
         for cache in source.parent.glob(f"__pycache__/{source.stem}.*.pyc"):

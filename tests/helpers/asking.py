@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.patches.versions import is_between
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.client import Answer, Completion
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line

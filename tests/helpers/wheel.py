@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import install, transaction
+from agentcore_patches import install
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from tests.helpers.planning import VERSION
 
 
@@ -40,8 +42,12 @@ def read(path: str) -> bytes | None:
 
 @cache
 def originals() -> dict[str, bytes]:
-    """The original texts of all files that patches change, by path below `sglang`."""
-    paths = registry.files(registry.names(), VERSION)
+    """The original texts of all files that patches change, by path below `sglang`.
+
+    The modules that land are not among them.
+    """
+    files = registry.files(registry.names(), VERSION)
+    paths = [path for path in files if path not in LANDED]
     found = installed()
     try:
         sources = transaction.sources(found, transaction.inspect(found), paths)

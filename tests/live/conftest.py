@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from agentcore_patches.patches.versions import is_between
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import cpu
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode

@@ -11,7 +11,6 @@ import json
 import sys
 import time
 import traceback
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,6 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}
 def serving(multimodal: bool = False, template: str | None = None) -> Any:
     """The chat endpoint over a stand-in for the tokenizer manager."""
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
-    from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
     manager = SimpleNamespace(
         server_args=SimpleNamespace(
@@ -48,12 +46,6 @@ def serving(multimodal: bool = False, template: str | None = None) -> Any:
         mm_processor=None,
         tokenizer=None,
     )
-    for check in (
-        "check_token_ids",
-        "check_logprobs_support",
-        "check_logprobs_of_diffusion",
-    ):
-        setattr(manager, check, partial(getattr(TokenizerManager, check), manager))
     templates = SimpleNamespace(
         chat_template_name=template,
         jinja_template_content_format="openai",
@@ -177,8 +169,8 @@ def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
 
 async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     """The prompts that the states of a batch's requests hold once it is sent."""
+    from sglang.srt.agentcore import prompts
     from sglang.srt.managers import tokenizer_manager
-    from sglang.srt.managers.io_struct import TokenizedGenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
     from sglang.srt.sampling.sampling_params import SamplingParams
 
@@ -192,13 +184,15 @@ async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     manager.rid_to_state = {}
     manager.max_req_input_len = 1000
     manager.is_generation = True
+    manager.preferred_sampling_params = None
+    manager.sampling_params_class = SamplingParams
+    manager.tokenizer = None
+    manager.model_config = SimpleNamespace(vocab_size=1000)
     by_text = dict(zip(("a", "bb", "ccc"), ids, strict=True))
 
     def tokenized(obj: Any) -> Any:
         prompt = by_text[obj.text] if obj.text else obj.input_ids
-        return TokenizedGenerateReqInput(
-            obj.text, prompt, None, SamplingParams(), False, -1, 0, None, False
-        )
+        return manager._create_tokenized_object(obj, obj.text, prompt)
 
     async def tokenize_one(obj: Any) -> Any:
         return tokenized(obj)
@@ -207,7 +201,9 @@ async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
         return [tokenized(obj[i]) for i in range(size)]
 
     async def answer(_: Any, state: Any, __: Any = None) -> Any:
-        yield state.prompt_token_ids
+        out = {"meta_info": {"prompt_tokens": prompts.count(state)}}
+        prompts.add(state, out, False)
+        yield out["prompt_token_ids"]
 
     manager._tokenize_one_request = tokenize_one
     manager._batch_tokenize_and_process = tokenize_all
@@ -235,7 +231,6 @@ def chunks() -> list[Any]:
         return p.ChoiceLogprobs(content=[entry])
 
     first = chunk(role="assistant", content="")
-    first.prompt_token_ids = [5, 6]
     floats = -0.5, 0.0, -1e-7, 5e-324, 1e16, 1e22, float("-inf"), float("nan")
     details = p.CachedTokensDetails(device=3)
     usage = p.UsageInfo(
@@ -246,7 +241,6 @@ def chunks() -> list[Any]:
     return [
         first,
         chunk(content='"\\/\b\f\n\r\t\x00\x1f\x7f\u2028é见😀'),
-        chunk(content="a", choice={"token_ids": [7, 2**63 - 1]}),
         chunk(reasoning_content="a"),
         chunk(tool_calls=[call(name="f", arguments=""), call(arguments='{"é": 1}')]),
         chunk(tool_calls=[call(arguments={"a": [1.5, None, "é"]})]),
@@ -263,67 +257,46 @@ def chunks() -> list[Any]:
     ]
 
 
-def dumped(chunk: Any, later: Any) -> Any:
-    """What a trace makes of `later` after `chunk`."""
-    from sglang.srt.entrypoints.openai.serving_chat import ChatTokenTrace
-
-    trace = ChatTokenTrace(incremental=True)
-    trace.dump(chunk)
-    return trace.dump(later)
-
-
-def test_every_chunk_is_written_as_pydantic_writes_it() -> None:
-    first, *rest = chunks()
-    for chunk in rest:
-        assert dumped(first, chunk) == chunk.model_dump_json()
-        assert dumped(chunk, first) == first.model_dump_json()
+def stamped(chunk: Any, trace: Any) -> Any:
+    """What a trace makes of the line of a chunk, parsed; two tokens wait for it."""
+    trace.push(0, {"output_ids": [5, 6], "meta_info": {"weight_version": "w"}})
+    line = trace.stamp(f"data: {chunk.model_dump_json()}\n\n")
+    assert line.startswith("data: ") and line.endswith("}\n\n")
+    return json.loads(line[len("data: ") :])
 
 
-def test_most_chunks_are_written_without_pydantic() -> None:
-    from sglang.srt.entrypoints.openai.protocol import ChatCompletionStreamResponse
+def test_a_line_says_what_it_said_and_carries_what_waits() -> None:
+    from sglang.srt.agentcore.traces import Trace
 
-    first, *rest, _ = chunks()
-    whole = [chunk.model_dump_json() for chunk in rest]
-    original = ChatCompletionStreamResponse.model_dump_json
-    calls = []
+    for n_choices in (1, None):
+        trace = Trace(incremental=True, n_choices=n_choices)
+        waiting: list[int] = []
+        for number, chunk in enumerate(chunks()):
+            data = stamped(chunk, trace)
+            waiting += [5, 6]
+            metadata = data.pop("metadata", None)
+            assert (metadata is not None) == (number == 0)
+            if data["choices"]:
+                assert data["choices"][0].pop("token_ids") == waiting
+                waiting = []
+            assert repr(data) == repr(json.loads(chunk.model_dump_json()))
 
-    def counted(self: ChatCompletionStreamResponse) -> str:
-        calls.append(self)
-        text: str = original(self)
-        return text
 
-    ChatCompletionStreamResponse.model_dump_json = counted
+def test_a_line_of_one_choice_is_not_parsed() -> None:
+    from sglang.srt.agentcore.traces import Trace
+
+    def refuse(self: Any, line: str) -> str:
+        raise AssertionError(f"parsed: {line}")
+
+    original, Trace._stamp_parsed = Trace._stamp_parsed, refuse
     try:
-        assert [dumped(first, chunk) for chunk in rest] == whole
+        for n_choices in (1, None):
+            trace = Trace(incremental=True, n_choices=n_choices)
+            for chunk in chunks():
+                if chunk.choices and chunk.choices[0].logprobs is None:
+                    stamped(chunk, trace)
     finally:
-        ChatCompletionStreamResponse.model_dump_json = original
-    assert calls == [first] * len(rest)
-
-
-def test_half_a_surrogate_pair_is_the_error_that_it_was() -> None:
-    first = chunks()[0]
-    broken = first.model_copy(deep=True)
-    broken.choices[0].delta.content = "\ud83d"
-    for chunk, later in ((first, broken), (broken, first)):
-        try:
-            dumped(chunk, later)
-        except ValueError as error:
-            assert "surrogates" in str(error)
-        else:
-            raise AssertionError("no error")
-
-
-def test_models_that_somebody_changed_are_written_as_they_say() -> None:
-    from pydantic import model_serializer
-    from sglang.srt.entrypoints.openai.protocol import ChatCompletionStreamResponse
-
-    class Changed(ChatCompletionStreamResponse):  # type: ignore[misc]
-        @model_serializer(mode="wrap")
-        def _serialize(self, handler: Any) -> Any:
-            return {**handler(self), "fork": 1}
-
-    first, later, *_ = (Changed(**vars(chunk)) for chunk in chunks())
-    assert json.loads(dumped(first, later))["fork"] == 1
+        Trace._stamp_parsed = original
 
 
 def run_tests(module: dict[str, Any]) -> None:

@@ -316,6 +316,7 @@ def test_so_does_generate() -> None:
 
 
 def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
+    from sglang.srt.agentcore import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     def one(engine: Engine, tokenized: Any) -> None:
@@ -326,7 +327,7 @@ def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
         obj = GenerateReqInput(
             input_ids=PROMPT, image_data="-", stream=True, return_logprob=True
         )
-        assert await engine.manager.start_stream(obj, engine._raw()) is None
+        assert await images.start_stream(engine.manager, obj, engine._raw()) is None
         engine.deliver(obj.rid, [12], finish=STOP)
         outputs = engine.manager.generate_request(obj, engine._raw())
         return [
@@ -338,12 +339,13 @@ def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
 
 
 def test_a_started_stream_that_nobody_reads_holds_up_no_new_weights() -> None:
+    from sglang.srt.agentcore import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     async def left() -> None:
         engine = Engine(in_steps)
         obj = GenerateReqInput(input_ids=PROMPT, image_data="-", stream=True)
-        assert await engine.manager.start_stream(obj, engine._raw()) is None
+        assert await images.start_stream(engine.manager, obj, engine._raw()) is None
         await engine.manager.create_abort_task(obj)()
         async with engine.manager.model_update_lock.writer_lock:
             pass

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from agentcore_patches.patches.versions import is_between
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server

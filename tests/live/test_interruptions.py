@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import requests
 
-from agentcore_patches.patches.versions import is_between
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server

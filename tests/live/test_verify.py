@@ -131,9 +131,15 @@ def test_an_unpatched_sglang_fails_by_the_name_of_the_missing_patch(
     assert (
         {"token-ids", "tito", "customized-info"} <= set(needed) <= set(registry.names())
     )
-    for patch in needed:
-        assert f"The patch {patch} is missing" in ran.out
-    assert f"`agentcore-patch apply --sglang-dir {package}`" in ran.out
+    failed = {
+        check["message"]
+        for check in ran.report["checks"]
+        if check["outcome"] == "failed"
+    }
+    command = f"`agentcore-patch apply --sglang-dir {package}`"
+    assert failed == {f"The patch {name} is missing. Run {command}." for name in needed}
+    assert ran.out.count("\n") == 1 and command in ran.out
+    assert "is not patched, so no server was started." in ran.out
     assert "Starting SGLang" not in ran.err
 
 

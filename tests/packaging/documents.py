@@ -6,7 +6,8 @@ What is run, by the language of a block:
               lines below a command are its output. A command must end with 0, but for
               the last one of a block with the word `exit=N`, and one before an `echo $?`.
               `python -m sglang.launch_server ... &` launches a server on the CPU, of the
-              environment's SGLang, which from then on is the live one of the document
+              environment's SGLang, which from then on is the live one of the document.
+              Documents that launch the same command on the same patches share a server
     bash, sh  the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
@@ -81,7 +82,8 @@ class Document:
     """A document, run block by block.
 
     `fork_server` starts the server that it launches; `places` is for the `Shell` in which
-    it is run; `ran` remembers runs of `verify` from document to document.
+    it is run. From document to document, `ran` remembers runs of `verify`, and `launched`
+    the servers, which whoever made it stops.
     """
 
     scratch: Scratch
@@ -91,6 +93,7 @@ class Document:
     diff: Callable[[], str]
     places: Mapping[str, Callable[[], str]]
     ran: dict[tuple[str, str], Ran]
+    launched: dict[tuple[str, str], Server]
 
     def __post_init__(self) -> None:
         places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
@@ -102,13 +105,6 @@ class Document:
 
     def failures(self, markdown: str) -> list[str]:
         """Runs all blocks; what is wrong with each, by row."""
-        try:
-            return self._failures(markdown)
-        finally:
-            if self._launched:
-                self._launched.stop()
-
-    def _failures(self, markdown: str) -> list[str]:
         found = []
         for block in blocks(markdown):
             run = getattr(self, f"_run_{block.language}", None)
@@ -205,17 +201,22 @@ class Document:
             r"--(json|junit|svg|log)\b", script
         ):
             return self._shell.run(script)
-        status = self.scratch.run("agentcore-patch status --json")
-        patches = json.loads(status.out).get("patches") if status.code == 0 else None
-        key = re.sub(r"\s+#.*", "", script), str(patches)
+        key = self._as_patched(script)
         if key not in self.ran:
             self.ran[key] = self._shell.run(script)
         self._shell.last = self.ran[key]
         return self.ran[key]
 
+    def _as_patched(self, script: str) -> tuple[str, str]:
+        """A command without its comment, and the patches that it finds in place."""
+        status = self.scratch.run("agentcore-patch status --json")
+        patches = json.loads(status.out).get("patches") if status.code == 0 else None
+        return re.sub(r"\s+#.*", "", script), str(patches)
+
     def _launch(self, script: str) -> Ran:
         """Launch a server as it is said, but for the port, and on the CPU."""
-        words = shlex.split(self._shell.here(script), comments=True)
+        one_line = self._shell.here(script).replace("\\\n", " ")
+        words = shlex.split(one_line, comments=True)
         told = argparse.ArgumentParser()
         told.add_argument("--model-path")
         told.add_argument("--port")
@@ -226,7 +227,11 @@ class Document:
                 "a server is launched once, by `python -m sglang.launch_server "
                 "--model-path ... &`"
             )
-        self._launched = ForkedServer(
+        key = self._as_patched(script)
+        if key in self.launched:
+            self._launched = self.launched[key]
+            return Ran(0, "")
+        server = ForkedServer(
             ServerOptions(
                 python=self.scratch.python,
                 model=known.model_path,
@@ -238,7 +243,12 @@ class Document:
             ),
             self.fork_server,
         )
-        self._launched.start()
+        try:
+            server.start()
+        except BaseException:
+            server.stop()
+            raise
+        self._launched = self.launched[key] = server
         return Ran(0, "")
 
     def _make(self, target: str) -> Ran:

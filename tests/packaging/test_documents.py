@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from agentcore_verify import checks
 from agentcore_verify.server import Server
 from tests.helpers.forking import ForkServer
 from tests.helpers.servers import Launch, Trees
@@ -18,7 +21,10 @@ from tests.packaging.scratch import Ran, Scratch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
@@ -44,6 +50,15 @@ def ran() -> dict[tuple[str, str], Ran]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def launched() -> Iterator[dict[tuple[str, str], Server]]:
+    """Servers that documents launch, and share."""
+    servers: dict[tuple[str, str], Server] = {}
+    yield servers
+    for server in servers.values():
+        server.stop()
+
+
 @pytest.fixture
 def document(
     request: pytest.FixtureRequest,
@@ -54,6 +69,7 @@ def document(
     tree: Path,
     trees: Trees,
     ran: dict[tuple[str, str], Ran],
+    launched: dict[tuple[str, str], Server],
 ) -> Document:
     """An environment with SGLang, in which a document is run."""
     scratch = wheel_scratch()
@@ -81,6 +97,7 @@ def document(
             "Qwen/Qwen3-0.6B": lambda: str(scripted_model),
         },
         ran,
+        launched,
     )
 
 
@@ -97,6 +114,49 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         target = path.parent / file if file else path
         assert target.exists(), file
         assert not anchor or anchor in anchors_of(target.read_text()), anchor
+
+
+VERIFY = "agentcore-patch verify --model scripted"
+ROW = re.compile(
+    r"^\s*([a-z-]+)\s+(passed|failed|inconclusive|not exercised|skipped)\s+"
+    r"[\d.]+ s\s+(.*?)\s*$",
+    re.MULTILINE,
+)
+
+
+def rows_of_verify(text: str) -> list[tuple[str, ...]]:
+    """The rows of the table: check, outcome, and how what was seen begins, without numbers."""
+    return [
+        (name, outcome, re.sub(r"[\d.e-]+", "N", seen)[:20])
+        for name, outcome, seen in ROW.findall(text)
+    ]
+
+
+def test_the_picture_of_verify_is_what_it_prints(document: Document) -> None:
+    document.failures(
+        f"```console\n$ pip install agentcore-patches\n$ agentcore-patch apply\n$ {VERIFY}\n```"
+    )
+    printed = rows_of_verify(
+        next(ran.out for key, ran in document.ran.items() if key[0] == VERIFY)
+    )
+    svg = ElementTree.parse(ROOT / "docs/verify.svg")
+    lines: dict[str, list[str]] = {}
+    for text in svg.iter("{http://www.w3.org/2000/svg}text"):
+        lines.setdefault(text.get("y", ""), []).append(text.text or "")
+    shown = "\n".join("  ".join(line) for line in lines.values())
+    assert len(printed) == len(checks.NAMES)
+    assert rows_of_verify(shown.replace("\xa0", " ")) == printed, "run `make docs`"
+
+
+def test_the_picture_of_retokenization_is_what_is_drawn(
+    sglang_python: Path, scripted_model: Path, tree: Path
+) -> None:
+    kept = (ROOT / "docs/explanation/retokenization.svg").read_text("utf-8")
+    subprocess.run(
+        [sglang_python, tree / "docs/pictures.py", "retokenization"], check=True
+    )
+    drawn = (tree / "docs/explanation/retokenization.svg").read_text("utf-8")
+    assert drawn == kept, "run `make docs`"
 
 
 # The runner itself: of these two, every block is right, and every block is wrong.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import hashlib
 import json
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -16,7 +17,10 @@ import pytest
 
 from agentcore_patches import __version__
 from agentcore_patches.patches.registry import names
+from tests.packaging.fences import links_of
 from tests.packaging.scratch import Scratch, make_scratch
+
+ROOT = Path(__file__).parents[2]
 
 NAME = f"agentcore_patches-{__version__}"
 
@@ -116,7 +120,45 @@ def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path, tree: Path) ->
     assert metadata["Name"] == "agentcore-patches"
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
-    assert metadata.get_payload() == (tree / "README.md").read_text()
+    assert metadata["Author"]
+    assert metadata.get_payload() == page_of_an_index(tree)
+
+
+def page_of_an_index(tree: Path, repository: str = "") -> str:
+    """The README as `setup.py` gives it to an index."""
+    made = runpy.run_path(str(tree / "setup.py"), run_name="setup")
+    page: str = made["long_description"](
+        (tree / "README.md").read_text("utf-8"), repository
+    )
+    return page
+
+
+def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path, tree: Path) -> None:
+    readme, page = (tree / "README.md").read_text("utf-8"), page_of_an_index(tree)
+    assert all("://" in link for link in links_of(page))
+    with tarfile.open(sdist) as file:
+        inside = {name.partition("/")[2] for name in file.getnames()}
+    files = {link.partition("#")[0] for link in links_of(readme) if "://" not in link}
+    assert len(files) > 20
+    for name in files:
+        assert f"`{name}`" in page
+        assert name in inside
+
+
+def test_with_a_repository_the_links_of_an_index_lead_there(tree: Path) -> None:
+    page = page_of_an_index(tree, "https://git.example/agentcore")
+    assert all(
+        link.startswith("https://git.example/agentcore/") for link in links_of(page)
+    )
+    assert "(https://git.example/agentcore/docs/tutorial.md)" in page
+
+
+def test_an_index_shows_no_picture_that_it_does_not_have() -> None:
+    made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+    told = made["long_description"](
+        "A\n\n![x](docs/x.svg)\n\n[`b.md`](b.md) [c](d.md#e) [f](https://g.example) [h](#i)\n"
+    )
+    assert told == "A\n\n`b.md` c (`d.md`) [f](https://g.example) [h](#i)\n"
 
 
 def test_the_command_says_what_it_is(installed: Scratch) -> None:

@@ -1,4 +1,7 @@
-"""The files that patches change in every release, as they are and as patched."""
+"""The files that patches change in every release, as they are and as patched.
+
+The modules that land are no sources, and are the same in every release but for one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import Plan, make_plan
 from tests.helpers.planning import VERSION
 from tests.helpers.wheels import wheel_files
@@ -19,7 +23,12 @@ NAMES = registry.names()
 
 def _differing() -> tuple[str, ...]:
     made = {
-        version: {edit for name in NAMES for edit in registry.edits(name, version)}
+        version: {
+            edit
+            for name in NAMES
+            for edit in registry.edits(name, version)
+            if edit.file not in LANDED
+        }
         for version in FAMILIES
     }
     left = set().union(*made.values()) - made[VERSION]
@@ -32,6 +41,17 @@ def _differing() -> tuple[str, ...]:
 
 # As few as have each edit that is not for the release whose files the suite reads.
 DIFFERING = _differing()
+
+
+def changed_files(version: str, selection: tuple[str, ...] = NAMES) -> tuple[str, ...]:
+    """The files of a release that patches change; not those that they add."""
+    files = registry.files(selection, version)
+    return tuple(path for path in files if path not in LANDED)
+
+
+def hooks(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """Files without the modules that land."""
+    return {path: text for path, text in files.items() if path not in LANDED}
 
 
 @cache

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ import pytest
 
 from agentcore_patches import __version__, install
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
+from agentcore_patches.state.records import RecordFile
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
+from tests.sglang_sources.releases import changed_files
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 OURS = ".agentcore-patch"
@@ -114,14 +118,16 @@ def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) 
     touched = [file["path"] for file in applied["files"]]
     assert touched == list(registry.files(registry.names(), VERSION))
     assert {file["action"] for file in applied["files"]} == {"patched"}
-    assert {file["pristine"] for file in applied["files"]} == {True}
+    assert {file["path"]: file["pristine"] for file in applied["files"]} == {
+        path: None if path in LANDED else True for path in touched
+    }
     assert {edit["outcome"] for edit in applied["edits"]} == {"applied"}
     after = picture(package)
     assert {path for path in after if after[path] != before.get(path)} == {
         *touched,
         *(path for path in after if path.startswith(OURS)),
     }
-    assert all(after[path][0] == before[path][0] for path in touched)
+    assert all(after[path][0] == before[path][0] for path in touched if path in before)
 
     again = document(run("apply", "--json"))
     assert again["changed"] is False and again["files"] == []
@@ -136,7 +142,9 @@ def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) 
 
     reverted = document(run("revert", "--json"))
     assert reverted["changed"] and reverted["patches"] == list(registry.names())
-    assert {file["pristine"] for file in reverted["files"]} == {True}
+    assert {file["path"]: file["pristine"] for file in reverted["files"]} == {
+        path: None if path in LANDED else True for path in touched
+    }
     assert picture(package) == before
     assert not (package / OURS).exists()
     assert document(run("revert", "--json"))["changed"] is False
@@ -147,16 +155,24 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
     ran = run("apply")
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
-    *most, last = registry.names()
-    names = f"{', '.join(most)} and {last}"
-    n_files = len(registry.files(registry.names(), VERSION))
-    assert f"Patched {n_files} files: {names} are now in place." in (
-        " ".join(ran.stdout.split())
+    n_patches = len(registry.names())
+    n_files = len(changed_files(VERSION))
+    assert ran.stdout == (
+        f"Patched SGLang 0.5.9: {n_patches} patches, {n_files} files, all as released. "
+        "Restart its servers. To undo: `agentcore-patch revert --sglang-dir "
+        f"{package}`.\n"
     )
-    told = " ".join(run("apply").stdout.split())
-    assert told.endswith(f"Nothing to do: {names} are already in place.")
-    assert run("revert").stdout.count("  restored  as released\n") == n_files
+    assert run("apply").stdout == (
+        f"Nothing to do: {n_patches} patches are already in place.\n"
+    )
+    assert run("status").stdout == (
+        f"SGLang 0.5.9 in {package}: {n_patches} patches are in place ({n_files} files, "
+        f"all as released), applied by agentcore-patch {__version__}.\n"
+    )
+    shown = run("revert", "-v").stdout
+    assert shown.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
+    assert shown.count("  restored  as released\n") == n_files
+    assert shown.count("  removed   ours\n") == len(LANDED)
 
 
 def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
@@ -176,7 +192,7 @@ def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
 def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
     diff = run("apply", "--dry-run", "--diff").stdout
     files = registry.files(registry.names(), VERSION)
-    for path in files:
+    for path in changed_files(VERSION):
         (tmp_path / "sglang" / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(package / path, tmp_path / "sglang" / path)
 
@@ -198,7 +214,7 @@ def test_only_has_exactly_one_patch_whatever_was_there(
         if first:
             run(*first)
         assert run("apply", "--only", name).returncode == 0
-        assert {path: (package / path).read_bytes() for path in pristine} == wanted
+        assert {path: (package / path).read_bytes() for path in wanted} == wanted
         assert run("status", "--check", "--only", name).returncode == 0
         assert run("status", "--check").returncode == 1
         assert run("apply", "--only", name).stdout.endswith(
@@ -218,10 +234,11 @@ def test_only_may_be_repeated(run: Run) -> None:
 
 def test_an_older_version_is_replaced_by_this_one(run: Run, package: Path) -> None:
     run("apply")
-    state = package / OURS / "state.json"
-    record = json.loads(state.read_text())
-    record["tool_version"] = "0.0.1+0123456789ab"
-    state.write_text(json.dumps(record))
+    file = RecordFile(package / OURS)
+    record = file.read()
+    assert record is not None
+    file.prepare(replace(record, tool_version="0.0.1+0123456789ab"))
+    file.switch(clears=False)
 
     told = run("status", "--check")
 
@@ -265,12 +282,10 @@ def test_a_version_that_is_not_supported_is_3(run: Run, package: Path) -> None:
     release.write_text('__version__ = "0.6.0"\n')
     before = picture(package)
 
-    for command in ("apply", "status", "revert"):
-        ran = run(command)
-        assert (ran.returncode, ran.stdout) == (3, "")
-        assert f"SGLang 0.6.0 in {package} is not supported. Supported: 0.5.8" in (
-            ran.stderr
-        )
+    ran = run("apply")
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert f"SGLang 0.6.0 in {package} is not supported. Supported: 0.5.8" in ran.stderr
+    assert run("status").returncode == run("revert").returncode == 0
     assert picture(package) == before
 
 
@@ -369,7 +384,7 @@ def test_what_has_nothing_to_do_imports_nothing_heavy(
     )
 
     loaded = set(ran.stderr.split())
-    assert "agentcore_patches.transaction" in loaded
+    assert "agentcore_patches.state.transaction" in loaded
     heavy = {"libcst", "rich", "requests", "importlib.metadata", "logging", "difflib"}
     assert not loaded & heavy
 

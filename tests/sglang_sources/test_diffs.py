@@ -1,6 +1,7 @@
-"""What each patch, alone, changes in the files of the wheel: kept as diffs, to be read.
+"""What all patches change in the files of each release, kept to be read.
 
-A diff that has changed on purpose is written anew by
+Hunks only: the modules that land are read in `agentcore_patches/landing`. A release whose
+hunks are those of the one before says so. What has changed on purpose is written anew by
 
     AGENTCORE_WRITE_DIFFS=1 pytest tests/sglang_sources/test_diffs.py
 """
@@ -8,54 +9,54 @@ A diff that has changed on purpose is written anew by
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from agentcore_patches.diff import unified_diff
-from agentcore_patches.patches import registry
-from agentcore_patches.plan import make_plan
-from tests.helpers import wheel
-from tests.helpers.planning import VERSION
+from tests.sglang_sources.hunks import Hunk, hunks, written
+from tests.sglang_sources.releases import FAMILIES, patched, sources
 
-EXPECTED = Path(__file__).parent / "expected" / VERSION
+pytestmark = pytest.mark.usefixtures("planned_once")
+
+EXPECTED = Path(__file__).parent / "expected"
 WRITE = "AGENTCORE_WRITE_DIFFS"
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_a_patch_changes_what_its_diff_says(
-    pristine: Mapping[str, bytes], name: str
-) -> None:
-    files = make_plan(pristine, [name], VERSION, wheel.read).files
-    diff = "".join(
-        unified_diff(path, pristine[path], files[path]) for path in sorted(files)
+@cache
+def hunks_of(version: str) -> dict[Hunk, None]:
+    return hunks(sources(version), patched(version))
+
+
+@pytest.mark.parametrize("version", FAMILIES)
+def test_the_patches_change_what_the_diff_says(version: str) -> None:
+    earlier = FAMILIES[: FAMILIES.index(version)]
+    before = earlier[-1] if earlier else ""
+    text = written(
+        version, hunks_of(version), before, hunks_of(before) if before else {}
     )
-    file = EXPECTED / f"{name}.diff"
+    file = EXPECTED / f"{version}.diff"
     if os.environ.get(WRITE):
-        file.write_text(diff)
-    if not file.exists() or file.read_text() != diff:
+        file.write_text(text)
+    if not file.exists() or file.read_text() != text:
         pytest.fail(
-            f"The diff of the patch `{name}` is not that of {file.name}. If it has "
+            f"The hunks of SGLang {version} are not those of {file.name}. If they have "
             f"changed on purpose: {WRITE}=1 pytest {Path(__file__).name}, then read "
             "`git diff`.",
             pytrace=False,
         )
 
 
-def test_every_diff_is_of_a_patch() -> None:
-    assert {file.stem for file in EXPECTED.iterdir()} == set(registry.names())
+def test_every_diff_is_of_a_release() -> None:
+    assert {file.stem for file in EXPECTED.iterdir()} == set(FAMILIES)
 
 
 def test_a_diff_that_changed_is_told_in_one_line(
-    pristine: Mapping[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(WRITE, raising=False)
     monkeypatch.setattr(f"{__name__}.EXPECTED", tmp_path)
-    [name, *_] = registry.names()
     with pytest.raises(pytest.fail.Exception) as failed:
-        test_a_patch_changes_what_its_diff_says(pristine, name)
-    assert f"The diff of the patch `{name}` is not that of {name}.diff" in str(
-        failed.value
-    )
+        test_the_patches_change_what_the_diff_says(FAMILIES[0])
+    assert f"The hunks of SGLang {FAMILIES[0]} are not those of" in str(failed.value)
     assert str(failed.value).count("\n") == 0

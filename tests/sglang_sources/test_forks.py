@@ -10,10 +10,18 @@ from functools import cache
 
 import pytest
 
+from agentcore_patches.edits import ScopedEdit
 from agentcore_patches.patches import registry
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
-from tests.sglang_sources.releases import DIFFERING, NAMES, patched, planned, sources
+from tests.sglang_sources.releases import (
+    DIFFERING,
+    NAMES,
+    hooks,
+    patched,
+    planned,
+    sources,
+)
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
@@ -191,14 +199,21 @@ def patch_fork(fork: Fork, version: str) -> None:
     """Patch a fork of a release, and the release: they differ by the fork's own alone."""
     edits = [edit for name in NAMES for edit in registry.edits(name, version)]
     forked = {
-        file: fork(source, {edit.scope for edit in edits if edit.file == file})
+        file: fork(
+            source,
+            {
+                edit.scope
+                for edit in edits
+                if edit.file == file and isinstance(edit, ScopedEdit)
+            },
+        )
         for file, source in sources(version).items()
     }
     assert forked != sources(version)
 
     files = planned(forked, version).files
     assert tuple(files) == registry.files(NAMES, version)
-    for file, text in files.items():
+    for file, text in hooks(files).items():
         assert meaning(text) == meaning(patched(version)[file])
         compile(text, file, "exec", dont_inherit=True)
         assert text.count(b"fork") == forked[file].count(b"fork")

@@ -10,11 +10,18 @@ from random import Random
 
 import pytest
 
+from agentcore_patches.edits import ScopedEdit
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
-from tests.sglang_sources.releases import DIFFERING, NAMES, planned, sources
+from tests.sglang_sources.releases import (
+    DIFFERING,
+    NAMES,
+    changed_files,
+    planned,
+    sources,
+)
 
 SEED = 59
 N_MUTANTS = 350
@@ -163,12 +170,16 @@ def test_mutants_of_other_releases(version: str, count: Counter[str]) -> None:
 def try_mutant(version: str, number: int) -> str:
     """What became of a mutant; fails if it was neither patched whole nor refused."""
     random = Random(f"{SEED} {number}")
-    files = registry.files(NAMES, version)
+    files = changed_files(version)
     file = files[number % len(files)]
     mutate = MUTATIONS[number // len(files) % len(MUTATIONS)]
     source = sources(version)[file]
     edits = [edit for name in NAMES for edit in registry.edits(name, version)]
-    scopes = {edit.scope for edit in edits if edit.file == file}
+    scopes = {
+        edit.scope
+        for edit in edits
+        if edit.file == file and isinstance(edit, ScopedEdit)
+    }
     places = [surgery.definition(source, scope) for scope in sorted(scopes)]
     mutant = source
     while mutant == source:
@@ -182,7 +193,7 @@ def try_mutant(version: str, number: int) -> str:
         assert "Nothing was written." in str(refused)
         return "refused"
 
-    assert tuple(plan.files) == files
+    assert tuple(plan.files) == registry.files(NAMES, version)
     assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
     for path, text in plan.files.items():
         compiles(text, path)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from agentcore_patches import apply, install, revert, status
 from agentcore_patches.diff import unified_diff
+from agentcore_patches.edits import ScopedEdit
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import RENAMES, SUPPORTED_VERSIONS
+from agentcore_patches.patches import registry, releases
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.results import PatchState
-from tests.helpers.planning import VERSION
 from tests.helpers.wheels import make_install
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
     FAMILIES,
     NAMES,
+    changed_files,
+    hooks,
     patched,
     planned,
     sources,
 )
-from tests.sglang_sources.test_diffs import WRITE
 
 pytestmark = pytest.mark.usefixtures("planned_once")
-EXPECTED = Path(__file__).parent / "expected"
 
 
 def changed_lines(old: bytes, new: bytes) -> list[str]:
@@ -41,13 +40,13 @@ each_family = pytest.mark.parametrize("version", FAMILIES)
 
 @each_version
 def test_every_file_that_edits_change_is_there(version: str) -> None:
-    assert set(sources(version)) == set(registry.files(NAMES, version))
+    assert set(sources(version)) == set(changed_files(version))
 
 
 @each_version
 def test_a_post_release_is_changed_as_its_release(version: str) -> None:
     release = version.partition(".post")[0]
-    for path, text in patched(version).items():
+    for path, text in hooks(patched(version)).items():
         assert changed_lines(sources(version)[path], text) == changed_lines(
             sources(release)[path], patched(release)[path]
         ), path
@@ -75,33 +74,10 @@ def test_each_patch_applies_by_itself_and_the_others_on_top(
     assert {**alone, **planned(alone, version, (name,)).files} == alone
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("version", [v for v in FAMILIES if v != VERSION])
-def test_a_patch_changes_what_its_diff_says(version: str, name: str) -> None:
-    """`test_diffs.py` has those of the usual release, and says how they are written."""
-    diff = "".join(
-        unified_diff(path, sources(version)[path], text)
-        for path, text in sorted(patched(version, (name,)).items())
-        if text != sources(version)[path]
-    )
-    file = EXPECTED / version / f"{name}.diff"
-    if os.environ.get(WRITE):
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(diff)
-    if not file.exists() or file.read_text() != diff:
-        pytest.fail(
-            f"The diff of the patch `{name}` is not that of {version}/{file.name}. If it "
-            f"has changed on purpose: {WRITE}=1 pytest {Path(__file__).name}, then read "
-            "`git diff`.",
-            pytrace=False,
-        )
-
-
 @each_family
 def test_new_lines_are_laid_out_as_those_around_them(version: str) -> None:
-    for path, text in patched(version).items():
+    for path, text in hooks(patched(version)).items():
         old = set(sources(version)[path].decode().split("\n"))
-        old |= set(patched("0.5.9").get(path, b"").decode().split("\n"))
         for line in text.decode().split("\n"):
             if line not in old:
                 assert len(line) <= 88, line
@@ -111,30 +87,32 @@ def test_new_lines_are_laid_out_as_those_around_them(version: str) -> None:
 
 @each_family
 def test_definitions_and_comments_of_the_wheel_stay(version: str) -> None:
-    for path, text in patched(version).items():
+    for path, text in hooks(patched(version)).items():
         assert surgery.keeps_comments(sources(version)[path], text)
 
 
 @each_family
 def test_no_name_of_another_release_lands(version: str) -> None:
-    for rename in RENAMES:
-        for path, text in patched(version).items():
-            for name in {rename.name, rename.new}:
-                if name.encode() in text:
-                    assert name.encode() in sources(version)[path] or any(
-                        name.encode() in source for source in sources(version).values()
-                    ), f"{path} would use {name}"
+    for by_release in releases.NAMES.values():
+        for name in by_release.values():
+            if name in ("", "self.", "finished"):
+                continue
+            for path, text in hooks(patched(version)).items():
+                if text.count(name.encode()) > sources(version)[path].count(
+                    name.encode()
+                ):
+                    assert name == releases.of_release(version, by_release), path
 
 
 @each_family
 def test_a_definition_that_a_fork_renamed_is_told(version: str) -> None:
     """The scope of the last edit of each file, renamed, is a conflict that names it."""
-    for path in registry.files(NAMES, version):
+    for path in changed_files(version):
         edit = [
             edit
             for name in NAMES
             for edit in registry.edits(name, version)
-            if edit.file == path
+            if edit.file == path and isinstance(edit, ScopedEdit)
         ][-1]
         source = sources(version)[path]
         node = surgery.definition(source, edit.scope)
@@ -149,13 +127,14 @@ def test_a_definition_that_a_fork_renamed_is_told(version: str) -> None:
 def test_the_command_patches_an_install_and_puts_it_back(
     version: str, tmp_path: Path
 ) -> None:
-    files = registry.files(NAMES, version)
+    files = changed_files(version)
     package = make_install(version, tmp_path / "site", files)
     before = {path: (package / path).read_bytes() for path in files}
     found = install.find(package, supported=SUPPORTED_VERSIONS)
     assert found.release == version
     apply(sglang_dir=package)
-    assert {path: (package / path).read_bytes() for path in files} == patched(version)
+    landed = patched(version)
+    assert {path: (package / path).read_bytes() for path in landed} == landed
     states = status(sglang_dir=package).patches
     assert set(states.values()) == {PatchState.IN_PLACE}, states
     revert(sglang_dir=package)
@@ -163,7 +142,7 @@ def test_the_command_patches_an_install_and_puts_it_back(
 
 
 def test_a_version_that_is_not_listed_is_refused(tmp_path: Path) -> None:
-    package = make_install("0.5.9", tmp_path / "site", registry.files(NAMES, "0.5.9"))
+    package = make_install("0.5.9", tmp_path / "site", changed_files("0.5.9"))
     for file in ("_version.py", "version.py"):
         if (package / file).exists():
             (package / file).write_text('__version__ = "0.5.7"\n')

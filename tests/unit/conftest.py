@@ -44,8 +44,9 @@ def run(package: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
-def install(tmp_path: Path) -> Install:
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """A package of three files, for transactions alone."""
+    monkeypatch.setattr(registry, "WRITING_ORDER", ALL)
     package = tmp_path / "sglang"
     for path in ALL:
         file = package / path

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from agentcore_patches import transaction
 from agentcore_patches.install import Install
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import Snapshot
 from tests.helpers import trees
 from tests.helpers.trees import Photograph
 
@@ -18,7 +19,7 @@ def vanilla(path: str) -> bytes:
 
 
 def patched(path: str, edition: str = "one") -> bytes:
-    return vanilla(path) + f"EDITION = {edition!r}  # ours\n".encode()
+    return vanilla(path) + f"EDITION = {edition!r}  # agentcore-patch: ours\n".encode()
 
 
 def commit(install: Install, *paths: str, edition: str = "one") -> tuple[str, ...]:
@@ -31,6 +32,12 @@ def commit(install: Install, *paths: str, edition: str = "one") -> tuple[str, ..
 def revert(install: Install, *, force: bool = False) -> tuple[str, ...]:
     with transaction.locked(install) as work:
         return work.revert(force=force)
+
+
+def recover(install: Install) -> tuple[Snapshot, str | None]:
+    """Finish or undo what a killed command left; the state then, and what was done."""
+    with transaction.locked(install) as work:
+        return work.snapshot, work.recovered
 
 
 def read(install: Install, path: str) -> bytes:

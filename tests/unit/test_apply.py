@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 
 import agentcore_patches
-from agentcore_patches import api, edits, transaction
+from agentcore_patches import api, edits, marks
 from agentcore_patches.api import apply, apply_patch, revert, status
 from agentcore_patches.errors import (
     AccessError,
     SourceConflict,
+    UnsupportedTarget,
     UsageError,
 )
 from agentcore_patches.install import find
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.results import PatchInfo, PatchState
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
@@ -37,7 +39,7 @@ def test_status_watches_every_file_that_a_patch_changes() -> None:
 
 
 def test_every_comment_of_a_patch_begins_alike() -> None:
-    assert f"# {edits.OWNER}: ".encode() == api.COMMENT_START
+    assert f"# {edits.OWNER}: ".encode() == marks.COMMENT_START
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
@@ -217,8 +219,8 @@ def test_apply_patch_tells_whether_files_changed(
     assert b"ids: list" in (importable / MODELS).read_bytes()
     where = f"SGLang 0.5.9 in {importable}"
     assert caplog.messages == [
-        f"{where}: applied alpha, beta",
-        f"{where}: already in place: alpha, beta",
+        f"Patched {where}: alpha, beta",
+        f"Nothing to do, all patches are in place in {where}: alpha, beta",
     ]
 
 
@@ -241,7 +243,22 @@ def test_apply_patch_logs_a_refusal(
 
     [record] = caplog.records
     assert record.levelno == logging.ERROR
-    assert "srt/serving.py: in `answer`" in record.message
+    assert record.message.startswith(
+        "SGLang was not patched: srt/serving.py: in `answer`"
+    )
+
+
+def test_apply_patch_logs_that_there_is_no_sglang_to_patch(
+    importable: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (importable / "version.py").write_text('__version__ = "0.6.1"\n')
+
+    assert apply_patch() is False
+
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.message.startswith("Found no SGLang that can be patched: ")
+    assert "0.6.1" in record.message
 
 
 def test_apply_patch_logs_a_bug_and_does_not_raise(
@@ -256,7 +273,24 @@ def test_apply_patch_logs_a_bug_and_does_not_raise(
 
 
 def test_available_tells_what_each_patch_gives_and_changes(package: Path) -> None:
-    assert api.available() == (
+    listed = api.available(sglang_dir=package)
+
+    assert listed.install is not None and listed.install.package == package
+    assert listed.patches == (
         PatchInfo("alpha", "what alpha gives", (MODELS,)),
         PatchInfo("beta", "what beta gives", (MODELS, SERVING)),
     )
+
+
+def test_available_is_about_the_newest_release_where_there_is_no_sglang(
+    importable: Path,
+) -> None:
+    (importable / "version.py").write_text('__version__ = "0.6.1"\n')
+
+    listed = api.available()
+
+    assert listed.install is None
+    assert listed.reason is not None and "0.6.1" in listed.reason
+    assert [patch.name for patch in listed.patches] == ["alpha", "beta"]
+    with pytest.raises(UnsupportedTarget):
+        api.available(sglang_dir=importable)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from agentcore_patches import transaction
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.install import Install
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import FileState
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -29,8 +29,8 @@ from tests.unit.small_install import (
 
 @pytest.mark.parametrize(
     "text",
-    [patched(FIRST) + b"# more\n", b"new\n", None],
-    ids=["edited", "replaced", "missing"],
+    [patched(FIRST) + b"# more\n", None],
+    ids=["edited", "missing"],
 )
 def test_a_change_by_others_is_kept_unless_forced(
     text: bytes | None, install: Install
@@ -52,6 +52,47 @@ def test_a_change_by_others_is_kept_unless_forced(
 
     assert revert(install, force=True) == (SECOND, FIRST)
     assert photograph(install) == before
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_text_without_our_marks_is_never_replaced_by_an_original(
+    force: bool, install: Install
+) -> None:
+    commit(install, FIRST, SECOND)
+    write(install, FIRST, b"new\n")
+    snapshot = transaction.inspect(install)
+    assert snapshot.files[FIRST] is FileState.REPLACED
+    assert snapshot.sglang_change == "SGLang's files were replaced by others"
+
+    assert revert(install, force=force) == (SECOND,)
+    assert read(install, FIRST) == b"new\n"
+    assert read(install, SECOND) == vanilla(SECOND)
+    assert not (install.package / FOLDER).exists()
+
+
+@pytest.mark.parametrize("others", ["patched", "replaced", "original"])
+def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
+    others: str, install: Install
+) -> None:
+    files = {FIRST: vanilla(FIRST) + b"import re\n", SECOND: patched(SECOND)}
+    with transaction.locked(install) as work:
+        work.commit(files, patches=["ours"], tool_version="one")
+    write(install, FIRST, files[FIRST] + b"# more\n")
+    if others == "replaced":
+        write(install, SECOND, b"new\n")
+    if others == "original":
+        write(install, SECOND, vanilla(SECOND))
+
+    state = transaction.inspect(install).files[FIRST]
+
+    if others != "patched":
+        assert state is FileState.REPLACED
+        return
+    assert state is FileState.EDITED
+    with pytest.raises(SourceConflict, match="--force"):
+        revert(install)
+    revert(install, force=True)
+    assert read(install, FIRST) == vanilla(FIRST)
 
 
 def test_an_edited_text_is_not_patched_over(install: Install) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from types import ModuleType
 import click
 import pytest
 
-from agentcore_patches import __version__
+from agentcore_patches import __version__, cli
 from agentcore_patches.errors import ServerError
+from agentcore_patches.failure import DEBUG
 from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import build
 
@@ -79,11 +81,44 @@ def test_help_has_examples_in_80_columns(run: Run, command: str) -> None:
 def test_both_names_run_the_same_command() -> None:
     script = Path(sys.executable).with_name("agentcore-patch")
 
-    for command in ([script], COMMAND):
-        ran = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, check=True
-        )
+    for command in ([str(script), "--version"], [*COMMAND, "-V"]):
+        ran = subprocess.run(command, capture_output=True, text=True, check=True)
         assert ran.stdout == f"agentcore-patch {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["apply", "verify", None])
+def test_help_shows_what_the_option_shows(run: Run, command: str | None) -> None:
+    named = [command] if command else []
+
+    ran = run("help", *named)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"Usage: {' '.join(['agentcore-patch', *named])} ")
+    assert ran.out == run(*named, "--help").out
+    assert run("help", "aply").code == 2
+
+
+def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
+    told = run("--help").out + run("verify", "--help").out
+    sources = Path(cli.__file__).parents[1]
+    read = {
+        name
+        for folder in ("agentcore_patches", "verify")
+        for file in (sources / folder).rglob("*.py")
+        if "grafts" not in file.parts
+        for name in re.findall(r'environ\.get\(\s*"(\w+)"', file.read_text())
+    }
+    assert {"NO_COLOR", "RAY_ADDRESS", "HF_HUB_OFFLINE", "GITHUB_ACTIONS"} <= read
+    for name in {*read, DEBUG}:
+        assert name in told
+
+
+@pytest.mark.parametrize(
+    ("color", "coloured"), [("always", True), ("never", False), ("auto", False)]
+)
+def test_colours_can_be_chosen(run: Run, color: str, coloured: bool) -> None:
+    ran = run("apply", "--dry-run", "--diff", "--color", color)
+    assert ("\x1b[32m+" in ran.out) is coloured
 
 
 def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
@@ -146,7 +181,9 @@ def test_an_interpreter_that_is_not_there_is_told() -> None:
         ("apply --only t", {"tito", "token-ids"}),
         ("status --ch", {"--check"}),
         ("verify --dev", {"--device"}),
+        ("apply --skip tito,to", {"tito,token-ids"}),
         ("verify --check lo", {"logprobs"}),
+        ("verify --check stop,lo", {"stop,logprobs"}),
     ],
 )
 def test_the_shell_completes_commands_options_and_names(

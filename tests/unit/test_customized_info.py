@@ -1,21 +1,19 @@
-"""Values of a custom sampler by properties: in step with the IDs of each chunk."""
+"""Values of a custom sampler by properties: one for each token ID of each chunk."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.grafts.customized_info import (
-    _add_customized_info,
-    _send_customized_info,
-    _set_customized_info,
-)
-from agentcore_patches.grafts.stream_output import (
-    _join_customized_info,
-    _merge_queued_chunks,
+from agentcore_patches.landing import release
+from agentcore_patches.landing.customized_info import add, of_request, pad, send
+from agentcore_patches.landing.stream_output import (
+    join_customized_info,
+    merge_queued,
 )
 
 # What the scheduler sends, output by output: the values of the new tokens; None where
@@ -26,11 +24,19 @@ OUTPUTS_WITH_HOLES = st.lists(
 )
 
 
-def a_stream() -> SimpleNamespace:
-    """The state of a request that streams, as far as the grafts look at it."""
+def a_stream() -> Any:
+    """The state of a request that streams, as far as the code looks at it."""
     return SimpleNamespace(
-        customized_info={}, output_ids=[], obj=SimpleNamespace(stream=True)
+        customized_info_accumulated={},
+        out_list=[],
+        output_ids=[],
+        obj=SimpleNamespace(stream=True),
     )
+
+
+def a_manager(incremental: bool = False) -> Any:
+    """A tokenizer manager, with or without --stream-output."""
+    return SimpleNamespace(server_args=SimpleNamespace(stream_output=incremental))
 
 
 def added(
@@ -44,7 +50,7 @@ def added(
     chunks = []
     for values in outputs:
         meta_info: dict[str, Any] = {}
-        _add_customized_info(state, meta_info, key, values, incremental)
+        add(a_manager(incremental), state, meta_info, key, [[-1], values], 1)
         state.output_ids += range(2 if values is None else len(values))
         chunks.append(meta_info)
     return chunks
@@ -68,11 +74,11 @@ def test_an_incremental_chunk_has_the_new_values_and_queued_ones_are_joined(
     state = a_stream()
     chunks = added(outputs, True, state=state)
     assert chunks == [{} if new is None else {"key": new} for new in outputs]
-    queue = [
+    state.out_list = [
         {"output_ids": [0, 0] if new is None else new, "meta_info": chunk}
         for new, chunk in zip(outputs, chunks, strict=True)
     ]
-    merged = _merge_queued_chunks(queue, state.customized_info)
+    merged = merge_queued(state)
     if "key" in merged["meta_info"]:
         assert len(merged["output_ids"]) == len(merged["meta_info"]["key"])
 
@@ -88,12 +94,20 @@ def test_keys_are_kept_apart(
     assert last == {"other": [value for new in other for value in new or ()]}
 
 
+def test_a_request_beyond_the_end_of_a_batch_has_no_values() -> None:
+    state = a_stream()
+    meta_info: dict[str, Any] = {}
+    add(a_manager(), state, meta_info, "key", [[1]], 1)
+    assert meta_info == state.customized_info_accumulated == {}
+
+
 @given(st.lists(st.booleans(), max_size=12))
 def test_a_token_without_a_value_keeps_its_place(given_at: list[bool]) -> None:
     values: list[int | None] = []
     for n_tokens, has_value in enumerate(given_at, start=1):
         if has_value:
-            _set_customized_info(values, n_tokens, n_tokens)
+            pad(values, n_tokens - 1)
+            values.append(n_tokens)
     wanted = [n if has else None for n, has in enumerate(given_at, start=1)]
     while wanted and wanted[-1] is None:
         wanted.pop()
@@ -108,7 +122,7 @@ def test_values_go_to_the_request_that_they_are_of(
     start, end = 1, 4
     for n_before, values in enumerate(batch):
         if values is not None:
-            _send_customized_info(column, values, n_before, start, end)
+            send(column, values, n_before, start, end)
     for n_before, values in enumerate(batch):
         sent = column[n_before] if n_before < len(column) else None
         if values is None:
@@ -116,6 +130,18 @@ def test_values_go_to_the_request_that_they_are_of(
         else:
             new = values[start:end]
             assert sent == new + [None] * (end - start - len(new))
+            assert of_request({"key": column}, n_before) == {"key": [sent]}
+
+
+def test_a_request_that_has_a_key_but_no_values_gets_none_for_each_token() -> None:
+    column: list[list[Any] | None] = [[7]]
+    send(column, None, 1, 1, 3)
+    assert column == [[7], [None, None]]
+
+
+def test_the_output_of_one_request_is_a_batch_of_one() -> None:
+    columns = {"one": [[1], [2]], "other": [[3]]}
+    assert of_request(columns, 1) == {"one": [[2]], "other": [None]}
 
 
 @given(OUTPUTS)
@@ -124,10 +150,11 @@ def test_where_ids_are_a_list_that_grows_the_values_are_too(
 ) -> None:
     state = a_stream()
     chunks: list[dict[str, Any]] = []
-    for values in outputs:
-        chunks.append({})
-        _add_customized_info(state, chunks[-1], "key", values, False, live=True)
-        state.output_ids += values
+    with patch.object(release, "OUTPUT_IDS_GROW", True):
+        for values in outputs:
+            chunks.append({})
+            add(a_manager(), state, chunks[-1], "key", [values], 0)
+            state.output_ids += values
     assert all(chunk["key"] == state.output_ids for chunk in chunks)
 
 
@@ -145,7 +172,7 @@ def test_a_merged_chunk_has_the_values_of_all_that_were_queued(
         "output_ids": [i for chunk in queue for i in chunk["output_ids"]],
         "meta_info": queue[-1]["meta_info"],
     }
-    _join_customized_info(out, queue, state.customized_info)
+    join_customized_info(out, queue, state)
     for values in out["meta_info"].values():
         assert len(values) == len(out["output_ids"])
     # The chunk that was queued is as it was.

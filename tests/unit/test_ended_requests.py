@@ -1,14 +1,124 @@
-"""How requests end that the scheduler refuses, and batches that a pause splits."""
+"""How requests end that are aborted or refused, and batches that a pause splits."""
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.grafts.ended_requests import _merge_last_batch, _raise_refusal
+from agentcore_patches.landing import release
+from agentcore_patches.landing.ended_requests import (
+    address,
+    finish,
+    merge_last_batch,
+    raise_refusal,
+)
+
+
+class Manager:
+    """A tokenizer manager with one request, as far as `finish` looks at it."""
+
+    def __init__(self) -> None:
+        self.server_args = SimpleNamespace(weight_version="v1")
+        self.released: list[str] = []
+        self.lora_registry = SimpleNamespace(release=self._release)
+        self.state = SimpleNamespace(
+            obj=SimpleNamespace(lora_path=None, lora_id=None, prefilled=(7, None)),
+            output_ids=[1, 2, 3],
+            customized_info_accumulated={"mirror": [4, 5, 6]},
+        )
+        self.rid_to_state: dict[str, Any] = {"x": self.state, "other": None}
+
+    async def _release(self, lora_id: str) -> None:
+        self.released.append(lora_id)
+
+    def finish(self, is_incremental: bool, reason: Any = None) -> dict[str, Any]:
+        """The answer to the request, once it is aborted."""
+        logprobs = [(-0.5, 1, None), (-0.5, 2, None), (-0.5, 3, None)]
+        out = {
+            "text": "abc",
+            "output_ids": [3],
+            "meta_info": {"id": "x", "output_token_logprobs": logprobs},
+        }
+        abort = SimpleNamespace(rid="x", finished_reason=reason)
+        manager: Any = self
+
+        async def run() -> None:
+            finish(manager, manager.state, abort, out, is_incremental)
+
+        asyncio.run(run())
+        return out
+
+
+def test_an_aborted_answer_is_whole_and_its_request_is_forgotten() -> None:
+    manager = Manager()
+    out = manager.finish(is_incremental=False)
+    assert manager.rid_to_state.keys() == {"other"}
+    meta_info = out["meta_info"]
+    assert out["text"] == "abc"
+    assert out["output_ids"] == [1, 2, 3]
+    assert out["output_ids"] is not manager.state.output_ids
+    assert meta_info["mirror"] == [4, 5, 6]
+    assert (
+        meta_info["mirror"] is not manager.state.customized_info_accumulated["mirror"]
+    )
+    assert len(meta_info["output_token_logprobs"]) == 3
+    assert (meta_info["prompt_tokens"], meta_info["weight_version"]) == (7, "v1")
+
+
+@pytest.mark.parametrize(
+    ("text_is_new", "logprobs_are_new"), [(False, False), (True, False), (True, True)]
+)
+def test_the_last_chunk_of_what_is_new_repeats_nothing(
+    text_is_new: bool, logprobs_are_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "TEXT_IS_NEW", text_is_new)
+    monkeypatch.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
+    out = Manager().finish(is_incremental=True)
+    assert out["output_ids"] == out["meta_info"]["mirror"] == []
+    assert out["text"] == ("" if text_is_new else "abc")
+    n_logprobs = len(out["meta_info"]["output_token_logprobs"])
+    assert n_logprobs == (0 if logprobs_are_new else 3)
+
+
+def test_values_that_are_for_nobody_else_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "REPORTED_INFO", "customized_info_reported_keys")
+    manager = Manager()
+    manager.state.customized_info_reported_keys = {"entropy"}
+    assert "mirror" not in manager.finish(is_incremental=False)["meta_info"]
+
+
+def test_a_prompt_that_nobody_counted_has_no_tokens() -> None:
+    manager = Manager()
+    del manager.state.obj.prefilled
+    assert manager.finish(is_incremental=False)["meta_info"]["prompt_tokens"] == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "sglang_does_it", "released"),
+    [
+        (None, False, ["id"]),
+        # Where there is a reason, the answer is handed on by what releases it.
+        ({"type": "abort"}, False, []),
+        (None, True, []),
+    ],
+)
+def test_an_adapter_is_released_once(
+    reason: Any,
+    sglang_does_it: bool,
+    released: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "ABORTS_RELEASE_LORA", sglang_does_it)
+    manager = Manager()
+    manager.state.obj = SimpleNamespace(lora_path="adapter", lora_id="id")
+    manager.finish(is_incremental=False, reason=reason)
+    assert manager.released == released
 
 
 def content(finish_reason: dict[str, Any] | None) -> dict[str, Any]:
@@ -22,7 +132,7 @@ def test_a_refusal_is_raised_with_its_message() -> None:
         "status_code": HTTPStatus.BAD_REQUEST,
     }
     with pytest.raises(ValueError, match="too long"):
-        _raise_refusal(None, content(reason))
+        raise_refusal(content(reason))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +147,24 @@ def test_a_refusal_is_raised_with_its_message() -> None:
     ],
 )
 def test_every_other_chunk_goes_on(reason: dict[str, Any] | None) -> None:
-    _raise_refusal(None, content(reason))
+    raise_refusal(content(reason))
+
+
+@pytest.mark.parametrize(
+    ("request_", "already", "addressed"),
+    [
+        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
+        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
+        (SimpleNamespace(http_worker_ipc=None), None, None),
+        (None, None, None),
+    ],
+)
+def test_an_output_goes_to_the_worker_of_its_request(
+    request_: Any, already: str | None, addressed: str | None
+) -> None:
+    output = SimpleNamespace(http_worker_ipc=already)
+    address(output, request_)
+    assert output.http_worker_ipc == addressed
 
 
 class Batch:
@@ -59,6 +186,8 @@ class Batch:
 def test_batches_are_merged_whichever_is_empty(
     running: tuple[str, ...], last: tuple[str, ...]
 ) -> None:
-    scheduler = SimpleNamespace(running_batch=Batch(*running), last_batch=Batch(*last))
-    _merge_last_batch(scheduler)
+    scheduler: Any = SimpleNamespace(
+        running_batch=Batch(*running), last_batch=Batch(*last)
+    )
+    merge_last_batch(scheduler)
     assert scheduler.running_batch.reqs == [*running, *last]

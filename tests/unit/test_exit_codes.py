@@ -7,17 +7,19 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from agentcore_patches import __version__, cli, transaction
+from agentcore_patches import __version__, cli
 from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.failure import failure_of
 from agentcore_patches.install import find
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
@@ -76,8 +78,6 @@ def spoil_links(package: Path) -> None:
             "unsupported-target",
             "0.6.1 .* is not supported. Supported: 0.5.8",
         ),
-        (spoil_version, ["status", "--check"], 3, "unsupported-target", "0.6.1"),
-        (spoil_version, ["revert"], 3, "unsupported-target", "0.6.1"),
         (
             spoil_shape,
             ["apply"],
@@ -192,6 +192,18 @@ def test_a_bug_is_told_without_a_traceback(
     monkeypatch.setenv("AGENTCORE_DEBUG", "1")
     with pytest.raises(KeyError):
         run("apply")
+
+
+def test_a_module_that_is_not_installed_is_told(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    for module in [name for name in sys.modules if ".edits" in name]:
+        monkeypatch.delitem(sys.modules, module)
+
+    ran = run("apply")
+
+    assert ran.code == 2 and "needs the module libcst" in ran.err
 
 
 def test_an_interruption_ends_with_130(

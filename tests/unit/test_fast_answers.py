@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, Optional, Union
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.grafts import fast_answers
-from agentcore_patches.grafts.fast_answers import (
-    _dump_logprobs,
-    _is_plain,
-    _prepare_for_orjson,
-    _RequestTokenIds,
-    _write_generated,
-)
 from tests.helpers.bad_logprobs import BAD_LOGPROBS, NAN
 
 orjson = pytest.importorskip("orjson")
@@ -24,11 +19,28 @@ encoders = pytest.importorskip("fastapi.encoders")
 pydantic = pytest.importorskip("pydantic")
 responses = pytest.importorskip("fastapi.responses")
 
+from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
+from agentcore_patches.landing.answers import (  # noqa: E402
+    RequestTokenIds,
+    is_plain,
+    prepare_for_orjson,
+    write_generated,
+)
+
 
 @pytest.fixture(autouse=True, scope="module")
-def _imports() -> None:
-    """What the grafts find where they land."""
-    fast_answers.orjson = orjson  # type: ignore[attr-defined]
+def _release() -> Iterator[None]:
+    """One in which FastAPI writes whole answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(release, "PYDANTIC_ANSWERS", False)
+        patch.setattr(release, "BYTES_OF_ID", False)
+        yield
+
+
+def dump_logprobs(meta_info: dict[str, Any]) -> bytes:
+    """The logprobs of a whole answer."""
+    openings = logprobs.Openings(None)
+    return logprobs.write(meta_info, openings, answers.dump_numbers).encode()
 
 
 def fastapi(content: Any) -> bytes | None:
@@ -43,7 +55,7 @@ def fastapi(content: Any) -> bytes | None:
 def ours(content: Any) -> bytes | None:
     """What orjson writes of prepared data, None if it is left to FastAPI."""
     try:
-        body: bytes = orjson.dumps(_prepare_for_orjson(content))
+        body: bytes = orjson.dumps(prepare_for_orjson(content))
     except (TypeError, ValueError):
         return None
     return body
@@ -83,7 +95,7 @@ def test_what_is_written_is_what_fastapi_writes(content: Any) -> None:
 
 @given(CONTENT)
 def test_the_engines_answer_parses_to_what_fastapi_writes(content: Any) -> None:
-    written = _write_generated(content)
+    written = write_generated(content)
     if written is not None:
         expected = fastapi(content)
         assert expected is not None
@@ -105,7 +117,7 @@ def test_usual_answers_do_not_take_the_old_way(entries: Any) -> None:
         },
     }
     for answer in (content, [content, content]):
-        assert _write_generated(answer) is not None
+        assert write_generated(answer) is not None
     content["meta_info"] = json.loads(json.dumps(content["meta_info"]))
     assert ours(content) == fastapi(content)
 
@@ -121,8 +133,8 @@ def test_a_number_that_is_not_finite_is_left_to_fastapi(bad: float) -> None:
         [{"a": {"b": bad}}],
         [None, "a", bad],
     ):
-        assert not _is_plain(content)
-        assert _write_generated(content) is None
+        assert not is_plain(content)
+        assert write_generated(content) is None
         assert fastapi(content) is None
         assert ours(json.loads(json.dumps(content))) is None
 
@@ -147,7 +159,7 @@ class Text(str):
     ids=repr,
 )
 def test_what_fastapi_writes_in_its_own_way_is_left_to_it(content: Any) -> None:
-    assert _write_generated(content) is None
+    assert write_generated(content) is None
     assert ours(content) is None
 
 
@@ -186,9 +198,9 @@ def test_logprobs_are_written_as_from_their_models(rows: Any, with_top: bool) ->
         expected = responses.JSONResponse(vanilla_logprobs(meta_info)).body
     except UnicodeEncodeError:
         with pytest.raises(ValueError):
-            _dump_logprobs(meta_info)
+            dump_logprobs(meta_info)
         return
-    assert _dump_logprobs(meta_info) == expected
+    assert dump_logprobs(meta_info) == expected
 
 
 def test_a_token_without_text_is_named_by_its_id() -> None:
@@ -196,7 +208,7 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
         "output_token_logprobs": [(-0.5, 7, None)],
         "output_top_logprobs": [[(-0.5, 7, None), (-1e-7, 8, None)]],
     }
-    [entry] = json.loads(_dump_logprobs(meta_info))["content"]
+    [entry] = json.loads(dump_logprobs(meta_info))["content"]
     assert entry["token"] == "token_id:7"
     assert [top["token"] for top in entry["top_logprobs"]] == [
         "token_id:7",
@@ -207,7 +219,7 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
 @pytest.mark.parametrize("meta_info", [*BAD_LOGPROBS, NAN], ids=repr)
 def test_logprobs_that_are_not_as_they_should_be_are_refused(meta_info: Any) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
-        _dump_logprobs(meta_info)
+        dump_logprobs(meta_info)
 
 
 PROMPTS = st.recursive(
@@ -226,7 +238,7 @@ PROMPTS = st.recursive(
 @given(PROMPTS)
 def test_the_token_ids_of_a_request_are_what_pydantic_makes_of_them(value: Any) -> None:
     vanilla = Optional[Union[list[list[int]], list[int]]]  # noqa: UP007, UP045
-    assert validated(_RequestTokenIds, value) == validated(vanilla, value)
+    assert validated(RequestTokenIds, value) == validated(vanilla, value)
 
 
 def validated(kind: Any, value: Any) -> Any:
@@ -235,3 +247,156 @@ def validated(kind: Any, value: Any) -> Any:
         return repr(pydantic.TypeAdapter(kind).validate_python(value))
     except pydantic.ValidationError as error:
         return repr(error.errors())
+
+
+class Entry(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TopEntry(Entry):
+    top_logprobs: list[Entry]
+
+
+class Logprobs(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    content: list[TopEntry]
+
+
+class Choice(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    index: int
+    logprobs: Optional[Logprobs] = None  # noqa: UP045
+    meta_info: Optional[dict[str, Any]] = None  # noqa: UP045
+
+
+class Response(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    choices: list[Choice]
+    created: float
+
+
+class Serving:
+    """Makes chat answers as SGLang does; `models` are the tokens made into models."""
+
+    tokenizer_manager = SimpleNamespace(tokenizer=None)
+
+    def __init__(self, ret: list[Any], suffix: str = "") -> None:
+        self.ret = ret
+        self.suffix = suffix
+        self.models = 0
+
+    async def _handle_non_streaming_request(self, logprobs: bool = True) -> Any:
+        await asyncio.sleep(0)
+        choices = [
+            Choice(
+                index=index,
+                logprobs=answers.build_logprobs(self, ret_item) if logprobs else None,
+                meta_info=ret_item["meta_info"],
+            )
+            for index, ret_item in enumerate(self.ret)
+        ]
+        return Response(choices=choices, created=1e-7)
+
+    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Logprobs:
+        made: Logprobs = Logprobs.model_validate(
+            vanilla_logprobs(ret_item["meta_info"])
+        )
+        for entry in made.content:
+            self.models += 1
+            entry.token += self.suffix
+        return made
+
+    def answer(self, **options: Any) -> Any:
+        return asyncio.run(
+            answers.answer(self._handle_non_streaming_request(**options))
+        )
+
+
+def engines(n_choices: int, n_tokens: int) -> list[Any]:
+    """The engine's answers, with logprobs."""
+    return [
+        {
+            "meta_info": {
+                "output_token_logprobs": [
+                    (-i / 7, i, f"<{i}>") for i in range(n_tokens)
+                ],
+                "output_top_logprobs": [[(-1e-7, 9, "b")] for _ in range(n_tokens)],
+            }
+        }
+        for _ in range(n_choices)
+    ]
+
+
+@pytest.mark.parametrize("pydantic_answers", [False, True])
+@pytest.mark.parametrize("suffix", ["", "changed"])
+def test_a_whole_answer_has_the_bytes_of_its_models(
+    monkeypatch: pytest.MonkeyPatch, pydantic_answers: bool, suffix: str
+) -> None:
+    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
+    serving = Serving(engines(3, 5), suffix)
+    whole = asyncio.run(serving._handle_non_streaming_request())
+    assert serving.models == 15, "nobody but `answer` is given less"
+    expected = (
+        whole.model_dump_json().encode()
+        if pydantic_answers
+        else fastapi(json.loads(whole.model_dump_json()))
+    )
+    serving.models = 0
+    answer = serving.answer()
+    if hasattr(answer, "choices"):
+        assert pydantic_answers
+        assert suffix
+        assert answer == whole
+    else:
+        assert answer.body == expected
+        assert answer.media_type == "application/json"
+    assert serving.models == (18 if suffix else 3)
+
+
+def test_an_answer_without_logprobs_is_written_by_orjson_where_fastapi_would() -> None:
+    answer = Serving(engines(1, 2)).answer(logprobs=False)
+    assert json.loads(answer.body)["choices"][0]["logprobs"] is None
+
+
+def test_an_answer_without_logprobs_is_left_to_pydantic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", True)
+    assert hasattr(Serving(engines(1, 2)).answer(logprobs=False), "choices")
+
+
+def test_what_fastapi_refuses_is_left_to_it() -> None:
+    serving = Serving(engines(1, 2))
+    rows = serving.ret[0]["meta_info"]["output_token_logprobs"]
+    rows[1] = (float("nan"), 1, "x")
+    answer = serving.answer()
+    assert len(answer.choices[0].logprobs.content) == 2
+
+
+def test_an_error_comes_back_as_it_is() -> None:
+    error = SimpleNamespace(message="no")
+
+    async def fail() -> Any:
+        return error
+
+    assert asyncio.run(answers.answer(fail())) is error
+
+
+def test_the_next_request_of_a_task_is_given_all_models() -> None:
+    serving = Serving(engines(1, 4))
+
+    async def ask() -> Any:
+        await answers.answer(serving._handle_non_streaming_request())
+        return await serving._handle_non_streaming_request()
+
+    assert len(asyncio.run(ask()).choices[0].logprobs.content) == 4
+
+
+def test_generate_is_answered_by_orjson_and_who_calls_it_gets_the_answer() -> None:
+    def endpoint() -> None: ...
+
+    content = {"text": "x"}
+    of_generate: Any = SimpleNamespace(scope={"endpoint": endpoint})
+    assert answers.generated(content, of_generate, endpoint).body == b'{"text":"x"}'
+    of_others: Any = SimpleNamespace(scope={"endpoint": len})
+    assert answers.generated(content, of_others, endpoint) is content
+    assert answers.generated(NAN, of_generate, endpoint) is NAN

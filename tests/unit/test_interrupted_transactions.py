@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import transaction
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import Install
+from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -23,6 +23,7 @@ from tests.unit.small_install import (
     patched,
     photograph,
     read,
+    recover,
     revert,
     vanilla,
     write,
@@ -83,14 +84,14 @@ def test_a_killed_commit_is_finished_by_who_comes_next(install: Install) -> None
     assert [read(install, path) == patched(path) for path in ALL] == [1, 0, 0]
     before = photograph(install)
     snapshot = transaction.inspect(install)
-    assert snapshot.pending == "an interrupted apply of ours"
+    assert snapshot.pending == "an unfinished apply of ours"
     assert photograph(install) == before
 
-    snapshot, line = transaction.inspect_and_recover(install)
+    snapshot, line = recover(install)
     assert line == "finished an interrupted apply of ours"
     assert snapshot.applied and snapshot.pending is None
     assert [read(install, path) for path in ALL] == [patched(path) for path in ALL]
-    assert transaction.inspect_and_recover(install) == (snapshot, None)
+    assert recover(install) == (snapshot, None)
 
 
 def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
@@ -107,7 +108,7 @@ def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -
     before = photograph(install)
     kill(install, 3, lambda: commit(install, *ALL))
     write(install, SECOND, b"by hand\n")
-    _, line = transaction.inspect_and_recover(install)
+    _, line = recover(install)
     assert line == (
         "undid an interrupted apply of ours; not touched, because somebody else "
         f"changed them: {SECOND}"
@@ -119,7 +120,9 @@ def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("leftover", ["", "lock", "begun.json.tmp", "store/text.tmp"])
+@pytest.mark.parametrize(
+    "leftover", ["", "lock", "prepared.json.tmp", "store/text.tmp"]
+)
 def test_what_a_command_left_before_it_did_anything_goes(
     leftover: str, install: Install
 ) -> None:
@@ -129,8 +132,8 @@ def test_what_a_command_left_before_it_did_anything_goes(
         (folder / leftover).parent.mkdir(exist_ok=True)
         (folder / leftover).touch()
     pending = transaction.inspect(install).pending
-    assert pending == "leftovers of an interrupted command"
-    snapshot, _ = transaction.inspect_and_recover(install)
+    assert pending == "leftovers of an unfinished command"
+    snapshot, _ = recover(install)
     assert snapshot.pending is None
 
 
@@ -148,7 +151,7 @@ def damaged(state: dict[str, object]) -> Mapping[str, bytes]:
     escaping = json.dumps(state).replace(FIRST, "../../elsewhere.py")
     return {
         "truncated": json.dumps(state)[:-9].encode(),
-        "of a later format": json.dumps(state | {"format": 2}).encode(),
+        "of a later format": json.dumps(state | {"format": 3}).encode(),
         "of another shape": b"[]",
         "not text": b"\xff",
         "about files elsewhere": escaping.encode(),
@@ -165,7 +168,7 @@ def test_a_record_that_is_not_understood_stops_everything(
     before = photograph(install)
     for command in (
         lambda: transaction.inspect(install),
-        lambda: transaction.inspect_and_recover(install),
+        lambda: recover(install),
         lambda: revert(install),
         lambda: commit(install, FIRST, edition="two"),
     ):
@@ -201,3 +204,59 @@ def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
         transaction.locked(install, timeout=1),
     ):
         pass
+
+
+# What the first version of this package wrote
+
+OLD_INFO = {"mode": 0o644, "uid": 0, "gid": 0, "xattrs": {}}
+
+
+def as_the_first_version_wrote_it(folder: Path) -> None:
+    """Give the record and the journal in our folder their first form."""
+    names = {
+        "prepared.json": "begun.json",
+        "committed.json": "decided.json",
+        "state.next": "state.next",
+        "state.json": "state.json",
+    }
+    for name, old in names.items():
+        file = folder / name
+        if file.exists():
+            document = json.loads(file.read_text())
+            del document["checksum"]
+            for entry in document.get("files", {}).values():
+                entry["patched"] = entry.pop("patched_sha256")
+                entry["original"] |= OLD_INFO
+            for change in document.get("changes", ()):
+                change["before"] |= OLD_INFO
+                change["after"] |= OLD_INFO
+            file.unlink()
+            (folder / old).write_text(json.dumps(document | {"format": 1}))
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_record_of_the_first_version_is_understood(install: Install) -> None:
+    commit(install, *ALL)
+    as_the_first_version_wrote_it(install.package / FOLDER)
+    assert transaction.inspect(install).applied
+    assert commit(install, FIRST, edition="two") == (*reversed(ALL[1:]), FIRST)
+    revert(install)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("number", "did"), [(1, "finished"), (2, "finished"), (None, "undid")]
+)
+def test_a_journal_of_the_first_version_is_understood(
+    number: int | None, did: str, install: Install
+) -> None:
+    kill(install, number or 1, lambda: commit(install, *ALL))
+    folder = install.package / FOLDER
+    if number is None:
+        (folder / "committed.json").rename(folder / "prepared.json")
+    as_the_first_version_wrote_it(folder)
+    assert transaction.inspect(install).pending == "an unfinished apply of ours"
+    assert recover(install)[1] == f"{did} an interrupted apply of ours"
+    if number is not None:
+        assert transaction.inspect(install).applied
+        revert(install)

@@ -10,18 +10,19 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from agentcore_patches import api, json_output, ray_results, results
-from agentcore_patches.json_output import (
+from agentcore_patches import api, results
+from agentcore_patches.cluster import results as ray_results
+from agentcore_patches.cluster.results import NodeResult, RayNode
+from agentcore_patches.json_output import JsonOutput
+from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import (
     ApplyDocument,
     ErrorDocument,
-    JsonOutput,
     ListDocument,
     RayDocument,
     RevertDocument,
     StatusDocument,
 )
-from agentcore_patches.ray_results import NodeResult, RayNode
-from tests.helpers.documents import mismatches
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, kill_apply
 
@@ -81,12 +82,18 @@ def test_errors_of_the_sources_are_documents(run: Run, package: Path) -> None:
 def test_documents_of_recovered_and_unrecorded_installs(
     run: Run, package: Path
 ) -> None:
-    kill_apply(package, "decided.json")
-    recovered = run("status", "--json").document
-    assert mismatches(recovered, StatusDocument) == []
-    assert recovered["recovered"]
+    kill_apply(package, "committed.json")
+    for command, described in (
+        (["status"], StatusDocument),
+        (["apply", "--dry-run"], ApplyDocument),
+    ):
+        pending = run(*command, "--json").document
+        assert mismatches(pending, described) == []
+        assert pending["pending"] and not pending["recovered"]
 
-    run("apply")
+    recovered = run("apply", "--json").document
+    assert mismatches(recovered, ApplyDocument) == []
+    assert recovered["recovered"]
     for file in (package / ".agentcore-patch").rglob("*.json"):
         file.unlink()
     unrecorded = run("status", "--json").document
@@ -160,7 +167,7 @@ def test_the_documents_say_what_happened(run: Run, package: Path) -> None:
 
 PUBLIC = [
     value
-    for module in (results, ray_results, json_output)
+    for module in (results, ray_results)
     for value in vars(module).values()
     if isinstance(value, type) and value.__module__.startswith("agentcore_patches.")
 ]

@@ -1,33 +1,42 @@
-"""Logprobs that the engine did not give are an error, never a shorter list."""
+"""Logprobs: those that the engine did not give are an error; how the others are written."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.grafts.logprobs import (
-    _cut_logprobs,
-    check_logprobs_of_diffusion,
-    check_logprobs_support,
-)
+orjson = pytest.importorskip("orjson")
+
+from agentcore_patches.landing import logprobs, release  # noqa: E402
+from agentcore_patches.landing.logprobs import ChatLogprobs, cut  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An early one."""
+    monkeypatch.setattr(release, "SPECULATION_LOSES_LOGPROBS", True)
+    monkeypatch.setattr(release, "BYTES_OF_ID", False)
+    monkeypatch.setattr(logprobs, "_openings", None)
+    yield
+
+
+def manager_of(**values: Any) -> Any:
+    """A tokenizer manager with these arguments."""
+    server_args = {
+        "dllm_algorithm": None,
+        "speculative_algorithm": None,
+        "disable_overlap_schedule": False,
+        **values,
+    }
+    return SimpleNamespace(server_args=SimpleNamespace(**server_args))
 
 
 def error_of_server(sampling_params: Any = None, **values: Any) -> str | None:
     """Why a server with these arguments gives no logprobs."""
-    server_args = SimpleNamespace(
-        **{
-            "dllm_algorithm": None,
-            "speculative_algorithm": None,
-            "disable_overlap_schedule": False,
-            **values,
-        }
-    )
-    manager = SimpleNamespace(server_args=server_args)
-    manager.check_logprobs_of_diffusion = partial(check_logprobs_of_diffusion, manager)
-    error: str | None = check_logprobs_support(manager, sampling_params)
+    error: str | None = logprobs.refusal(manager_of(**values), sampling_params)
     return error
 
 
@@ -73,6 +82,30 @@ def test_a_prompt_is_scored_by_a_server_that_records_none_later(
     assert error_of_server(sampling_params, dllm_algorithm="LowConfidence")
 
 
+def test_later_releases_record_logprobs_of_speculation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "SPECULATION_LOSES_LOGPROBS", False)
+    assert error_of_server(speculative_algorithm="EAGLE") is None
+    assert error_of_server(dllm_algorithm="LowConfidence") is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [
+        (True, True),
+        (False, False),
+        (None, False),
+        ([False, True], True),
+        ([False], False),
+    ],
+)
+def test_only_a_request_for_logprobs_is_refused(asked: Any, refused: bool) -> None:
+    manager = manager_of(dllm_algorithm="LowConfidence")
+    obj: Any = SimpleNamespace(return_logprob=asked, sampling_params=None)
+    assert bool(logprobs.refusal_of(manager, obj)) is refused
+
+
 def answer(n_tokens: int, **meta_info: Any) -> dict[str, Any]:
     return {"text": "-", "output_ids": list(range(n_tokens)), "meta_info": meta_info}
 
@@ -83,12 +116,12 @@ def answer(n_tokens: int, **meta_info: Any) -> dict[str, Any]:
 def test_fewer_logprobs_than_tokens_are_an_error(meta_info: dict[str, Any]) -> None:
     ret = [answer(1, output_token_logprobs=[0.5]), answer(2, **meta_info)]
     with pytest.raises(ValueError, match=r"The engine gave [01] logprobs for 2 tokens"):
-        _cut_logprobs(None, ret)
+        cut(ret)
 
 
 def test_an_answer_with_all_of_them_stays_as_it_is() -> None:
     ret = [whole := answer(2, output_token_logprobs=[0.5, 0.25])]
-    _cut_logprobs(None, ret)
+    cut(ret)
     assert ret[0] is whole
 
 
@@ -97,10 +130,139 @@ def test_logprobs_of_what_was_generated_after_a_stop_are_cut_off() -> None:
         1, output_token_logprobs=[0.5, 0.25], output_top_logprobs=[[1], [2]], id="x"
     )
     ret = [given]
-    _cut_logprobs(None, ret)
+    cut(ret)
     assert ret[0]["meta_info"] == {
         "id": "x",
         "output_token_logprobs": [0.5],
         "output_top_logprobs": [[1]],
     }
     assert len(given["meta_info"]["output_token_logprobs"]) == 2
+
+
+def test_tokens_without_text_are_named_by_their_ids() -> None:
+    rows = [(-0.5, 7, None), (None, 8, None)]
+    named = [(-0.5, 7, "token_id:7"), (None, 8, "token_id:8")]
+    assert logprobs.name_by_id(rows) == named
+    assert logprobs.name_top_by_id([rows, None, []]) == [named, None, []]
+
+
+def test_tokens_with_text_keep_it() -> None:
+    rows = [(-0.5, 7, ""), (-0.1, 8, "x")]
+    assert logprobs.name_by_id(rows) is rows
+    assert logprobs.name_by_id([]) == []
+    assert logprobs.name_top_by_id([rows]) == [rows]
+    assert logprobs.name_top_by_id(None) is None
+
+
+class Serving:
+    """What SGLang's models give of the engine's lists, and how often they were made."""
+
+    tokenizer_manager = SimpleNamespace(tokenizer=None)
+
+    def __init__(self, suffix: str = "") -> None:
+        self.suffix = suffix
+        self.made = 0
+
+    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
+        self.made += 1
+        meta_info = ret_item["meta_info"]
+        tops = meta_info.get("output_top_logprobs")
+        content = [
+            {
+                "token": text + self.suffix,
+                "bytes": list(text.encode()),
+                "logprob": float(logprob),
+                "top_logprobs": [
+                    {"token": text, "bytes": list(text.encode()), "logprob": logprob}
+                    for logprob, _, text in (tops[i] or ())
+                ]
+                if tops
+                else [],
+            }
+            for i, (logprob, _, text) in enumerate(meta_info["output_token_logprobs"])
+        ]
+        return SimpleNamespace(model_dump=lambda: {"content": content})
+
+    def expected(self, meta_info: dict[str, Any]) -> str:
+        model = self._process_response_logprobs({"meta_info": meta_info})
+        text: bytes = orjson.dumps(model.model_dump())
+        return text.decode()
+
+
+CHUNKS: list[dict[str, Any]] = [
+    {"output_token_logprobs": [(-0.5, 7, "\u00e9")]},
+    {"output_token_logprobs": [(-1e-7, 7, "\u00e9")], "output_top_logprobs": None},
+    {"output_token_logprobs": [(float("nan"), 7, '"')], "output_top_logprobs": []},
+    {"output_token_logprobs": [(-0.5, 7, "a"), (-0.0, 8, "")]},
+    {
+        "output_token_logprobs": [(-0.5, 7, "a"), (-1.5, 8, "b")],
+        "output_top_logprobs": [[(-0.5, 7, "a"), (-1.5, 8, "b")], []],
+    },
+]
+
+
+def test_only_the_first_logprobs_of_a_stream_are_made_by_models() -> None:
+    serving = Serving()
+    writer = ChatLogprobs(serving)
+    for meta_info in [*CHUNKS, *CHUNKS]:
+        written = writer.dump(meta_info)
+        assert serving.made == 1
+        assert written == Serving().expected(meta_info)
+
+
+def test_models_that_were_changed_make_all_logprobs_of_a_stream() -> None:
+    serving = Serving("changed")
+    writer = ChatLogprobs(serving)
+    for meta_info in CHUNKS:
+        assert writer.dump(meta_info) == Serving("changed").expected(meta_info)
+    assert serving.made == len(CHUNKS)
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"output_token_logprobs": [(0, 7, "a")]},
+        {"output_token_logprobs": [(-1.5, 7, "a")], "output_top_logprobs": [None]},
+        {
+            "output_token_logprobs": [(-1.5, 7, "a")],
+            "output_top_logprobs": [None, None],
+        },
+    ],
+)
+@pytest.mark.parametrize("position", [0, 1])
+def test_logprobs_of_another_form_are_made_by_the_models(
+    unusual: dict[str, Any], position: int
+) -> None:
+    serving = Serving()
+    writer = ChatLogprobs(serving)
+    chunks = [CHUNKS[0], CHUNKS[3], CHUNKS[4]]
+    chunks.insert(position, unusual)
+    for meta_info in chunks:
+        assert writer.dump(meta_info) == Serving().expected(meta_info)
+    assert serving.made == 2
+
+
+def test_what_the_models_refuse_is_an_error() -> None:
+    writer = ChatLogprobs(Serving())
+    writer.dump(CHUNKS[0])
+    with pytest.raises(TypeError):
+        writer.dump({"output_token_logprobs": [(None, 7, "a")]})
+
+
+def test_an_empty_list_says_nothing_of_the_models() -> None:
+    serving = Serving("changed")
+    writer = ChatLogprobs(serving)
+    empty: dict[str, Any] = {"output_token_logprobs": []}
+    assert writer.dump(empty) == '{"content":[]}'
+    assert writer.dump(CHUNKS[0]) == Serving("changed").expected(CHUNKS[0])
+
+
+def test_openings_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = object()
+    openings = logprobs.openings_of(tokenizer)
+    assert logprobs.openings_of(tokenizer) is openings
+    assert logprobs.openings_of(object()) is not openings
+    monkeypatch.setattr(logprobs.Openings, "LIMIT", 10)
+    for token_id in range(25):
+        assert openings[token_id, "x"] == openings[0, "x"]
+        assert len(openings) <= 10

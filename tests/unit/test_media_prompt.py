@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,19 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.grafts.media_prompt import (
-    _check_loaded,
-    _is_expanded,
-    _load_token_ids,
-    _restore_token_ids,
-)
+from agentcore_patches.landing import images
+from agentcore_patches.landing.images import is_expanded
 
 IMAGE, VIDEO = 90, 91
 TOKENS = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
 
 
 class Ids(list[int]):
-    """As much of a tensor as the graft uses."""
+    """As much of a tensor as is used."""
 
     def tolist(self) -> list[int]:
         return [*self]
@@ -30,39 +28,41 @@ class Ids(list[int]):
         return Ids(ids)
 
 
-class Tokenizer:
-    """Says of each ID that it is a letter; makes others of most."""
-
-    def decode(self, ids: list[int]) -> str:
-        return " ".join(map(str, ids))
-
-
 class Processor:
-    def __init__(self) -> None:
-        self._processor = SimpleNamespace(tokenizer=Tokenizer())
+    """Loads as SGLang does, without a model; decodes each ID to its number."""
 
-    def load_mm_data(self, prompt: str, **given: Any) -> SimpleNamespace:
-        items = [item for data in given.values() if type(data) is list for item in data]
+    @images.keep_token_ids
+    def load_mm_data(
+        self,
+        prompt: Any,
+        multimodal_tokens: Any,
+        image_data: Any = None,
+        video_data: Any = None,
+        audio_data: Any = None,
+        return_text: bool = True,
+    ) -> SimpleNamespace:
+        input_ids = prompt if isinstance(prompt, list) else None
+        text = prompt if input_ids is None else " ".join(map(str, prompt))
+        items = [*(image_data or ()), *(video_data or ())]
         return SimpleNamespace(
-            input_text=prompt, organize_results=lambda: items, token_ids=None
+            input_text=text,
+            input_ids=input_ids,
+            organize_results=lambda: items,
+            token_ids=None,
         )
 
 
-def loaded(token_ids: list[int], *images: Any) -> Any:
-    processor = Processor()
-    tokenizer = processor._processor.tokenizer
-    return _load_token_ids(
-        processor, token_ids, tokenizer, TOKENS, [*images], None, None
-    )
+def loaded(token_ids: list[int], *files: Any) -> Any:
+    return Processor().load_mm_data(token_ids, TOKENS, [*files])
 
 
-def restored(token_ids: list[int], made: list[int], *images: Any) -> list[int]:
-    output = loaded(token_ids, *images)
-    return [*_restore_token_ids(output, Ids(made), TOKENS)]
+def restored(token_ids: list[int], made: list[int], *files: Any) -> list[int]:
+    ids: Any = Ids(made)
+    return [*images.restore_token_ids(loaded(token_ids, *files), ids, TOKENS)]
 
 
 @pytest.mark.parametrize(
-    ("token_ids", "images", "text"),
+    ("token_ids", "files", "text"),
     [
         ([1, IMAGE, 2], ["a"], "1 90 2"),
         ([1, IMAGE, IMAGE, IMAGE, 2], ["a"], "1 90 2"),
@@ -73,17 +73,44 @@ def restored(token_ids: list[int], made: list[int], *images: Any) -> list[int]:
     ],
 )
 def test_the_processor_gets_one_placeholder_for_each_image(
-    token_ids: list[int], images: list[Any], text: str
+    token_ids: list[int], files: list[Any], text: str
 ) -> None:
-    output = loaded(token_ids, *images)
+    output = loaded(token_ids, *files)
     assert output.input_text == text
-    assert output.token_ids == token_ids
+    assert output.token_ids == output.input_ids == token_ids
 
 
-@pytest.mark.parametrize("images", [["a"], ["a", "b", "c"], ["a"] * 9])
-def test_another_number_of_images_than_places_is_refused(images: list[str]) -> None:
-    with pytest.raises(ValueError, match=rf"has 2 places .* {len(images)} of these"):
-        loaded([IMAGE, IMAGE, 2, IMAGE, IMAGE], *images)
+def test_a_loader_that_waits_is_decorated_as_well() -> None:
+    @images.keep_token_ids
+    async def load(
+        prompt: Any, multimodal_tokens: Any, image_data: Any, return_text: bool = True
+    ) -> Any:
+        return SimpleNamespace(input_text=prompt, token_ids=None)
+
+    prompt = [1, IMAGE, IMAGE]
+    output = asyncio.run(load(prompt, multimodal_tokens=TOKENS, image_data=["a"]))
+    assert output.input_text == [1, IMAGE]
+    assert output.token_ids is prompt
+    text = asyncio.run(load("text", TOKENS, image_data=["a"]))
+    assert (text.input_text, text.token_ids) == ("text", None)
+
+
+def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
+    @images.keep_token_ids
+    def load(prompt: Any, multimodal_tokens: Any, image_data: Any, **_: Any) -> Any:
+        return SimpleNamespace(input_text="", input_ids=prompt, token_ids=None)
+
+    processed = [{"format": "processor_output"}]
+    prompt = [1, IMAGE, IMAGE]
+    output = load(prompt, TOKENS, processed)
+    assert output.token_ids is None
+    assert output.input_ids is prompt
+
+
+@pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["a"] * 9])
+def test_another_number_of_images_than_places_is_refused(files: list[str]) -> None:
+    with pytest.raises(ValueError, match=rf"has 2 places .* {len(files)} of these"):
+        loaded([IMAGE, IMAGE, 2, IMAGE, IMAGE], *files)
 
 
 TEXT = st.lists(st.integers(0, 9), min_size=1, max_size=4)
@@ -91,16 +118,16 @@ TEXT = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
 @given(st.lists(st.tuples(TEXT, st.integers(1, 5)), min_size=1, max_size=4), TEXT)
 def test_both_turns_are_prefilled_with_their_own_ids(
-    images: list[tuple[list[int], int]], end: list[int]
+    media: list[tuple[list[int], int]], end: list[int]
 ) -> None:
-    first_turn = [i for text, _ in images for i in (*text, IMAGE)] + end
-    expanded = [i for text, n in images for i in (*text, *[IMAGE] * n)] + end
+    first_turn = [i for text, _ in media for i in (*text, IMAGE)] + end
+    expanded = [i for text, n in media for i in (*text, *[IMAGE] * n)] + end
     # The text of all of it is tokenized in another way.
-    made = [i for _, n in images for i in (77, *[IMAGE] * n)] + [78]
-    files = ["-"] * len(images)
+    made = [i for _, n in media for i in (77, *[IMAGE] * n)] + [78]
+    files = ["-"] * len(media)
     for turn in (first_turn, expanded):
         assert restored(turn, made, *files) == expanded
-        assert _is_expanded(turn, expanded, TOKENS)
+        assert is_expanded(turn, expanded, TOKENS)
 
 
 def test_images_beside_each_other_are_expanded_together() -> None:
@@ -122,13 +149,24 @@ def test_an_image_without_a_place_is_refused() -> None:
 
 
 def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
-    two = [1, IMAGE, 2, IMAGE]
+    output: Any = SimpleNamespace(token_ids=[1, IMAGE, 2, IMAGE])
+
+    def check(*found: tuple[str, Any]) -> None:
+        images.check_loaded(output, [*found], TOKENS)
+
     with pytest.raises(ValueError, match=r"has 2 places .* finds 1 of them"):
-        _check_loaded(two, [("image", "a")], TOKENS)
-    _check_loaded(two, [("image", "a"), ("image", "b")], TOKENS)
+        check(("image", "a"))
+    check(("image", "a"), ("image", "b"))
     # Frames of one image; two images that are processed already, in one.
-    _check_loaded(two, [("image", "a")] * 3, TOKENS)
-    _check_loaded(two, [("image", {"format": "processor_output"})], TOKENS)
+    check(*[("image", "a")] * 3)
+    check(("image", {"format": "processor_output"}))
+
+
+def test_a_prompt_of_text_is_neither_checked_nor_restored() -> None:
+    output: Any = SimpleNamespace(token_ids=None)
+    images.check_loaded(output, [], TOKENS)
+    made: Any = Ids([1, IMAGE])
+    assert images.restore_token_ids(output, made, TOKENS) is made
 
 
 def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
@@ -154,18 +192,133 @@ def test_texts_between_images_are_kept_or_it_is_noticed(
     prefilled: list[int], kept: bool
 ) -> None:
     given = [1, 2, IMAGE, 3, 4, IMAGE, 5]
-    assert _is_expanded(given, prefilled, TOKENS) is kept
+    assert is_expanded(given, prefilled, TOKENS) is kept
 
 
 @pytest.mark.parametrize("tokens", [TOKENS, None])
 def test_a_prompt_without_a_place_for_the_image_is_taken_only_as_it_is(
     tokens: Any,
 ) -> None:
-    assert _is_expanded([1, 2], [1, 2], tokens)
-    assert not _is_expanded([1, 2], [1, 2, 3], tokens)
-    assert not _is_expanded([1, 2], [3, 1, 2], tokens)
+    assert is_expanded([1, 2], [1, 2], tokens)
+    assert not is_expanded([1, 2], [1, 2, 3], tokens)
+    assert not is_expanded([1, 2], [3, 1, 2], tokens)
 
 
 def test_an_image_at_either_end_has_no_text_to_hold_on_to() -> None:
-    assert _is_expanded([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], TOKENS)
-    assert not _is_expanded([IMAGE, 1, IMAGE], [IMAGE, 2, IMAGE], TOKENS)
+    assert is_expanded([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], TOKENS)
+    assert not is_expanded([IMAGE, 1, IMAGE], [IMAGE, 2, IMAGE], TOKENS)
+
+
+def test_other_ids_than_those_of_images_must_be_prefilled_as_given() -> None:
+    manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
+    obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
+    images.check_prefilled(manager, obj, obj.input_ids)
+    images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 2])
+    with pytest.raises(ValueError, match="cannot be taken as they are"):
+        images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 3])
+    images.check_prefilled(manager, SimpleNamespace(input_ids=None), [1, 2])
+
+
+@pytest.mark.parametrize("kind", [dict, SimpleNamespace])
+def test_each_request_has_images_of_its_own(kind: Any) -> None:
+    item = SimpleNamespace(feature="pixels")
+    inputs = kind(mm_items=[item], offset=1)
+    request = SimpleNamespace(mm_inputs=inputs)
+    images.own_images(request)
+    own: Any = request.mm_inputs
+    fields = own if kind is dict else vars(own)
+    assert own is not inputs
+    assert fields == {"mm_items": [item], "offset": 1}
+    assert fields["mm_items"][0] is not item
+
+
+@pytest.mark.parametrize(
+    "request_", [SimpleNamespace(mm_inputs=None), SimpleNamespace()]
+)
+def test_a_request_without_images_is_left_alone(request_: Any) -> None:
+    before = {**vars(request_)}
+    images.own_images(request_)
+    assert vars(request_) == before
+
+
+class Manager:
+    """Generates three outputs, or refuses; remembers what was aborted and closed."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.rid_to_state = {"x": None}
+        self.aborted: list[str] = []
+        self.is_closed = False
+        self.ids = [0]
+
+    async def generate_request(self, obj: Any, request: Any) -> AsyncIterator[Any]:
+        if self.error:
+            raise ValueError(self.error)
+        try:
+            for i in range(3):
+                self.ids.append(i)
+                yield {"output_ids": self.ids, "meta_info": {"n": i}}
+        finally:
+            self.is_closed = True
+
+    def abort_request(self, rid: str) -> None:
+        self.aborted.append(rid)
+
+
+def stream(**fields: Any) -> Any:
+    given = {"stream": True, "input_ids": [1], "rid": "x"}
+    return SimpleNamespace(contains_mm_input=lambda: True, **(given | fields))
+
+
+def test_a_stream_that_was_begun_goes_on_with_its_first_output() -> None:
+    manager: Any = Manager()
+    obj = stream()
+
+    async def run() -> list[Any]:
+        assert await images.start_stream(manager, obj, None) is None
+        outputs = images.started(obj)
+        assert outputs is not None
+        assert images.started(obj) is None
+        return [output async for output in outputs]
+
+    first, *rest = asyncio.run(run())
+    assert [output["meta_info"]["n"] for output in (first, *rest)] == [0, 1, 2]
+    # The engine adds to its list before the first output is sent.
+    assert first["output_ids"] == [0, 0]
+
+
+@pytest.mark.parametrize("rids", ["x", ["x", "y"]])
+def test_a_stream_that_is_refused_leaves_nothing_running(rids: Any) -> None:
+    manager: Any = Manager(error="no place")
+    obj = stream(rid=rids)
+    assert asyncio.run(images.start_stream(manager, obj, None)) == "no place"
+    assert manager.aborted == ["x"]
+    assert images.started(obj) is None
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        stream(stream=False),
+        stream(input_ids=None),
+        SimpleNamespace(stream=True, input_ids=[1], contains_mm_input=lambda: False),
+    ],
+)
+def test_only_streams_of_token_ids_with_images_are_begun(obj: Any) -> None:
+    manager: Any = Manager()
+    assert asyncio.run(images.start_stream(manager, obj, None)) is None
+    assert images.started(obj) is None
+
+
+def test_a_stream_that_nobody_reads_is_closed() -> None:
+    manager: Any = Manager()
+    obj = stream()
+
+    async def run() -> None:
+        await images.start_stream(manager, obj, None)
+        assert not manager.is_closed
+        await images.end_stream(obj)
+        assert manager.is_closed
+        await images.end_stream(obj)
+
+    asyncio.run(run())

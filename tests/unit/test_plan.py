@@ -2,11 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from agentcore_patches.edits import AddField, Edit, Graft, Insert, Replace
+from agentcore_patches.edits import (
+    AddField,
+    AddMethod,
+    Edit,
+    Import,
+    Insert,
+    Land,
+    RefuseField,
+    Replace,
+    ScopedEdit,
+)
+from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import EditOutcome, make_plan
 from tests.helpers.planning import VERSION, refusal
 
+LANDED = "srt/agentcore/traces.py"
 MODELS = "srt/models.py"
 SERVING = "srt/serving.py"
 
@@ -15,10 +27,10 @@ SOURCES = {
     SERVING: b"def serve(model):\n    text = model()\n    return text\n",
 }
 
-IDS = AddField(MODELS, "Answer", "ids: list = None")
+IDS = AddField(MODELS, "Answer", "ids: list = None", name="ids/field", note="wanted")
 DUMP = Insert(MODELS, "Answer.dump", "log(data)", before="return data")
 SERVE = Insert(SERVING, "serve", "text.ids = model.ids", before="return text")
-MADE: dict[str, tuple[Edit, ...]] = {
+MADE: dict[str, tuple[ScopedEdit, ...]] = {
     "alpha": (IDS, SERVE),
     "beta": (IDS, AddField(MODELS, "Answer", "n: int = 0")),
 }
@@ -26,16 +38,20 @@ MADE: dict[str, tuple[Edit, ...]] = {
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Edit, ...]]:
-    """Patches for two small files, of which serving is to be written first."""
-    made = dict(MADE)
+    """Patches for two small files, of which serving is to be written before the models."""
+    made: dict[str, tuple[Edit, ...]] = dict(MADE)
     monkeypatch.setattr(registry, "edits", lambda name, version: made[name])
     monkeypatch.setattr(
         registry,
         "files",
         lambda names, version: tuple(
             file
-            for file in (SERVING, MODELS)
-            if any(edit.file == file for name in names for edit in made[name])
+            for file in (LANDED, SERVING, MODELS)
+            if any(
+                edit.file == file and not isinstance(edit, RefuseField)
+                for name in names
+                for edit in made[name]
+            )
         ),
     )
     return made
@@ -52,7 +68,8 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
         ),
         (
             MODELS,
-            b"class Answer:\n    text: str\n    ids: list = None\n    n: int = 0\n\n"
+            b"class Answer:\n    text: str\n    # agentcore-patch: ids/field: wanted\n"
+            b"    ids: list = None\n    n: int = 0\n\n"
             b"    def dump(self, data):\n        return data\n",
         ),
     ]
@@ -62,7 +79,7 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
 def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
     plan = make_plan(SOURCES, ("alpha", "beta"), VERSION)
     assert plan.outcomes == tuple(
-        EditOutcome(patch, edit.file, edit.scope, edit.describe(), "applied")
+        EditOutcome(patch, edit.name, edit.file, edit.scope, edit.describe(), "applied")
         for patch in ("alpha", "beta")
         for edit in MADE[patch]
     )
@@ -91,7 +108,7 @@ def test_the_sources_stay_as_they_are() -> None:
 def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
     message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
     assert message == (
-        f"{MODELS}: in `Answer`, cannot place field `ids: list = None`: "
+        f"{MODELS}: in `Answer`, cannot place the field `ids` (ids/field): "
         "the class declares no fields. Nothing was written. If another tool changed "
         "these sources, put the originals back first (`pip install --force-reinstall "
         "--no-deps sglang==0.5.9`, or `git checkout` in a checkout), then apply again."
@@ -102,7 +119,7 @@ def test_a_part_of_the_edits_is_somebody_elses() -> None:
     patched = make_plan(SOURCES, ("alpha",), VERSION).files
     message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
     assert message.startswith(
-        f"{MODELS}: `Answer` has field `ids: list = None` already, but {SERVING}: "
+        f"{MODELS}: `Answer` has the field `ids` already, but {SERVING}: "
         "`serve` lacks `text.ids = model.ids` before `return text`: the sources carry "
         "somebody else's version of this patch, or a part of ours. Nothing was written."
     )
@@ -172,16 +189,13 @@ def test_a_type_that_a_module_does_not_import_is_refused(
     assert "in `Answer`, new code would use `Optional`" in message
 
 
-def returns(value: Undefined) -> None:  # type: ignore[name-defined] # noqa: F821
-    """Refers to something of the module it lands in."""
-
-
-def test_a_graft_that_needs_what_the_module_lacks_is_refused(
+def test_a_method_that_needs_what_the_module_lacks_is_refused(
     registered: dict[str, tuple[Edit, ...]],
 ) -> None:
-    registered["gamma"] = (Graft(MODELS, "Answer", returns),)
+    method = "def returns(self, value: Undefined) -> None: ..."
+    registered["gamma"] = (AddMethod(MODELS, "Answer", method),)
     message = refusal(SOURCES, ["gamma"])
-    assert "in `the module`, new code would use `Undefined`" in message
+    assert "in `Answer`, new code would use `Undefined`" in message
     lazy = b"from __future__ import annotations\n" + SOURCES[MODELS]
     assert make_plan({MODELS: lazy}, ("gamma",), VERSION).files
 
@@ -213,3 +227,101 @@ def test_a_replacement_may_read_what_the_old_statement_read(
         Replace(SERVING, "serve", "text = model()", "text = model(print)"),
     )
     assert make_plan(SOURCES, ("gamma",), VERSION).files
+
+
+IMPORT = Import(SERVING, "sglang.srt", "agentcore")
+CALLING: tuple[Edit, ...] = (
+    Land(LANDED, "def trace(text):\n    return text\n", name="traces"),
+    IMPORT,
+    Insert(SERVING, "serve", "agentcore.traces.trace(text)", before="return text"),
+)
+IMPORTING = {SERVING: b"import os\n" + SOURCES[SERVING]}
+
+
+def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
+    registered: dict[str, tuple[Edit, ...]],
+) -> None:
+    registered["gamma"] = CALLING
+    plan = make_plan(IMPORTING, ("gamma",), VERSION)
+    assert list(plan.files) == [LANDED, SERVING]
+    assert plan.files[LANDED] == b"def trace(text):\n    return text\n"
+    assert plan.files[SERVING].startswith(
+        b"import os\nfrom sglang.srt import agentcore\ndef serve"
+    )
+    assert plan.outcomes[0] == EditOutcome(
+        "gamma", "traces", LANDED, "", "the module", "applied"
+    )
+    again = make_plan({**IMPORTING, **plan.files}, ("gamma",), VERSION)
+    assert again.files == {}
+    assert {outcome.outcome for outcome in again.outcomes} == {"present"}
+
+
+def test_another_file_where_a_module_would_land_is_refused(
+    registered: dict[str, tuple[Edit, ...]],
+) -> None:
+    registered["gamma"] = CALLING
+    message = refusal({**IMPORTING, LANDED: b"x = 1\n"}, ["gamma"])
+    assert message.startswith(
+        f"{LANDED}: in the install, cannot place the module (traces): there is another "
+        "file of that name. Nothing was written."
+    )
+
+
+def test_a_module_alone_is_a_part_of_ours(
+    registered: dict[str, tuple[Edit, ...]],
+) -> None:
+    registered["gamma"] = CALLING
+    landed = make_plan(IMPORTING, ("gamma",), VERSION).files[LANDED]
+    assert refusal({**IMPORTING, LANDED: landed}, ["gamma"]).startswith(
+        f"{LANDED}: the install has the module already, but {SERVING}: the module lacks "
+        "import of `agentcore`: the sources carry"
+    )
+
+
+def test_a_hook_without_its_import_is_refused(
+    registered: dict[str, tuple[Edit, ...]],
+) -> None:
+    registered["gamma"] = (CALLING[0], CALLING[2])
+    assert "new code would use `agentcore`" in refusal(IMPORTING, ["gamma"])
+
+
+def test_a_file_that_is_absent_is_refused(
+    registered: dict[str, tuple[Edit, ...]],
+) -> None:
+    for sources in ({}, {MODELS: SOURCES[MODELS]}):
+        assert refusal(sources, ["alpha"]).startswith(
+            f"{SERVING}: there is no such file. Nothing was written."
+        )
+
+
+REFUSED = {
+    "a file that is changed": (SOURCES[MODELS], None),
+    "a file that is only looked at": (None, SOURCES[MODELS]),
+}
+
+
+@pytest.mark.parametrize(("source", "looked_at"), REFUSED.values(), ids=REFUSED)
+def test_a_field_that_must_be_absent_refuses_all(
+    registered: dict[str, tuple[Edit, ...]],
+    source: bytes | None,
+    looked_at: bytes | None,
+) -> None:
+    registered["gamma"] = (RefuseField(MODELS, "Answer", ("text", "n")), SERVE)
+    given = {**({} if source is None else {MODELS: source}), SERVING: SOURCES[SERVING]}
+    with pytest.raises(SourceConflict) as refused:
+        make_plan(given, ("gamma",), VERSION, lambda path: looked_at)
+    assert str(refused.value).startswith(
+        f"{MODELS}: in `Answer`, cannot place a check that there is no field `text` or "
+        "`n`: the class has a field of that name: `text: str`."
+    )
+    assert "Nothing was written." in str(refused.value)
+
+
+@pytest.mark.parametrize("looked_at", [None, b"class Answer:\n    other: str\n"])
+def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
+    registered: dict[str, tuple[Edit, ...]], looked_at: bytes | None
+) -> None:
+    registered["gamma"] = (RefuseField("srt/other.py", "Answer", ("text",)), SERVE)
+    plan = make_plan(SOURCES, ("gamma",), VERSION, lambda path: looked_at)
+    assert list(plan.files) == [SERVING]
+    assert [outcome.file for outcome in plan.outcomes] == [SERVING]

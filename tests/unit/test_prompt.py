@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,22 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.grafts import prompt as graft
-from agentcore_patches.grafts.prompt import (
-    _add_prompt,
-    _count_prompt,
-    _keep_prompt,
-)
-from agentcore_patches.grafts.token_in import _validate_input_ids
+from agentcore_patches.landing import prompts, release
 
 VOCAB_SIZE = 100
 MAX_LEN = 8
 
 
 def checked(token_ids: Any, placeholders: tuple[Any, ...] = ()) -> str | None:
-    return graft._check_token_ids(
-        token_ids, "input_ids", VOCAB_SIZE, MAX_LEN, placeholders
-    )
+    return prompts.find_error(token_ids, "input_ids", VOCAB_SIZE, MAX_LEN, placeholders)
 
 
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=MAX_LEN))
@@ -109,10 +100,10 @@ def test_an_image_token_beyond_the_vocabulary_is_taken() -> None:
     assert "input_ids[2] is not" in refused
 
 
-def tokenizer_manager(**settings: Any) -> SimpleNamespace:
+def tokenizer_manager(**settings: Any) -> Any:
     """A server with a context of 20, of which 3 are reserved, and what checks prompts."""
     args = {"skip_tokenizer_init": False, "allow_auto_truncate": False}
-    manager = SimpleNamespace(
+    return SimpleNamespace(
         context_len=20,
         num_reserved_tokens=3,
         max_req_input_len=settings.pop("max_req_input_len", None),
@@ -121,12 +112,10 @@ def tokenizer_manager(**settings: Any) -> SimpleNamespace:
         model_config=SimpleNamespace(vocab_size=VOCAB_SIZE, image_token_id=None),
         server_args=SimpleNamespace(**(args | settings)),
     )
-    manager.check_token_ids = partial(graft.check_token_ids, manager)
-    return manager
 
 
 def refused(prompt: Any, **settings: Any) -> str:
-    message = graft.check_prompt(tokenizer_manager(**settings), prompt)
+    message = prompts.check_prompt(tokenizer_manager(**settings), prompt)
     assert message is not None
     return message
 
@@ -144,20 +133,20 @@ def test_the_prompt_has_room_for_one_more_token(
     settings: dict[str, Any], longest: int
 ) -> None:
     manager = tokenizer_manager(**settings)
-    assert graft.check_prompt(manager, [1] * longest) is None
+    assert prompts.check_prompt(manager, [1] * longest) is None
     message = refused([1] * (longest + 1), **settings)
     assert f"longer than the {longest} that" in message
 
 
 def test_a_long_prompt_is_taken_where_the_server_cuts_it_off() -> None:
     manager = tokenizer_manager(allow_auto_truncate=True)
-    assert graft.check_prompt(manager, [1] * 50) is None
+    assert prompts.check_prompt(manager, [1] * 50) is None
     message = refused([*[1] * 50, VOCAB_SIZE], allow_auto_truncate=True)
     assert "input_ids[50] is not" in message
 
 
 def test_each_prompt_of_a_batch_is_checked() -> None:
-    assert graft.check_prompt(tokenizer_manager(), [[1], [2, 3]]) is None
+    assert prompts.check_prompt(tokenizer_manager(), [[1], [2, 3]]) is None
     assert "input_ids[1][2] is not" in refused([[1], [2, 3, -1]])
     assert refused([[1], []]) == "input_ids[1] cannot be empty."
     assert refused([[1], 2]) == (
@@ -165,12 +154,18 @@ def test_each_prompt_of_a_batch_is_checked() -> None:
     )
 
 
-def test_a_prompt_that_is_sampled_several_times_is_checked_once() -> None:
-    manager = tokenizer_manager()
+def test_a_prompt_that_is_sampled_several_times_is_checked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[str] = []
-    manager.check_token_ids = lambda ids, name, has_media: calls.append(name)
+    monkeypatch.setattr(
+        prompts,
+        "check_token_ids",
+        lambda manager, ids, name, has_media: calls.append(name),
+    )
     one, other = [1], [1]
-    assert graft.check_prompt(manager, [one, other, one, other]) is None
+    prompt = [one, other, one, other]
+    assert prompts.check_prompt(tokenizer_manager(), prompt) is None
     assert calls == ["input_ids[0]", "input_ids[1]"]
 
 
@@ -178,10 +173,10 @@ def test_placeholders_are_taken_only_where_something_stands_behind_them() -> Non
     tokens = SimpleNamespace(image_token_id=VOCAB_SIZE, video_token_id=None)
     manager = tokenizer_manager(mm_processor=SimpleNamespace(mm_tokens=tokens))
     prompt = [1, VOCAB_SIZE]
-    assert graft.check_prompt(manager, prompt, has_media=True) is None
-    assert graft.check_prompt(manager, prompt) is not None
+    assert prompts.check_prompt(manager, prompt, has_media=True) is None
+    assert prompts.check_prompt(manager, prompt) is not None
     text_model = tokenizer_manager()
-    assert graft.check_prompt(text_model, prompt, has_media=True) is not None
+    assert prompts.check_prompt(text_model, prompt, has_media=True) is not None
 
 
 @pytest.mark.parametrize(
@@ -198,137 +193,239 @@ def test_placeholders_are_taken_only_where_something_stands_behind_them() -> Non
     ],
 )
 def test_only_a_request_to_a_session_may_have_an_empty_prompt(
-    prompt: Any, session: Any, asks_for_prompt: bool, is_taken: bool
+    prompt: Any,
+    session: Any,
+    asks_for_prompt: bool,
+    is_taken: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    manager = tokenizer_manager()
-    manager.check_prompt = partial(graft.check_prompt, manager)
-    manager.check_request = partial(graft.check_request, manager)
-    obj: Any = SimpleNamespace(
+    monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", True)
+    obj = request(prompt, session, asks_for_prompt)
+    assert (prompts.check(tokenizer_manager(), obj) is None) is is_taken
+
+
+def request(prompt: Any, session: Any, asks_for_prompt: bool = False) -> Any:
+    return SimpleNamespace(
         input_ids=prompt,
         session_params=session,
         return_prompt_token_ids=asks_for_prompt,
         contains_mm_input=lambda: False,
     )
-    assert (graft.check_session_request(manager, obj) is None) is is_taken
 
 
-def chat(input_ids: list[int], *parts: str) -> SimpleNamespace:
+def test_a_session_needs_a_prompt_where_sglang_asks_for_one() -> None:
+    with pytest.raises(ValueError, match="input_ids cannot be empty"):
+        prompts.refuse(tokenizer_manager(), request([], {"id": "one"}))
+
+
+def test_a_request_without_sessions_or_flag_is_checked() -> None:
+    obj: Any = SimpleNamespace(input_ids=[1, 2], contains_mm_input=lambda: False)
+    prompts.refuse(tokenizer_manager(), obj)
+
+
+def chat(input_ids: Any, *parts: str, **fields: Any) -> Any:
     content = [SimpleNamespace(type=part) for part in parts]
     messages = [SimpleNamespace(content="-"), SimpleNamespace(content=content)]
-    return SimpleNamespace(input_ids=input_ids, messages=messages)
+    return SimpleNamespace(input_ids=input_ids, messages=messages, **fields)
 
 
 def test_a_chat_request_says_whether_it_has_images() -> None:
     tokens = SimpleNamespace(image_token_id=VOCAB_SIZE)
     manager = tokenizer_manager(mm_processor=SimpleNamespace(mm_tokens=tokens))
-    serving = SimpleNamespace(tokenizer_manager=manager)
     with_image = chat([VOCAB_SIZE], "text", "image_url")
-    assert _validate_input_ids(serving, with_image) is None
-    assert _validate_input_ids(serving, chat([VOCAB_SIZE], "text")) is not None
+    assert prompts.check_chat(manager, with_image) is None
+    assert prompts.check_chat(manager, chat([VOCAB_SIZE], "text")) is not None
 
 
 def test_a_chat_request_has_one_prompt() -> None:
-    serving = SimpleNamespace(tokenizer_manager=tokenizer_manager())
-    nested: Any = [[1]]
-    message = _validate_input_ids(serving, chat(nested))
+    message = prompts.check_chat(tokenizer_manager(), chat([[1]]))
     assert message is not None
     assert "input_ids[0] is of type list" in message
 
 
 def test_without_a_tokenizer_the_way_out_is_named() -> None:
     manager = tokenizer_manager(skip_tokenizer_init=True)
-    serving = SimpleNamespace(tokenizer_manager=manager)
-    message = _validate_input_ids(serving, chat([1]))
+    message = prompts.check_chat(manager, chat([1]))
     assert message is not None
     assert "--skip-tokenizer-init" in message
     assert "/generate" in message
 
 
-def state(**asked: Any) -> SimpleNamespace:
-    obj = SimpleNamespace(**({"return_prompt_token_ids": True} | asked))
-    return SimpleNamespace(obj=obj, prompt_token_ids=None, prompt_tokens=0)
+@pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
+def test_a_stream_of_token_in_requests_has_neither_prompt_nor_meta_info(
+    flag: str,
+) -> None:
+    flags = {"return_prompt_token_ids": None, "return_meta_info": None, flag: True}
+    manager = tokenizer_manager()
+    message = prompts.check_token_in(manager, chat([1], stream=True, **flags))
+    assert message == f"{flag} is not supported while streaming: set stream=false."
+    assert prompts.check_token_in(manager, chat([1], stream=False, **flags)) is None
+    message = prompts.check_token_in(manager, chat([], stream=False, **flags))
+    assert message == "input_ids cannot be empty."
+
+
+def test_a_chat_request_of_text_alone_is_not_checked() -> None:
+    manager = tokenizer_manager(skip_tokenizer_init=True)
+    assert prompts.check_chat(manager, chat(None)) is None
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_null_is_taken_out_of_a_body(flag: bool) -> None:
+    body = {"text": None, "return_prompt_token_ids": flag}
+    assert prompts.without_null(body) == body
+    assert prompts.without_null({"text": "x"}) == {"text": "x"}
+    null = {"text": None, "return_prompt_token_ids": None}
+    assert prompts.without_null(null) == {"text": None}
+
+
+class Request:
+    """A request, its state, and what the tokenizer manager does with them."""
+
+    def __init__(self, max_len: int | None = None, **asked: Any) -> None:
+        asked = {"rid": "x", "return_prompt_token_ids": True} | asked
+        self.obj = SimpleNamespace(**asked)
+        self.state: Any = SimpleNamespace(obj=self.obj, finished=False)
+        self.manager: Any = SimpleNamespace(
+            max_req_input_len=max_len, rid_to_state={"x": self.state}
+        )
+
+    def keep(self, prompt: Any) -> None:
+        prompts.keep(self.manager, self.obj, prompt)
+
+    def answer(self, n_tokens: int, is_stream: bool = False, **out: Any) -> Any:
+        """What is told of the prompt, where `n_tokens` of it were prefilled."""
+        out["meta_info"] = {"prompt_tokens": n_tokens}
+        prompts.add(self.state, out, is_stream)
+        return out.get("prompt_token_ids")
 
 
 def test_what_the_scheduler_cuts_off_is_not_kept() -> None:
-    kept = state()
-    _keep_prompt(kept, [5, 6, 7], 2)
-    assert (kept.prompt_token_ids, kept.prompt_tokens) == ([5, 6], 2)
+    kept = Request(max_len=2)
+    kept.keep([5, 6, 7])
+    assert prompts.count(kept.state) == 2
+    assert kept.answer(2) == [5, 6]
 
 
 @pytest.mark.parametrize("flag", [False, None])
 def test_the_length_alone_is_kept_where_nobody_asks_for_the_prompt(
     flag: bool | None,
 ) -> None:
-    kept = state(return_prompt_token_ids=flag)
-    _keep_prompt(kept, [5, 6, 7], None)
-    assert (kept.prompt_token_ids, kept.prompt_tokens) == (None, 3)
+    kept = Request(return_prompt_token_ids=flag)
+    kept.keep([5, 6, 7])
+    assert prompts.count(kept.state) == 3
+    assert kept.answer(3) is None
+    assert kept.obj.prefilled == (3, None)
 
 
 def test_a_prompt_of_embeddings_has_no_ids() -> None:
-    kept = state()
-    _keep_prompt(kept, None, 2)
-    assert (kept.prompt_token_ids, kept.prompt_tokens) == (None, 0)
+    kept = Request(max_len=2)
+    kept.keep(None)
+    assert prompts.count(kept.state) == 0
+    assert kept.answer(0) is None
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_the_first_chunk_of_a_stream_takes_the_prompt(is_stream: bool) -> None:
-    kept = state()
-    _keep_prompt(kept, [5, 6], None)
-    out: dict[str, Any] = {"meta_info": {"prompt_tokens": 2}}
-    _add_prompt(kept, out, is_stream)
-    assert out["prompt_token_ids"] == [5, 6]
-    assert kept.prompt_token_ids == (None if is_stream else [5, 6])
+    kept = Request()
+    kept.keep([5, 6])
+    assert kept.answer(2, is_stream) == [5, 6]
+    assert kept.answer(2, is_stream) == (None if is_stream else [5, 6])
+    assert prompts.count(kept.state) == 2
+
+
+def test_the_prompt_is_let_go_with_the_answer() -> None:
+    kept = Request()
+    kept.keep([5, 6])
+    kept.state.finished = True
+    assert kept.answer(2) == [5, 6]
+    assert kept.obj.prefilled == (2, None)
 
 
 def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
-    kept = state()
-    _keep_prompt(kept, [5, 6], None)
-    out: dict[str, Any] = {"meta_info": {"prompt_tokens": 9}}
-    _add_prompt(kept, out, is_stream=False)
-    assert "prompt_token_ids" not in out
+    kept = Request()
+    kept.keep([5, 6])
+    assert kept.answer(9) is None
 
 
 @pytest.mark.parametrize("max_len", [None, 3, 9])
 def test_as_many_tokens_are_counted_as_are_prefilled(max_len: int | None) -> None:
-    kept = state()
-    _count_prompt(kept, array("q", [5, 6, 7, 8]), max_len)
-    assert kept.prompt_tokens == min(4, max_len or 4)
-    _count_prompt(kept, None, max_len)
-    assert kept.prompt_tokens == min(4, max_len or 4)
+    kept = Request(max_len)
+    kept.keep(array("q", [5, 6, 7, 8]))
+    n_tokens = min(4, max_len or 4)
+    assert prompts.count(kept.state) == n_tokens
+    kept.keep(None)
+    assert prompts.count(kept.state) == n_tokens
+    assert kept.answer(n_tokens) == [5, 6, 7, 8][:n_tokens]
 
 
-def known(prompt: list[int]) -> SimpleNamespace:
-    """The state of a request of which two tokens are prefilled, as SGLang keeps it."""
-    return SimpleNamespace(prompt_token_ids=prompt, prompt_tokens=2)
+def test_a_batch_may_have_another_object_for_the_same_request() -> None:
+    kept = Request()
+    kept.state.obj = SimpleNamespace(return_prompt_token_ids=True)
+    kept.keep([5, 6])
+    assert prompts.count(kept.state) == 2
+    assert kept.answer(2) == [5, 6]
+    # The requests of n > 1 are copies of the one that was tokenized.
+    assert kept.obj.prefilled == (2, [5, 6])
+
+
+def test_a_request_may_be_tokenized_before_it_has_a_state() -> None:
+    kept = Request()
+    kept.manager.rid_to_state.clear()
+    kept.keep([5, 6])
+    assert prompts.count(kept.state) == 2
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_prompt_that_is_on_every_chunk_is_left_on_the_first(is_stream: bool) -> None:
-    kept = known([5, 6])
-    out: dict[str, Any] = {
-        "prompt_token_ids": [5, 6],
-        "meta_info": {"prompt_tokens": 2},
-    }
-    _add_prompt(kept, out, is_stream)
-    assert out["prompt_token_ids"] == [5, 6]
-    assert kept.prompt_token_ids == (None if is_stream else [5, 6])
+    kept = Request()
+    kept.keep([5, 6])
+    assert kept.answer(2, is_stream, prompt_token_ids=[5, 6]) == [5, 6]
+    second = kept.answer(2, is_stream, prompt_token_ids=[5, 6])
+    assert second == (None if is_stream else [5, 6])
 
 
 def test_a_prompt_that_the_scheduler_cuts_is_told_as_it_was_prefilled() -> None:
-    kept = known([5, 6, 7])
-    out: dict[str, Any] = {"meta_info": {"prompt_tokens": 2}}
-    _add_prompt(kept, out, is_stream=False)
-    assert out["prompt_token_ids"] == [5, 6]
+    kept = Request(max_len=2)
+    kept.keep([5, 6, 7])
+    assert kept.answer(2, prompt_token_ids=[5, 6, 7]) == [5, 6]
 
 
 @pytest.mark.parametrize("prefilled", [1, 9])
 def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
     prefilled: int,
 ) -> None:
-    kept = known([5, 6])
-    out: dict[str, Any] = {
-        "prompt_token_ids": [5, 6],
-        "meta_info": {"prompt_tokens": prefilled},
-    }
-    _add_prompt(kept, out, is_stream=False)
-    assert "prompt_token_ids" not in out
+    kept = Request()
+    kept.keep([5, 6])
+    assert kept.answer(prefilled, prompt_token_ids=[5, 6]) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "content"),
+    [
+        ({}, None),
+        ({"return_prompt_token_ids": True}, None),
+        ({"return_meta_info": True}, ""),
+        ({"input_ids": [1]}, ""),
+    ],
+)
+def test_a_choice_has_what_was_asked_for(
+    asked: dict[str, Any], content: str | None
+) -> None:
+    fields = {"return_prompt_token_ids": None, "return_meta_info": None}
+    request: Any = SimpleNamespace(**{"input_ids": None, **fields, **asked})
+    message = SimpleNamespace(content=None)
+    choice: Any = SimpleNamespace(
+        message=message, prompt_token_ids=None, meta_info=None
+    )
+    ret_item = {"prompt_token_ids": [5], "meta_info": {"id": "x"}}
+    prompts.add_to_choice(choice, request, ret_item)
+    assert choice.prompt_token_ids == (
+        [5] if asked.get("return_prompt_token_ids") else None
+    )
+    assert choice.meta_info == ({"id": "x"} if asked.get("return_meta_info") else None)
+    assert message.content == content
+
+
+def test_only_fields_that_are_none_are_dropped() -> None:
+    data = {"a": None, "b": 0, "c": None}
+    assert prompts.drop_none(data, "a", "b", "other") == {"b": 0, "c": None}

@@ -1,39 +1,73 @@
-"""The patches that this package comes with, and what a patch module must have."""
+"""The patches that this package comes with, and how they are found."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
+import shutil
 import sys
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from agentcore_patches import cli
-from agentcore_patches.edits import AddField, Graft, Insert
-from agentcore_patches.errors import PatchError
-from agentcore_patches.patches import registry
-from agentcore_patches.patches._checking import Patch, checked
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches import api, cli
+from agentcore_patches.edits import (
+    AddField,
+    Check,
+    Edit,
+    Import,
+    Insert,
+    Land,
+    RefuseField,
+)
+from agentcore_patches.errors import PatchError, UsageError
+from agentcore_patches.patches import registry, releases
+from agentcore_patches.patches.files import LANDED, PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches.places import Patch, Place, absent
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, facts_module
+from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import EditsDocument
+from tests.helpers.planning import VERSION
 from tests.unit.small_sglang import build
 
-ALL_EDITS = [
-    edit
-    for version in SUPPORTED_VERSIONS
-    for name in registry.names()
-    for edit in registry.edits(name, version)
-]
+LANDING = Path(registry.__file__).parents[1] / "landing"
+
+each_patch = pytest.mark.parametrize("name", registry.names())
+each_release = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+
+
+@cache
+def all_edits(version: str = "") -> tuple[Edit, ...]:
+    """The edits of all patches, each once, for one release or for all."""
+    return tuple(
+        dict.fromkeys(
+            edit
+            for release in SUPPORTED_VERSIONS
+            if version in ("", release)
+            for name in registry.names()
+            for edit in registry.edits(name, release)
+        )
+    )
+
+
+def landed_text(version: str) -> str:
+    """All that lands in a release: modules, and what edits put into SGLang's files."""
+    return "\n".join(
+        edit.text if isinstance(edit, Land) else edit.new_code
+        for edit in all_edits(version)
+    )
 
 
 def test_there_are_at_least_the_three_patches_of_the_first_release() -> None:
     assert {"customized-info", "tito", "token-ids"} <= set(registry.names())
 
 
-@pytest.mark.parametrize("name", registry.names())
+@each_patch
 def test_a_summary_is_one_line(name: str) -> None:
     summary = registry.summary(name)
     assert summary
@@ -41,27 +75,56 @@ def test_a_summary_is_one_line(name: str) -> None:
 
 
 def test_every_file_of_the_writing_order_is_changed() -> None:
-    assert {edit.file for edit in ALL_EDITS} == set(registry.WRITING_ORDER)
+    changed = {edit.file for edit in all_edits() if not isinstance(edit, Check)}
+    assert changed == set(registry.WRITING_ORDER)
+
+
+@each_patch
+def test_a_place_is_well_written_for_every_release(name: str) -> None:
+    for place in registry.places(name):
+        assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", place.name)
+        assert place.why.isascii() and 0 < len(place.why) <= 60, place.name
+        for version in SUPPORTED_VERSIONS:
+            if (edit := place.edit(version)) is not None:
+                edit.check()
+
+
+def test_a_name_is_that_of_one_place() -> None:
+    places = {place for name in registry.names() for place in registry.places(name)}
+    names = Counter(place.name for place in places)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_all_code_that_lands_is_plain_text_and_parses() -> None:
-    for edit in ALL_EDITS:
-        if isinstance(edit, Graft):
-            assert edit.text.isascii()
-            ast.parse(f"if True:\n{edit.text}" if edit.inside else edit.text)
-        elif isinstance(edit, Insert):
-            assert edit.code.isascii()
-            ast.parse(edit.code)
-        assert edit.note.isascii()
+    for edit in all_edits():
+        code = edit.text if isinstance(edit, Land) else edit.new_code
+        assert code.isascii()
+        ast.parse(code)
+        assert edit.comment.isascii()
+        assert [line for line in code.splitlines() if len(line) > 88] == [], edit.file
 
 
-@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+@each_release
 def test_every_edit_of_a_release_has_a_description_of_its_own(version: str) -> None:
-    edits = {
-        edit for name in registry.names() for edit in registry.edits(name, version)
-    }
-    described = {(edit.file, edit.scope, edit.describe()) for edit in edits}
+    edits = all_edits(version)
+    described = {(edit.file, edit.where, edit.describe()) for edit in edits}
     assert len(described) == len(edits)
+
+
+@each_release
+def test_hooks_call_what_the_modules_that_land_define(version: str) -> None:
+    defined = {
+        f"{Path(edit.file).stem}.{node.name}"
+        for edit in all_edits(version)
+        if isinstance(edit, Land)
+        for node in ast.parse(edit.text).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    for edit in all_edits(version):
+        if not isinstance(edit, Land):
+            called = re.findall(r"\bagentcore\.(\w+\.\w+)", edit.new_code)
+            assert called or "agentcore" not in edit.new_code, edit.name
+            assert set(called) <= defined, edit.name
 
 
 @pytest.mark.parametrize(
@@ -73,110 +136,145 @@ def test_every_edit_of_a_release_has_a_description_of_its_own(version: str) -> N
         ("0.5.12.post1", "incremental_streaming_output"),
     ],
 )
-def test_edits_use_the_names_of_the_release(version: str, flag: str) -> None:
-    code = "".join(
-        edit.code
-        for edit in registry.edits("token-ids", version)
-        if isinstance(edit, Insert)
-    )
+def test_what_lands_uses_the_names_of_the_release(version: str, flag: str) -> None:
+    code = landed_text(version)
     assert set(re.findall(r"\w+_output\b", code)) >= {flag}
     others = {"stream_output", "incremental_streaming_output"} - {flag}
     assert not any(re.search(rf"server_args\.{other}\b", code) for other in others)
 
 
+def test_the_facts_in_the_repository_are_those_of_a_release() -> None:
+    text = (LANDING / "release.py").read_text("utf-8")
+    assert text == facts_module(VERSION) != facts_module(SUPPORTED_VERSIONS[-1])
+
+
+def test_names_and_facts_begin_with_the_oldest_release() -> None:
+    tables = [
+        *releases.NAMES.values(),
+        *(values for _, values in releases.FACTS.values()),
+    ]
+    for table in tables:
+        firsts = list(table)
+        assert firsts[0] == SUPPORTED_VERSIONS[0]
+        assert firsts == [v for v in SUPPORTED_VERSIONS if v in firsts]
+
+
 def test_response_fields_are_fields_that_the_patches_add() -> None:
     added = {
-        edit.declaration.partition(":")[0]
-        for edit in ALL_EDITS
+        field
+        for edit in all_edits()
         if isinstance(edit, AddField)
+        for field in edit.fields
     }
     assert registry.response_fields()
     assert registry.response_fields() <= added
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "version", "holds"),
-    [
-        ("", "", "0.5.9", True),
-        ("0.5.9", "", "0.5.9", True),
-        ("0.5.10", "", "0.5.9", False),
-        ("0.5.9", "", "0.5.10", True),
-        ("", "0.5.9", "0.5.9", True),
-        ("", "0.5.9", "0.5.10", False),
-        ("", "0.5.10", "0.5.9", True),
-        ("0.5.8", "0.5.9", "0.5.9", True),
-        ("", "0.5.12", "0.5.12.post1", True),
-        ("0.5.13", "", "0.5.12.post1", False),
-        ("0.5.12", "", "0.5.12.post1", True),
-    ],
+FIELD = AddField(PROTOCOL, "A", "b: int = 0")
+HOOK = Insert(SERVING_CHAT, "f", "agentcore.prompts.check(x)", before="return x")
+SMALL = Patch(
+    "what it gives",
+    (
+        Place("a/field", "why", {"0.5.8": absent("no such class"), "0.5.10": FIELD}),
+        Place("a/hook", "why", {"0.5.8": absent("it is there"), "0.5.9": HOOK}),
+        Place("a/refuse", "why", RefuseField(PROTOCOL, "A", ("c",))),
+    ),
+    (),
 )
-def test_an_edit_holds_from_since_to_until(
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a small patch."""
+    monkeypatch.setattr(registry, "_patch", lambda name: SMALL)
+    yield "small"
+    registry.edits.cache_clear()
+
+
+def test_modules_that_land_come_first_then_imports_of_files_that_call_them(
+    small: str,
+) -> None:
+    edits = registry.edits(small, "0.5.10")
+    landed, [imported, field, hook, refused] = edits[:-4], edits[-4:]
+    assert all(isinstance(edit, Land) for edit in landed)
+    assert tuple(edit.file for edit in landed) == LANDED
+    assert isinstance(imported, Import)
+    assert (imported.file, imported.line) == (
+        SERVING_CHAT,
+        "from sglang.srt import agentcore",
+    )
+    assert [edit.name for edit in (field, hook, refused)] == [
+        "a/field",
+        "a/hook",
+        "a/refuse",
+    ]
+
+
+def test_every_release_gets_the_same_modules_but_for_the_facts() -> None:
+    old, new = (
+        {edit.file: edit for edit in all_edits(version) if isinstance(edit, Land)}
+        for version in (SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1])
+    )
+    assert list(old) == list(new) == list(LANDED)
+    assert [file for file in LANDED if old[file] != new[file]] == [
+        "srt/agentcore/release.py"
+    ]
+    assert old["srt/agentcore/release.py"].text == facts_module(SUPPORTED_VERSIONS[0])
+
+
+def test_files_are_in_writing_order_and_written_ones_only(small: str) -> None:
+    assert registry.files([small], "0.5.10") == (*LANDED, PROTOCOL, SERVING_CHAT)
+    assert registry.files([small], "0.5.9") == (*LANDED, SERVING_CHAT)
+
+
+def test_a_patch_without_an_edit_for_a_release_is_told(
     monkeypatch: pytest.MonkeyPatch,
-    since: str,
-    until: str,
-    version: str,
-    holds: bool,
 ) -> None:
-    edit = AddField("srt/a.py", "A", "b: int = 0", since=since, until=until)
-    [name, *_] = registry.names()
-    patch = Patch("what it gives", (edit,), ())
+    patch = Patch("what it gives", SMALL.places[:2], ())
     monkeypatch.setattr(registry, "_patch", lambda name: patch)
-    if holds:
-        assert registry.edits(name, version) == (edit,)
-    else:
-        with pytest.raises(PatchError, match=f"`{name}` has no edit for .* {version}"):
-            registry.edits(name, version)
-
-
-def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
-    """A patch module as an author may write it."""
-    made = ModuleType("a_patch", doc)
-    vars(made).update({"EDITS": (EDIT,), "RESPONSE_FIELDS": ("b",), **names})
-    return made
-
-
-EDIT = AddField(registry.WRITING_ORDER[0], "A", "b: int = 0")
-
-
-def test_a_module_says_what_its_patch_is() -> None:
-    text = "what it gives\n\nand why"
-    assert checked("x", module(text)) == Patch("what it gives", (EDIT,), ("b",))
+    with pytest.raises(PatchError, match=r"`none` has no edit for SGLang 0\.5\.8\."):
+        registry.edits("none", "0.5.8")
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("version", "path", "is_file"),
     [
-        (module(None), "The patch `x` has no docstring"),
-        (module(" "), "The patch `x` has no docstring"),
-        (module(EDITS=None), "The patch `x` must have EDITS, a tuple of Edit"),
-        (module(EDITS={"0.5.9": (EDIT,)}), "must have EDITS, a tuple of Edit"),
-        (module(EDITS=("b: int",)), "must have EDITS, a tuple of Edit"),
-        (module(RESPONSE_FIELDS=None), "must have RESPONSE_FIELDS, a tuple of str"),
-        (module(RESPONSE_FIELDS="b"), "must have RESPONSE_FIELDS, a tuple of str"),
-        (
-            module(EDITS=(replace(EDIT, file="srt/new.py"),)),
-            "field `b: int = 0` in `A` of srt/new.py: its file is not in WRITING_ORDER",
-        ),
-        (
-            module(EDITS=(EDIT, replace(EDIT, declaration="b = 0"))),
-            "The patch `x` has an edit that is written wrongly: field `b = 0` in `A` of "
-            f"{EDIT.file}: `b = 0` does not declare one field.",
-        ),
-        (
-            module(EDITS=(replace(EDIT, since="soon"),)),
-            "since or until: Invalid version: 'soon'",
-        ),
-        (
-            module(EDITS=(replace(EDIT, since="0.5.10", until="0.5.9"),)),
-            "since 0.5.10 is later than until 0.5.9",
-        ),
+        ("0.5.8", PROTOCOL, True),
+        ("0.5.8", "srt/entrypoints/anthropic/serving.py", False),
+        ("0.5.9", "srt/entrypoints/anthropic/serving.py", True),
+        ("0.5.12.post1", "srt/managers/scheduler_output_processor_mixin.py", True),
+        ("0.5.13", "srt/managers/scheduler_output_processor_mixin.py", False),
+        ("0.5.13", "srt/agentcore/traces.py", False),
     ],
 )
-def test_a_mistake_of_the_author_is_told_with_patch_and_edit(
-    written: ModuleType, words: str
+def test_a_release_has_files_of_its_own(version: str, path: str, is_file: bool) -> None:
+    assert registry.is_file_of(version, path) is is_file
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "edits/kinds.py",
+        "landing/traces.py",
+        "landed.py",
+        "patches/token_ids.py",
+        "plan.py",
+        "undefined.py",
+    ],
+)
+def test_the_fingerprint_is_that_of_all_code_that_decides_what_lands(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(PatchError, match=re.escape(words)):
-        checked("x", written)
+    package = Path(registry.__file__).parents[1]
+    copy = shutil.copytree(
+        package, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    monkeypatch.setattr(registry, "_PATCHES", copy / "patches")
+    before = registry.fingerprint.__wrapped__()
+    assert before == registry.fingerprint()
+    with (copy / path).open("a") as file:
+        file.write("# changed")
+    assert registry.fingerprint.__wrapped__() != before
 
 
 @pytest.mark.parametrize("command", ["list", "apply"])
@@ -188,13 +286,15 @@ def test_a_mistake_of_the_author_has_an_exit_code_of_its_own(
 ) -> None:
     package = build(tmp_path)
     target = ["--sglang-dir", str(package)] if command == "apply" else []
-    broken = module(EDITS=(replace(EDIT, scope="A b"),))
+    place = Place("a/b", "because", AddField(PROTOCOL, "A b", "c: int = 0"))
+    broken = ModuleType("a_patch", "what it gives")
+    vars(broken).update({"PLACES": (place,), "RESPONSE_FIELDS": ()})
     monkeypatch.setitem(sys.modules, "agentcore_patches.patches.tito", broken)
     registry._patch.cache_clear()
     try:
         assert cli.main([command, *target]) == PatchError.exit_code == 7
         told = capsys.readouterr().err
-        assert "The patch `tito` has an edit that is written wrongly" in told
+        assert "The patch `tito` has a place that is written wrongly: a/b: " in told
         assert "the scope `A b` is not a dotted name" in told
         assert cli.main([command, "--json", *target]) == 7
         assert json.loads(capsys.readouterr().out)["error"]["kind"] == "patch"
@@ -208,3 +308,44 @@ def test_a_module_that_cannot_be_imported_is_told(
     monkeypatch.setitem(sys.modules, "agentcore_patches.patches.no_such", None)
     with pytest.raises(PatchError, match="`no-such` cannot be imported: ModuleNot"):
         registry.summary("no-such")
+
+
+# What `list --edits` shows
+
+
+def test_every_form_of_every_place_is_listed_once() -> None:
+    listed = api.listed_edits().edits
+    places = {place for name in registry.names() for place in registry.places(name)}
+    assert len(listed) == sum(len(list(place.ranges())) for place in places)
+    for edit in listed:
+        assert edit.name and edit.why and edit.change and edit.patches
+        assert bool(edit.file) == bool(edit.scope)
+        assert "$" not in edit.file + edit.scope
+
+
+@pytest.mark.parametrize("release", ["0.5.8", "0.5.12.post1", "0.5.17", "0.5.23"])
+def test_a_release_has_one_form_of_each_place(release: str) -> None:
+    listed = api.listed_edits(release).edits
+    assert len({edit.name for edit in listed}) == len(listed)
+    files = {edit.file for edit in listed if not edit.change.startswith("a check")}
+    changed = registry.files(registry.names(), release)
+    assert files - {""} == {path for path in changed if path not in LANDED}
+
+
+def test_a_release_that_is_not_supported_has_no_places() -> None:
+    with pytest.raises(UsageError, match=r"no release named 0\.6"):
+        api.listed_edits("0.6")
+    ran = cli.main(["list", "--release", "0.5.9"])
+    assert ran == 2
+
+
+def test_the_listed_places_are_shown_and_are_as_their_document_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["list", "--edits", "--release", "0.5.17"]) == 0
+    shown = capsys.readouterr().out
+    assert "token-ids/choice: the IDs generated for this choice" in shown
+    assert "    0.5.17  nothing: SGLang has the field" in shown
+    assert cli.main(["list", "--edits", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert mismatches(document, EditsDocument) == []

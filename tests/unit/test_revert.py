@@ -16,7 +16,7 @@ from agentcore_patches.errors import (
     UnsupportedTarget,
     UsageError,
 )
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +15,8 @@ from agentcore_patches.errors import (
     SourceConflict,
 )
 from agentcore_patches.results import PatchState
-from agentcore_patches.transaction import FileState
-from tests.helpers.trees import contents
+from agentcore_patches.state.snapshot import FileState
+from tests.helpers.trees import contents, photograph
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
 Command = Callable[..., Any]
@@ -135,11 +133,11 @@ def test_without_a_record_of_the_wheel_nothing_is_known(package: Path) -> None:
     assert {file.pristine for file in apply(sglang_dir=package).files} == {None}
 
 
-@pytest.mark.parametrize("command", [apply, status, revert])
+@pytest.mark.parametrize("command", [apply, revert])
 @pytest.mark.parametrize(
     ("renaming", "line"),
     [
-        ("decided.json", "undid an interrupted apply of alpha, beta"),
+        ("committed.json", "undid an interrupted apply of alpha, beta"),
         ("models.py", "finished an interrupted apply of alpha, beta"),
     ],
 )
@@ -157,26 +155,20 @@ def test_every_command_says_what_it_put_right(
     assert contents(package) == SOURCES
 
 
-def test_a_dry_run_puts_right_what_was_left_before_it_plans(package: Path) -> None:
-    kill_apply(package, "decided.json")
+@pytest.mark.parametrize("renaming", ["committed.json", "models.py"])
+def test_what_only_looks_reports_what_is_unfinished_and_writes_nothing(
+    package: Path, renaming: str
+) -> None:
+    kill_apply(package, renaming)
+    before = photograph(package)
 
     planned = apply(sglang_dir=package, dry_run=True)
-
-    assert planned.changed and planned.recovered
-    assert contents(package) == SOURCES
-
-
-def test_status_says_what_it_cannot_put_right_now(package: Path) -> None:
-    kill_apply(package, "models.py")
-    lock = os.open(package / ".agentcore-patch" / "lock", os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-
     result = status(sglang_dir=package)
 
-    assert result.pending == "an interrupted apply of alpha, beta"
-    assert result.recovered is not None and "locked by" in result.recovered
-    assert not result.complete
-    os.close(lock)
+    assert planned.pending == result.pending == "an unfinished apply of alpha, beta"
+    assert planned.changed and planned.files == () and not result.complete
+    assert photograph(package) == before
+    apply(sglang_dir=package)
     assert status(sglang_dir=package).complete
 
 

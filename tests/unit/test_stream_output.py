@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import deepcopy
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.grafts.stream_output import _merge_queued_chunks
+from agentcore_patches.landing.stream_output import (
+    join_customized_info,
+    merge_queued,
+)
 
 KEYS = ("mirror", "entropy")
+
+
+def a_state(queue: list[dict[str, Any]], keys: Iterable[str]) -> Any:
+    """The state of a request that streams, as far as merging looks at it."""
+    return SimpleNamespace(
+        out_list=queue, customized_info_accumulated={key: [] for key in keys}
+    )
 
 
 @st.composite
@@ -34,14 +46,7 @@ def queues(draw: st.DrawFn) -> list[dict[str, Any]]:
     return chunks
 
 
-@given(queue=queues(), known=st.sets(st.sampled_from(KEYS)))
-def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
-    queue: list[dict[str, Any]], known: set[str]
-) -> None:
-    before = deepcopy(queue)
-    merged = _merge_queued_chunks(queue, {key: [] for key in known})
-    assert queue == before
-
+def expected_merge(queue: list[dict[str, Any]], known: set[str]) -> dict[str, Any]:
     # One chunk alone is handed on as it is: a key that it lacks stays away.
     joined = known if len(queue) > 1 else known & queue[0]["meta_info"].keys()
     expected = deepcopy(queue[-1])
@@ -53,14 +58,37 @@ def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
             for chunk in queue
         )
         expected["meta_info"][key] = list(chain(*parts))
-    assert merged == expected
+    return expected
+
+
+@given(queue=queues(), known=st.sets(st.sampled_from(KEYS)))
+def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
+    queue: list[dict[str, Any]], known: set[str]
+) -> None:
+    before = deepcopy(queue)
+    merged = merge_queued(a_state(queue, known))
+    assert queue == before
+    assert merged == expected_merge(queue, known)
+
+
+@given(queue=queues(), known=st.sets(st.sampled_from(KEYS)))
+def test_values_are_joined_in_a_chunk_that_sglang_merged(
+    queue: list[dict[str, Any]], known: set[str]
+) -> None:
+    before = deepcopy(queue)
+    out = queue[-1]
+    if len(queue) > 1:
+        out = {**out, "output_ids": [i for chunk in queue for i in chunk["output_ids"]]}
+    join_customized_info(out, queue, a_state([], known))
+    assert queue == before
+    assert out == expected_merge(queue, known)
 
 
 @given(queues())
 def test_a_merged_chunk_shares_nothing_that_later_chunks_are_made_of(
     queue: list[dict[str, Any]],
 ) -> None:
-    merged = _merge_queued_chunks(queue, {key: [] for key in KEYS})
+    merged = merge_queued(a_state(queue, KEYS))
     if len(queue) == 1:
         assert merged is queue[0]
         return

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agentcore_patches import __version__, api, cli, text_output, transaction
+from agentcore_patches import __version__, api, cli, text_output
+from agentcore_patches.asked import Asked
 from agentcore_patches.failure import Failure
 from agentcore_patches.install import find
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.state import transaction
 from agentcore_patches.text_output import TextOutput
 from tests.helpers.terminal import shown_on_terminal
 from tests.helpers.trees import contents
@@ -20,21 +23,56 @@ from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, build, kill_apply
 
 
-def test_apply_shows_each_file_and_what_is_in_place(run: Run, package: Path) -> None:
+def test_apply_says_in_one_line_what_is_ordinary(run: Run, package: Path) -> None:
     ran = run("apply")
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == (
+        "Patched SGLang 0.5.9: 2 patches, 2 files, all as released. Restart its servers. "
+        f"To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
+    )
+
+
+def test_apply_shows_each_file_if_asked_to(run: Run, package: Path) -> None:
+    ran = run("apply", "-v")
+
+    assert ran.out == (
         f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n"
         "\n"
-        "  FILE            EDITS      ACTION   SOURCE\n"
-        "  srt/models.py   1 applied  patched  as released\n"
-        "  srt/serving.py  1 applied  patched  as released\n"
+        "  FILE            EDITS  ACTION   SOURCE\n"
+        "  srt/models.py   1      patched  as released\n"
+        "  srt/serving.py  1      patched  as released\n"
         "\n"
-        "Patched 2 files: alpha and beta are now in place. A server that is already "
-        "running keeps the old code until it is restarted. `agentcore-patch revert` "
-        "restores the original files.\n"
+        "Patched SGLang 0.5.9: 2 patches, 2 files, all as released. Restart its servers. "
+        f"To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
     )
+
+
+def test_apply_shows_what_is_not_ordinary(run: Run, package: Path) -> None:
+    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
+
+    shown = run("apply").out
+
+    assert "  srt/serving.py  1      patched  modified\n" in shown
+    assert MODELS not in shown
+    assert "2 patches, 2 files. Restart" in shown
+    assert "  srt/serving.py  0      restored  modified\n" in (
+        run("apply", "--only", "alpha").out
+    )
+
+
+@pytest.mark.parametrize("command", ["apply", "status", "revert"])
+def test_quiet_commands_print_nothing_but_errors(
+    run: Run, package: Path, command: str
+) -> None:
+    kill_apply(package, "committed.json")
+    ran = run(command, "--quiet")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert run(command, "-q", "--json").document["sglang"]["release"] == "0.5.9"
+
+    ran = run(command, "-q", "--python", "python3")
+    assert (ran.code, ran.out) == (2, "")
+    assert "either --sglang-dir or --python" in ran.err
 
 
 def test_a_second_apply_says_that_nothing_is_to_do(run: Run, package: Path) -> None:
@@ -43,16 +81,37 @@ def test_a_second_apply_says_that_nothing_is_to_do(run: Run, package: Path) -> N
     ran = run("apply")
 
     assert ran.code == 0
-    assert ran.out.endswith("\n\nNothing to do: alpha and beta are already in place.\n")
+    assert ran.out == "Nothing to do: 2 patches are already in place.\n"
+    assert run("apply", "--dry-run").out == ran.out
 
 
-def test_a_dry_run_says_that_nothing_was_written(run: Run, package: Path) -> None:
-    ran = run("apply", "--dry-run")
+@pytest.mark.parametrize("options", [[], ["-v"]])
+def test_a_dry_run_says_what_would_be_done(
+    run: Run, package: Path, options: list[str]
+) -> None:
+    ran = run("apply", "--dry-run", *options)
 
     assert ran.code == 0
-    assert "srt/models.py   1 applied  to patch  as released" in ran.out
-    assert "Dry run, nothing was written: 2 files would be patched." in ran.out
+    assert ran.out.endswith(
+        "Would patch SGLang 0.5.9: 2 patches, 2 files, all as released. Dry run: nothing "
+        "was written.\n"
+    )
+    row = "srt/models.py   1      would be patched  as released"
+    assert (row in ran.out) is bool(options)
+    assert "applied" not in ran.out
     assert contents(package) == SOURCES
+
+
+def test_a_dry_run_says_which_patches_would_be_removed(run: Run) -> None:
+    run("apply")
+
+    assert run("apply", "--dry-run", "--only", "alpha").out == (
+        "  FILE            EDITS  ACTION             SOURCE\n"
+        "  srt/serving.py  0      would be restored  as released\n"
+        "\n"
+        "Would patch SGLang 0.5.9: alpha, 1 file, all as released, 1 file to restore. beta "
+        "would be removed: not selected. Dry run: nothing was written.\n"
+    )
 
 
 def test_a_diff_comes_first_and_without_colours_into_a_pipe(run: Run) -> None:
@@ -86,18 +145,23 @@ def test_status_says_how_to_go_on(run: Run, package: Path) -> None:
     ran = run("status")
 
     assert ran.code == 0
-    assert "  beta   not applied\n" in ran.out
-    assert "  srt/serving.py  not patched  as released\n" in ran.out
-    assert ran.out.endswith(
-        "alpha and beta are not applied. To apply: `agentcore-patch apply`.\n"
+    assert ran.out == (
+        f"SGLang 0.5.9 in {package}: 2 patches are not applied. To apply: "
+        f"`agentcore-patch apply --sglang-dir {package}`.\n"
     )
+    told = run("status", "-v").out
+    assert told.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n\n")
+    assert "  beta   not applied\n" in told
+    assert "  srt/serving.py  not patched  as released\n" in told
+    assert told.endswith(ran.out)
 
 
-def test_status_says_who_applied_what(run: Run) -> None:
+def test_status_says_who_applied_what(run: Run, package: Path) -> None:
     run("apply")
 
-    assert run("status").out.endswith(
-        f"alpha and beta are in place, applied by agentcore-patch {__version__}.\n"
+    assert run("status").out == (
+        f"SGLang 0.5.9 in {package}: 2 patches are in place (2 files, all as released), "
+        f"applied by agentcore-patch {__version__}.\n"
     )
 
 
@@ -111,7 +175,7 @@ def test_status_names_what_somebody_did_since(run: Run, package: Path) -> None:
     assert "  srt/models.py   edited since  as released\n" in out
     assert "  srt/serving.py  missing " in out
     assert "Somebody edited srt/models.py since. Undo that change, or discard it" in out
-    assert "Missing: srt/serving.py. Reinstall SGLang." in out
+    assert "Missing: srt/serving.py. Restore the files with" in out
 
 
 def test_status_names_a_replaced_file_and_how_to_go_on(run: Run, package: Path) -> None:
@@ -124,7 +188,7 @@ def test_status_names_a_replaced_file_and_how_to_go_on(run: Run, package: Path) 
 
 
 def test_status_tells_an_older_patch_from_another_build(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("apply")
     monkeypatch.setattr(registry, "fingerprint", lambda: "another")
@@ -136,7 +200,7 @@ def test_status_tells_an_older_patch_from_another_build(
     assert ran.code == 1
     assert (
         f"are outdated: applied by agentcore-patch {__version__}. `agentcore-patch "
-        "apply` replaces them by those of 9.9." in ran.out
+        f"apply --sglang-dir {package}` replaces them by those of 9.9." in ran.out
     )
 
 
@@ -167,7 +231,8 @@ def test_patches_without_a_record_are_told(run: Run, package: Path) -> None:
         ran = run(command)
         assert ran.code == 0
         assert "in these sources" in ran.out
-        assert "`agentcore-patch revert` cannot remove the patches." in ran.out
+        revert = f"`agentcore-patch revert --sglang-dir {package}`"
+        assert f"{revert} cannot remove the patches." in ran.out
     assert run("status", "--check").code == 0
     assert run("revert").code == 4
 
@@ -175,29 +240,86 @@ def test_patches_without_a_record_are_told(run: Run, package: Path) -> None:
 def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
     run("apply")
 
-    ran = run("revert")
+    ran = run("revert", "-v")
 
     assert ran.code == 0
     assert "  srt/models.py   restored  as released\n" in ran.out
-    assert "Restored 2 files: alpha and beta are removed." in ran.out
+    assert ran.out.endswith(
+        "Restored SGLang 0.5.9: 2 files; 2 patches removed. Restart its servers.\n"
+    )
     assert contents(package) == SOURCES
-    assert run("revert").out.endswith("Nothing to revert: no patch is applied.\n")
+    assert run("revert").out == "Nothing to revert: no patch is applied.\n"
 
 
-def test_list_shows_what_each_patch_gives(run: Run) -> None:
-    assert run("list").out == (
-        f"Patches for SGLang {', '.join(SUPPORTED_VERSIONS)}:\n"
+def test_a_dry_run_of_revert_says_what_would_be_restored(
+    run: Run, package: Path
+) -> None:
+    run("apply")
+    before = contents(package)
+
+    ran = run("revert", "--dry-run", "-v")
+    planned = run("revert", "--dry-run", "--json").document
+
+    assert ran.code == 0
+    assert "  srt/models.py   would be restored  as released\n" in ran.out
+    assert ran.out.endswith(
+        "Would restore SGLang 0.5.9: 2 files; 2 patches removed. Dry run: nothing was "
+        "written.\n"
+    )
+    assert contents(package) == before
+    done = run("revert", "--json").document
+    assert planned == {**done, "dry_run": True}
+    assert run("revert", "--dry-run").out == "Nothing to revert: no patch is applied.\n"
+
+
+def test_a_dry_run_of_revert_refuses_what_revert_refuses(
+    run: Run, package: Path
+) -> None:
+    run("apply")
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
+
+    planned, done = run("revert", "--dry-run"), run("revert")
+
+    assert planned == done and done.code == 4
+    assert f"`agentcore-patch revert --force --sglang-dir {package}`" in done.err
+    assert run("revert", "--dry-run", "--force").code == 0
+
+
+def test_list_shows_what_each_patch_gives(run: Run, package: Path) -> None:
+    first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
+    assert run("list", "--sglang-dir", str(package)).out == (
+        f"Patches, and the files that they change in SGLang 0.5.9 in {package}:\n"
         "\n"
         "  alpha\n    what alpha gives\n      srt/models.py\n"
         "\n"
         "  beta\n    what beta gives\n      srt/models.py\n      srt/serving.py\n"
+        "\n"
+        f"There are patches for SGLang {first} to {last} ({len(SUPPORTED_VERSIONS)} "
+        "releases). For another release, see whether a newer agentcore-patch has it "
+        "(`pip install --upgrade agentcore-patches`), or install one of these (`pip "
+        f"install sglang=={last}`).\n"
     )
 
 
-def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -> None:
-    kill_apply(package, "decided.json")
+def test_list_falls_back_to_the_newest_release(
+    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(package.parent))
+    (package / "__init__.py").touch()
+    (package / "version.py").write_text('__version__ = "0.6.1"\n')
 
-    ran = run("status", "--json")
+    ran = run("list")
+
+    assert ran.code == 0
+    assert f"they change in SGLang {SUPPORTED_VERSIONS[-1]}:\n" in ran.out
+    assert f"\n\nSGLang 0.6.1 in {package} is not supported." in ran.out
+    assert run("list", "--sglang-dir", str(package)).code == 3
+
+
+def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -> None:
+    kill_apply(package, "committed.json")
+
+    ran = run("apply", "--json")
 
     line = "undid an interrupted apply of alpha, beta"
     assert ran.err == f"agentcore-patch: {line}\n"
@@ -211,11 +333,14 @@ def test_a_waiting_command_says_so_and_goes_on(
     held, waiting = threading.Event(), threading.Event()
     show = cli._notify
 
-    def notify(line: str) -> None:
-        show(line)
-        waiting.set()
+    def notify_with(asked: Asked) -> Callable[[str], None]:
+        def notify(line: str) -> None:
+            show(asked)(line)
+            waiting.set()
 
-    monkeypatch.setattr(cli, "_notify", notify)
+        return notify
+
+    monkeypatch.setattr(cli, "_notify", notify_with)
 
     def hold() -> None:
         with transaction.locked(install):
@@ -257,6 +382,8 @@ def test_text_fits_a_terminal(tmp_path: Path, columns: int) -> None:
     shown = shown_on_terminal(
         [*COMMAND, "status", "--sglang-dir", str(package)], columns
     )
-    paragraph = shown.split("\n\n")[-1]
-    assert "are not applied" in paragraph.replace("\n", " ")
-    assert max(map(len, paragraph.splitlines())) <= columns
+    assert "are not applied" in shown.replace("\n", " ")
+    # A path and a command are not broken, so that they can be copied.
+    paragraph = shown.split("\n\n")[-1].splitlines()
+    wrapped = [line for line in paragraph if str(package) not in line]
+    assert all(len(line) <= columns for line in wrapped)

@@ -11,36 +11,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.grafts import (
-    completion_logprobs,
-    fast_answers,
-    short_numbers,
-    token_bytes,
-)
 from tests.helpers.bad_logprobs import BAD_LOGPROBS
 
 orjson = pytest.importorskip("orjson")
 pydantic = pytest.importorskip("pydantic")
 
+from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
+
 # A part of a character, U+FFFD itself, two tokens with the same text, one without bytes.
-TEXTS = ["a", "\ufffd", "\ufffd", " é", "b", "b", "<|end|>"]
+TEXTS = ["a", "\ufffd", "\ufffd", " \u00e9", "b", "b", "<|end|>"]
 BYTES = [[97], [240], [239, 191, 189], [32, 195, 169], [98], [98], None]
 UTILS = "sglang.srt.entrypoints.openai.utils"
 
 
 @pytest.fixture(autouse=True)
-def _imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the grafts find where they land."""
-    utils = SimpleNamespace(_is_byte_level_tokenizer=lambda tokenizer: bool(tokenizer))
+def _release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose bytes are those of a token ID, with a tokenizer that is a list."""
+    utils = SimpleNamespace(
+        _is_byte_level_tokenizer=bool,
+        token_id_to_bytes=lambda tokenizer, token_id: tokenizer[token_id],
+        to_openai_style_logprobs=lambda **lists: SimpleNamespace(
+            model_dump_json=lambda: json.dumps(lists)
+        ),
+    )
     monkeypatch.setitem(sys.modules, UTILS, utils)
-    for module, name, value in (
-        (token_bytes, "orjson", orjson),
-        (token_bytes, "token_id_to_bytes", lambda tokenizer, one: tokenizer[one]),
-        (token_bytes, "_dump_numbers", short_numbers._dump_numbers),
-        (short_numbers, "orjson", orjson),
-        (fast_answers, "orjson", orjson),
-    ):
-        monkeypatch.setattr(module, name, value, raising=False)
+    monkeypatch.setattr(release, "BYTES_OF_ID", True)
+    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", True)
+
+
+def write(meta_info: dict[str, Any], tokenizer: Any) -> str:
+    """The logprobs of a whole answer."""
+    openings = logprobs.Openings(tokenizer)
+    return logprobs.write(meta_info, openings, answers.dump_numbers)
 
 
 class Entry(pydantic.BaseModel):  # type: ignore[misc,name-defined]
@@ -57,7 +59,7 @@ class Logprobs(pydantic.BaseModel):  # type: ignore[misc,name-defined]
     content: list[TopEntry]
 
 
-def vanilla(meta_info: dict[str, Any], is_byte_level: bool) -> bytes:
+def vanilla(meta_info: dict[str, Any], is_byte_level: bool) -> str:
     """The logprobs of a chat choice, token by token, as pydantic writes them."""
 
     def entry(row: Any) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def vanilla(meta_info: dict[str, Any], is_byte_level: bool) -> bytes:
         for i, row in enumerate(meta_info["output_token_logprobs"])
     ]
     written: str = Logprobs(content=content).model_dump_json()
-    return written.encode()
+    return written
 
 
 ROW = st.builds(
@@ -99,53 +101,58 @@ def test_logprobs_are_written_as_from_their_models(
     meta_info: dict[str, Any] = {"output_token_logprobs": [entry for entry, _ in rows]}
     if with_top:
         meta_info["output_top_logprobs"] = [top for _, top in rows]
-    ret = [{"output_ids": [1], "meta_info": meta_info}]
-    tokenizer = BYTES if is_byte_level else None
-    [answer] = token_bytes._with_token_bytes(ret, tokenizer)
-    assert ret == [{"output_ids": [1], "meta_info": meta_info}]
-    assert "token_bytes" not in meta_info
-    written = token_bytes._dump_logprobs(answer["meta_info"])
+    written = write(meta_info, BYTES if is_byte_level else None)
     assert written == vanilla(meta_info, is_byte_level)
 
 
 def test_a_token_without_text_is_named_by_its_id() -> None:
     meta_info = {
-        "output_token_logprobs": [(-0.5, 7, None)],
-        "output_top_logprobs": [[(-0.5, 7, None), (-1e-7, 8, None)]],
-        "token_bytes": {7: [240]},
+        "output_token_logprobs": [(-0.5, 1, None)],
+        "output_top_logprobs": [[(-0.5, 1, None), (-1e-7, 6, None)]],
     }
-    [entry] = json.loads(token_bytes._dump_logprobs(meta_info))["content"]
-    assert (entry["token"], entry["bytes"]) == ("token_id:7", [240])
-    top = [(one["token"], one["bytes"]) for one in entry["top_logprobs"]]
-    assert top == [("token_id:7", [240]), ("token_id:8", list(b"token_id:8"))]
+    [entry] = json.loads(write(meta_info, BYTES))["content"]
+    assert (entry["token"], entry["bytes"]) == ("token_id:1", [240])
+    top = [(other["token"], other["bytes"]) for other in entry["top_logprobs"]]
+    assert top == [("token_id:1", [240]), ("token_id:6", list(b"token_id:6"))]
 
 
 @pytest.mark.parametrize("meta_info", BAD_LOGPROBS, ids=repr)
 def test_logprobs_that_are_not_as_they_should_be_are_refused(meta_info: Any) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
-        token_bytes._dump_logprobs({**meta_info, "token_bytes": {}})
+        write(meta_info, None)
 
 
 @given(st.lists(st.floats(), min_size=1))
 def test_numbers_are_written_as_pydantic_writes_them(values: list[float]) -> None:
-    written = b"[%b]" % b",".join(short_numbers._dump_numbers(values))
+    written = f"[{','.join(answers.dump_numbers(values))}]"
     adapter = pydantic.TypeAdapter(list[float])
-    assert written == adapter.dump_json(values)
+    assert written.encode() == adapter.dump_json(values)
 
 
-@pytest.mark.parametrize("echo", [False, True])
+@pytest.mark.parametrize("is_lossless", [False, True])
+@pytest.mark.parametrize(
+    ("echo", "asked", "early", "late"),
+    [(False, 1, False, False), (True, 1, True, True), (True, 0, True, False)],
+)
 def test_logprobs_of_completions_are_made_with_the_tokenizer(
-    monkeypatch: pytest.MonkeyPatch, echo: bool
+    monkeypatch: pytest.MonkeyPatch,
+    is_lossless: bool,
+    echo: bool,
+    asked: int,
+    early: bool,
+    late: bool,
 ) -> None:
-    made = completion_logprobs
-    monkeypatch.setattr(made, "to_openai_style_logprobs", dict, raising=False)
+    monkeypatch.setattr(release, "BYTES_OF_ID", is_lossless)
+    manager = SimpleNamespace(tokenizer="T")
+    serving: Any = SimpleNamespace(tokenizer_manager=manager)
+    request: Any = SimpleNamespace(echo=echo, logprobs=asked)
+    dump = logprobs.completion_writer(serving, request)
     meta_info = {"input_token_logprobs": [1], "output_token_logprobs": [2]}
-    answer = {"meta_info": meta_info}
-    built: Any = made._completion_logprobs(answer, echo, tokenizer="T")
-    assert built == {
-        "input_token_logprobs": [1] if echo else None,
+    has_prompt = late if is_lossless else early
+    assert json.loads(dump(meta_info)) == {
+        "input_token_logprobs": [1] if has_prompt else None,
         "input_top_logprobs": None,
         "output_token_logprobs": [2],
         "output_top_logprobs": None,
-        "tokenizer": "T",
+        **({"tokenizer": "T"} if is_lossless else {}),
     }

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import transaction
 from agentcore_patches.install import Install
-from agentcore_patches.transaction import FileState
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import FileState
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -22,6 +22,7 @@ from tests.unit.small_install import (
     patched,
     photograph,
     read,
+    recover,
     revert,
     vanilla,
 )
@@ -55,7 +56,7 @@ def test_without_a_record_there_is_nothing_to_tell_or_revert(install: Install) -
     assert (snapshot.record, snapshot.files, snapshot.pending) == (None, {}, None)
     assert not snapshot.applied and not snapshot.superseded
     assert revert(install) == ()
-    assert transaction.inspect_and_recover(install) == (snapshot, None)
+    assert recover(install) == (snapshot, None)
     assert photograph(install) == before
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
 from agentcore_patches.edits import (
+    AddCondition,
     AddField,
     AddKeyword,
+    AddMethod,
     AddParameter,
+    Decorate,
     Edit,
-    Graft,
     Insert,
-    Narrow,
     Replace,
+    ScopedEdit,
 )
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
@@ -126,7 +127,7 @@ def check(*edits: Edit) -> None:
     refuse_undefined_attributes(edits, {FILE: dedent(SOURCE).encode()}, FILES.get)
 
 
-def insert(code: str, scope: str = "Manager.run") -> Edit:
+def insert(code: str, scope: str = "Manager.run") -> ScopedEdit:
     return Insert(FILE, scope, code, before="return data")
 
 
@@ -164,9 +165,7 @@ def test_what_is_defined_may_be_read(edit: Edit) -> None:
     check(edit)
 
 
-def grafted(self: Any) -> Any:
-    return self.nothing
-
+METHOD = AddMethod(FILE, "Manager", "def method(self):\n    return self.nothing")
 
 UNDEFINED = [
     (insert("self.nothing"), "self.nothing", "Manager"),
@@ -188,7 +187,7 @@ UNDEFINED = [
         "Manager",
     ),
     (
-        Narrow(FILE, "Manager.run", "if data: ...", "self.nothing"),
+        AddCondition(FILE, "Manager.run", "if data: ...", "self.nothing"),
         "self.nothing",
         "Manager",
     ),
@@ -197,13 +196,14 @@ UNDEFINED = [
         "self.nothing",
         "Manager",
     ),
-    (Graft(FILE, "Manager", grafted, inside=True), "self.nothing", "Manager"),
+    (Decorate(FILE, "Manager.run", "self.nothing"), "self.nothing", "Manager"),
+    (METHOD, "self.nothing", "Manager"),
 ]
 
 
 @pytest.mark.parametrize(("edit", "attribute", "name"), UNDEFINED)
 def test_an_attribute_of_self_that_nothing_defines_is_refused(
-    edit: Edit, attribute: str, name: str
+    edit: ScopedEdit, attribute: str, name: str
 ) -> None:
     with pytest.raises(SourceConflict) as refused:
         check(edit)
@@ -258,10 +258,10 @@ def test_other_names_of_that_file_are_no_server_arguments(name: str) -> None:
 
 
 def test_what_other_edits_add_may_be_read() -> None:
-    reading = insert("self.added; self.grafted(); self.stored")
+    reading = insert("self.added; self.more; self.method(); self.stored")
     check(
-        AddField(FILE, "Manager", "added: int = 0"),
-        Graft(FILE, "Manager", grafted, inside=True),
+        AddField(FILE, "Manager", "added: int = 0\nmore: int = 0"),
+        METHOD,
         insert("self.stored = 1\nself.nothing = 2"),
         reading,
     )

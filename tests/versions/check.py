@@ -23,7 +23,7 @@ from pathlib import Path
 
 from agentcore_patches import apply, install, revert
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.versions import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify.probe import SHARED_MEMORY
 from tests.helpers.servers import MODES, arguments_of
 
@@ -197,7 +197,8 @@ def _shared_memory() -> set[str]:
 def _sources(python: Path) -> dict[Path, bytes]:
     """The files that patches change, and the list of all that is in the package."""
     found = install.find(python=python, supported=SUPPORTED_VERSIONS)
-    files = registry.files(registry.names(), found.release)
+    release = install.require_release(found, SUPPORTED_VERSIONS)
+    files = registry.files(registry.names(), release)
     listed = sorted(
         str(path.relative_to(found.package))
         for path in found.package.rglob("*")

@@ -12,10 +12,20 @@ from typing import Any, TextIO
 import click
 from rich.console import Console
 
+from agentcore_patches.asked import (
+    COLOR,
+    Asked,
+    Color,
+    complete_names,
+    remember_target,
+    split_names,
+)
 from agentcore_patches.errors import AccessError
+from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.printing import print_text
 
 from . import checks, runner
+from .github_report import render_annotations
 from .json_report import render_json
 from .junit_report import render_junit
 from .progress import progress_on
@@ -67,6 +77,7 @@ class _Command(click.Command):
     "--python",
     type=click.Path(path_type=Path),
     metavar="EXE",
+    callback=remember_target,
     help="The Python interpreter to launch SGLang with. Default: the one that runs this "
     "command.",
 )
@@ -74,6 +85,7 @@ class _Command(click.Command):
     "--sglang-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
+    callback=remember_target,
     help="The `sglang` package folder to launch, the one that contains srt/. Default: "
     "the one of the interpreter.",
 )
@@ -87,10 +99,12 @@ class _Command(click.Command):
 @click.option(
     "--check",
     "names",
-    type=click.Choice(checks.NAMES),
     multiple=True,
-    metavar="NAME",
-    help="Run only this check. May be repeated. Default: all.",
+    metavar="NAMES",
+    callback=split_names,
+    shell_complete=lambda context, option, typed: complete_names(checks.NAMES, typed),
+    help="Run only these checks. Commas between names, or repeat the option. Default: "
+    "all.",
 )
 @click.option("--list-checks", is_flag=True, help="List the checks and exit.")
 @click.option(
@@ -122,6 +136,7 @@ class _Command(click.Command):
     is_flag=True,
     help="Print one JSON document on stdout instead of the table, errors included.",
 )
+@COLOR
 @_file_option("--json-file", "Write the report as JSON.")
 @_file_option("--junit", "Write the report as JUnit XML, for CI.")
 @_file_option("--svg", "Write the table as an SVG picture.")
@@ -130,7 +145,10 @@ class _Command(click.Command):
     "Write the server's output. Default: a temporary file, kept if the run fails.",
 )
 @click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
 def verify(
+    asked: Asked,
+    /,
     names: tuple[str, ...],
     list_checks: bool,
     as_json: bool,
@@ -159,19 +177,31 @@ def verify(
           with the server options that you use
       agentcore-patch verify --base-url http://127.0.0.1:30000 --api-key KEY
           a server that is already running
-      agentcore-patch verify --model scripted --check logprobs --check tools
+      agentcore-patch verify --model scripted --check logprobs,tools
           only these two checks
       agentcore-patch verify --model scripted --json | jq .passed
 
     \b
     Exit codes:
       0  at least one check passed, and none failed or was inconclusive
-      1  a check failed or was inconclusive, or no check passed
+      1  a check failed or was inconclusive, or no check passed; or SGLang is not
+         patched, and then no server is started
       2  usage
       3  SGLang was not found, or its version is not supported
       5  a file could not be read or written
       6  the server did not start, or died
+
+    \b
+    Environment variables:
+      GITHUB_ACTIONS  if `true`, failures also go to stderr as annotations
+      HF_HUB_OFFLINE  1: take a model that is named from the cache, never download
+      NO_COLOR        if set, no colours, as with TERM=dumb; --color goes first
+      XDG_CACHE_HOME  where the scripted model is kept. Default: ~/.cache
+    The server gets all the others, too.
     """
+    if options["sglang_dir"]:
+        asked.target.pop("--python", None)
+    refuse_unknown(names, checks.NAMES, "check", "checks")
     if list_checks:
         print_text(_checks_as_json() if as_json else _checks_as_text())
         return 0
@@ -188,12 +218,17 @@ def verify(
     for path in (run_options.log, *(path for path, _ in files)):
         if path is not None:
             _assert_writable(path)
-    with signals_as_exceptions(), progress_on(_console(sys.stderr)) as progress:
+    with (
+        signals_as_exceptions(),
+        progress_on(_console(sys.stderr, asked.color)) as progress,
+    ):
         report = runner.run(run_options, progress)
     for path, render in files:
         if path is not None:
             _write(path, render(report))
-    _print(report, as_json=as_json)
+    _print(report, asked.color, as_json=as_json)
+    if os.environ.get("GITHUB_ACTIONS") == "true" and report.exit_code:
+        print_text(render_annotations(report), sys.stderr)
     return report.exit_code
 
 
@@ -257,18 +292,26 @@ def _write(path: Path, text: str) -> None:
         raise AccessError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def _print(report: Report, *, as_json: bool) -> None:
+def _print(report: Report, color: Color, *, as_json: bool) -> None:
     """Print the report on stdout and, unless that is JSON, the error on stderr."""
-    console = _console(sys.stdout)
-    colour = console.color_system is not None and not console.no_color
+    console = _console(sys.stdout, color)
+    colour = color == "always" or (
+        console.color_system is not None and not console.no_color
+    )
     width = console.width if console.is_terminal else _LOG_WIDTH
     text = (
         render_json(report) if as_json else render_table(report, width, colour=colour)
     )
-    print_text(text)
+    print_text(text, color="always" if colour else "never")
     if report.error is not None and not as_json:
         print_text(f"Error: {report.error}", sys.stderr)
 
 
-def _console(stream: TextIO) -> Console:
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
+def _console(stream: TextIO, color: Color) -> Console:
+    return Console(
+        file=stream,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        no_color=True if color == "never" else None,
+    )

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from typing import Literal, TypedDict
 
-from agentcore_patches.errors import ServerError
+from agentcore_patches.errors import FailureKind, ServerError
 from agentcore_patches.failure import failure_of
-from agentcore_patches.json_output import FailureDocument
 
 from .results import Difference, Report, Result
+
+
+class FailureDocument(TypedDict):
+    """Why the run ended early, as any command that fails says it."""
+
+    kind: FailureKind
+    exit_code: int
+    message: str
 
 
 class RowDocument(TypedDict):

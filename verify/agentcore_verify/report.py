@@ -35,8 +35,11 @@ _NO_BREAK = "\0"
 def render_table(report: Report, width: int = 80, *, colour: bool = False) -> str:
     """A table of all checks, and below it the details of each that did not pass.
 
-    ASCII apart from what the model said, so that every terminal and log can show it.
+    Just one line, however wide, if SGLang is not patched and nothing was run. ASCII
+    apart from what the model said, so that every terminal and log can show it.
     """
+    if report.unpatched:
+        return f"FAILED: {report.unpatched}"
     width = max(width, _MIN_WIDTH)
     console = _console(width, "standard" if colour else None)
     with console.capture() as captured:
@@ -97,6 +100,8 @@ def _console(
 
 def _contents(report: Report, width: int) -> RenderableType:
     """Heading, table, details, notes and verdict, with an empty line between them."""
+    if report.unpatched:
+        return _wrapped(f"FAILED: {report.unpatched}", width)
     parts: list[RenderableType] = [_heading(report, width)]
     if report.results:
         parts.append(_table(report, width))

@@ -79,6 +79,8 @@ class Report:
         log: file with the server's output; None if there is none.
         error: why the run ended before all checks were done; None if it did not.
         notes: further hints, one sentence each.
+        unpatched: what to do first, if no server was launched because the patches that
+            the checks need are not applied; else empty.
     """
 
     target: str
@@ -91,6 +93,7 @@ class Report:
     log: Path | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()
+    unpatched: str = ""
 
     def is_failure(self, result: Result) -> bool:
         """Whether this result makes the whole run fail."""

@@ -16,6 +16,7 @@ import requests
 
 from agentcore_patches import api
 from agentcore_patches.errors import ServerError, UsageError
+from agentcore_patches.hints import with_target
 from agentcore_patches.results import PatchState, StatusResult
 
 from . import checks, cpu, parsers, router
@@ -140,11 +141,15 @@ class _Run:
         status = api.status(
             sglang_dir=options.sglang_dir,
             python=None if options.sglang_dir else options.python,
-            notify=self.progress.message,
         )
         missing = self._missing(status)
         install = status.install
         target = f"SGLang {install.version} in {install.package}"
+        lacking = f"{target} " + (
+            "is not patched"
+            if set(missing) == set(status.patches)
+            else f"does not have {', '.join(missing)}"
+        )
         runnable = [
             name
             for name in options.checks
@@ -152,7 +157,17 @@ class _Run:
         ]
         if missing and not any(checks.get(name).patches for name in runnable):
             self._fail_unpatched(missing)
-            return self._report(target, options.model)
+            unpatched = self._advice(
+                f"{lacking}, so no server was started. Run `agentcore-patch apply` first."
+            )
+            return replace(self._report(target, options.model), unpatched=unpatched)
+        if missing:
+            self.progress.message(
+                self._advice(
+                    f"{lacking}: the checks that need it will fail. "
+                    "To apply: `agentcore-patch apply`."
+                )
+            )
         with _log_file(options.log) as log:
             return self._launch_and_check(target, log, missing)
 
@@ -270,27 +285,36 @@ class _Run:
                         )
                     raise ServerError(f"During {result.check}: {error}") from error
 
+    def _advice(self, text: str) -> str:
+        """The text, with the SGLang that is verified in the commands that it advises."""
+        options = self.options
+        if options.sglang_dir:
+            return with_target(text, {"--sglang-dir": str(options.sglang_dir)})
+        if options.python:
+            return with_target(text, {"--python": str(options.python)})
+        return text
+
     def _missing(self, status: StatusResult) -> dict[str, str]:
         """The message for each patch that is not applied, by patch name."""
-        options = self.options
-        target = ""
-        if options.sglang_dir:
-            target = f" --sglang-dir {options.sglang_dir}"
-        elif options.python:
-            target = f" --python {options.python}"
         states = status.patches
         if PatchState.CHANGED in states.values():
             self.notes.append(
-                "Some files were changed after they were patched: "
-                f"`agentcore-patch status{target}` lists them."
+                self._advice(
+                    "Some files were changed after they were patched: "
+                    "`agentcore-patch status` lists them."
+                )
             )
         if PatchState.OUTDATED in states.values():
             self.notes.append(
-                "The patches are from another version of agentcore-patch: "
-                f"`agentcore-patch apply{target}` replaces them."
+                self._advice(
+                    "The patches are from another version of agentcore-patch: "
+                    "`agentcore-patch apply` replaces them."
+                )
             )
         return {
-            name: f"The patch {name} is missing. Run `agentcore-patch apply{target}`."
+            name: self._advice(
+                f"The patch {name} is missing. Run `agentcore-patch apply`."
+            )
             for name, state in states.items()
             if state is PatchState.ABSENT
         }

@@ -10,6 +10,9 @@ from typing import Any
 
 import requests
 
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import is_between
+
 from . import client
 from .client import Answer, ClientError, Completion, HttpError, Json, OnEvent
 from .differences import difference, logprob_distance
@@ -28,6 +31,9 @@ INFO_ATTEMPTS, INFO_TIMEOUT = 8, 3.0
 """How often, and for how many seconds each, to ask for /server_info.
 
 A tokenizer worker that has served no request yet never answers; another one may."""
+
+MESSAGES_FILE = "srt/entrypoints/anthropic/serving.py"
+"""The file of SGLang that serves /v1/messages."""
 
 NOT_DETERMINISTIC = (
     "The engine is not deterministic, so answers cannot be compared. Launch it with "
@@ -123,8 +129,9 @@ class Subject:
         raise Skipped(message, advice=f"Launch the server with {option} NAME.")
 
     def has_messages(self) -> bool:
-        """Whether the server has /v1/messages, which v0.5.8 has not."""
-        return not str(self.info.get("version")).startswith("0.5.8")
+        """Whether the server has /v1/messages; yes if its release is unknown."""
+        release = self._release()
+        return release is None or registry.is_file_of(release, MESSAGES_FILE)
 
     def loses_text(self, path: str) -> bool:
         """Whether this SGLang itself loses text of streams of a path.
@@ -132,13 +139,18 @@ class Subject:
         From 0.5.10 on the engine gives only the new text under --stream-output, which
         chat takes for all of it in 0.5.10, and completions up to 0.5.16.
         """
-        last = 16 if path == "/v1/completions" else 10
-        release = re.match(r"0\.5\.(\d+)", str(self.info.get("version")))
+        last = "0.5.16" if path == "/v1/completions" else "0.5.10"
+        release = self._release()
         return (
             bool(self.info.get("incremental_streaming_output"))
             and release is not None
-            and 10 <= int(release[1]) <= last
+            and is_between(release, "0.5.10", last)
         )
+
+    def _release(self) -> str | None:
+        """The numbers of the server's version, without what a build adds to them."""
+        found = re.match(r"\d+(\.\d+)+", str(self.info.get("version")))
+        return found and found[0]
 
     def _request_info(self) -> Json:
         for _ in range(INFO_ATTEMPTS):

@@ -1,10 +1,14 @@
-"""How the tables of each kind of edit are tried: before and after, as plain text."""
+"""How the examples of each kind of edit are read, and how they are tried."""
 
 from __future__ import annotations
 
 import io
+import re
 import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from textwrap import dedent
+from typing import TypeAlias
 
 import pytest
 
@@ -12,6 +16,39 @@ from agentcore_patches.edits import Edit, apply_edits
 from agentcore_patches.errors import SourceConflict
 
 FILE = "srt/module.py"
+
+Examples: TypeAlias = Mapping[Edit, str]
+Words: TypeAlias = Mapping[Edit, str]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A source before and after an edit, or the reason for which it is refused."""
+
+    edit: Edit
+    name: str
+    before: str
+    after: str
+    refusal: str
+
+
+def examples(table: Examples) -> Iterator[Example]:
+    """The examples of a table, which has a text of many of them for each edit.
+
+    An example is a line that names it and the lines of a source, indented by two. Those
+    marked `-` are there before the edit only, those marked `+` after it only. Lines
+    marked `!` say why the edit is refused. Without any mark the edit changes nothing.
+    """
+    for edit, text in table.items():
+        for part in re.split(r"(?m)^(?=[^-+! \n])", dedent(text).strip())[1:]:
+            name, *lines = part.rstrip().split("\n")
+            refusal = [line[2:] for line in lines if line.startswith("!")]
+            lines = [line for line in lines if not line.startswith("!")]
+            before, after = (
+                "".join(f"{line[2:]}\n" for line in lines if line[:1] != other)
+                for other in "+-"
+            )
+            yield Example(edit, name, before, after, " ".join(refusal))
 
 
 def rewritten(source: str, *edits: Edit) -> str:
@@ -22,7 +59,7 @@ def rewritten(source: str, *edits: Edit) -> str:
 def assert_bytes(edit: Edit, before: bytes, after: bytes) -> None:
     """The edit turns one into the other, and leaves the other as it is."""
     edit.check()
-    assert apply_edits(before, [edit]) == (after, (True,))
+    assert apply_edits(before, [edit]) == (after, (before != after,))
     assert apply_edits(after, [edit]) == (after, (False,))
     compile(after, FILE, "exec")
 
@@ -37,23 +74,13 @@ def assert_rewrites(edit: Edit, before: str, after: str) -> None:
     assert_bytes(edit, *(text.rstrip().encode() for text in texts))
 
 
-def assert_no_op(edit: Edit, source: str) -> None:
-    """The edit leaves the source as it is, with both kinds of line ends."""
-    edit.check()
-    lf = dedent(source).encode()
-    crlf = lf.replace(b"\n", b"\r\n")
-    assert lf != crlf
-    for text in (lf, crlf):
-        assert apply_edits(text, [edit]) == (text, (False,))
-        compile(text, FILE, "exec")
-
-
-def assert_conflict(edit: Edit, source: str, reason: str) -> None:
-    """The edit is refused, with file, scope, what it does, and the reason."""
+def assert_refused(edit: Edit, source: bytes | None, reason: str) -> None:
+    """The edit is refused, with file, scope, what it does, its name, and the reason."""
     with pytest.raises(SourceConflict) as refused:
-        rewritten(dedent(source), edit)
+        apply_edits(source, [edit])
+    name = f" ({edit.name})" if edit.name else ""
     assert str(refused.value) == (
-        f"{FILE}: in `{edit.scope}`, cannot place {edit.describe()}: {reason}"
+        f"{edit.file}: in {edit.where}, cannot place {edit.describe()}{name}: {reason}"
     )
 
 

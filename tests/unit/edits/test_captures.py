@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from agentcore_patches.edits import Insert, Narrow, Replace, apply_edits
+from agentcore_patches.edits import AddCondition, Insert, Replace, apply_edits
 from agentcore_patches.errors import SourceConflict
 from tests.unit.edits.tables import FILE, assert_rewrites, rewritten
 
@@ -256,9 +256,9 @@ def test_an_expression_of_many_lines_keeps_its_layout() -> None:
     )
 
 
-def test_a_narrowed_test_keeps_its_meaning() -> None:
+def test_a_condition_that_is_added_keeps_its_meaning() -> None:
     source = b"def f(a, b):\n    if (c := a) or b:\n        pass\n"
-    edit = Narrow(FILE, "f", "if ... or b: ...", "d if a else b")
+    edit = AddCondition(FILE, "f", "if ... or b: ...", "d if a else b")
     new, _ = apply_edits(source, [edit])
     assert b"    if ((c := a) or b) and (d if a else b):\n" in new
     assert apply_edits(new, [edit]) == (new, (False,))

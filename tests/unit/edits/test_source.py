@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
 from agentcore_patches.edits import (
     AddField,
     AddKeyword,
+    AddMethod,
     AddParameter,
-    Graft,
+    Decorate,
+    Edit,
+    Import,
     Insert,
+    Land,
+    RefuseField,
     apply_edits,
 )
 from agentcore_patches.errors import SourceConflict
-from tests.unit.edits.tables import FILE, assert_bytes, rewritten
-
-
-def grafted(values: list[int]) -> list[int]:
-    """Twice each of them."""
-    return [2 * value for value in values]
-
-
-def method(self: Any) -> Any:
-    return self
-
+from tests.unit.edits.tables import FILE, assert_bytes, assert_refused, rewritten
 
 FIELD = AddField(FILE, "Answer", "ids: Optional[List[int]] = None")
 BEFORE = Insert(FILE, "f", "log(data)", before="return data")
-GRAFT = Graft(FILE, "Answer", grafted, note="doubles")
-METHOD = Graft(FILE, "Answer", method, inside=True, note="itself")
+METHOD = AddMethod(FILE, "Answer", "def method(self):\n    return self", note="itself")
+IMPORT = Import(FILE, "sglang.srt", "agentcore", note="calls")
 
 
 def test_one_text_takes_edits_of_many_definitions() -> None:
     source = dedent(
         """
+        import os
+
         class Answer:
             text: str
 
@@ -45,30 +42,35 @@ def test_one_text_takes_edits_of_many_definitions() -> None:
 
             def g(self):
                 return Answer()
+
+        class Other: pass
         """
     )
     edits = [
-        GRAFT,
         METHOD,
         Insert(FILE, "Answer.f", "log(data)", before="return data"),
+        AddMethod(FILE, "Answer", "def last(self): ..."),
         FIELD,
         AddKeyword(FILE, "Answer.g", "Answer", "ids=self.ids"),
+        Import(FILE, "sglang.srt", "agentcore"),
+        RefuseField(FILE, "Answer", ("trace",)),
         AddField(FILE, "Answer", "n: int = 0"),
+        Import(FILE, "sglang.srt", "absent"),
         AddParameter(FILE, "Answer.f", "trace=None"),
+        Decorate(FILE, "Answer.f", "agentcore.wrap"),
     ]
     expected = dedent(
-        '''
-        # agentcore-patch: doubles
-        def grafted(values: list[int]) -> list[int]:
-            """Twice each of them."""
-            return [2 * value for value in values]
-
+        """
+        import os
+        from sglang.srt import agentcore
+        from sglang.srt import absent
 
         class Answer:
             text: str
             ids: Optional[List[int]] = None
             n: int = 0
 
+            @agentcore.wrap
             def f(self, data, trace=None):
                 log(data)
                 return data
@@ -77,13 +79,18 @@ def test_one_text_takes_edits_of_many_definitions() -> None:
                 return Answer(ids=self.ids)
 
             # agentcore-patch: itself
-            def method(self: Any) -> Any:
+            def method(self):
                 return self
-        '''
+
+            def last(self): ...
+
+        class Other: pass
+        """
     )
+    changes = tuple(not isinstance(edit, RefuseField) for edit in edits)
     new, changed = apply_edits(source.encode(), edits)
     assert new.decode() == expected
-    assert changed == (True,) * len(edits)
+    assert changed == changes
     assert apply_edits(new, edits) == (new, (False,) * len(edits))
 
 
@@ -199,18 +206,6 @@ def test_a_block_put_among_tabs_is_python() -> None:
     assert apply_edits(new, [edit]) == (new, (False,))
 
 
-def test_a_comment_at_the_top_of_the_file_stays_with_its_definition() -> None:
-    new = rewritten("# An answer.\nclass Answer:\n    pass\n", GRAFT)
-    assert new.startswith("# agentcore-patch: doubles\n")
-    assert new.endswith("\n\n# An answer.\nclass Answer:\n    pass\n")
-
-
-def test_a_string_of_many_lines_above_a_definition_is_no_comment() -> None:
-    source = 'x = """\n# not a comment"""\nclass Answer:\n    pass\n'
-    new = rewritten(source, GRAFT)
-    assert new.startswith('x = """\n# not a comment"""\n# agentcore-patch: doubles\n')
-
-
 NO_SOURCES = [
     pytest.param(b"", "`f` is not defined", id="nothing"),
     pytest.param(b"def f(data:\n", "cannot be parsed as Python", id="half"),
@@ -245,9 +240,62 @@ def test_what_cannot_be_read_is_refused(source: bytes, words: str) -> None:
     assert FILE in str(refused.value)
 
 
-def test_a_graft_inside_a_class_that_ends_the_file_has_a_line_end_before_it() -> None:
-    new = rewritten("class Answer:\n    text: str", METHOD)
-    assert new == (
-        "class Answer:\n    text: str\n    # agentcore-patch: itself\n"
-        "    def method(self: Any) -> Any:\n        return self\n"
-    )
+WITHOUT_LAST_LINE_END = [
+    pytest.param(
+        METHOD,
+        b"class Answer:\n    text: str",
+        b"class Answer:\n    text: str\n\n    # agentcore-patch: itself\n"
+        b"    def method(self):\n        return self\n",
+        id="a method of the last class",
+    ),
+    pytest.param(
+        IMPORT,
+        b"x = 1\r\nimport os",
+        b"x = 1\r\nimport os\r\n"
+        b"from sglang.srt import agentcore  # agentcore-patch: calls\r\n",
+        id="an import below the last line",
+    ),
+    pytest.param(
+        IMPORT,
+        b"\xef\xbb\xbffrom sglang.srt import x",
+        b"\xef\xbb\xbffrom sglang.srt import agentcore  # agentcore-patch: calls\n"
+        b"from sglang.srt import x",
+        id="an import above the only line",
+    ),
+]
+
+
+@pytest.mark.parametrize(("edit", "before", "after"), WITHOUT_LAST_LINE_END)
+def test_what_ends_a_file_without_a_line_end_is_ended_first(
+    edit: Edit, before: bytes, after: bytes
+) -> None:
+    assert_bytes(edit, before, after)
+
+
+LAND = Land("srt/agentcore/traces.py", "x = 1\ny = '\u00e9'\n", name="traces")
+
+
+def test_a_module_lands_where_there_is_no_file() -> None:
+    LAND.check()
+    assert LAND.describe() == "the module"
+    assert apply_edits(None, [LAND]) == (LAND.text.encode(), (True,))
+
+
+@pytest.mark.parametrize("text", ["", "x = 1\n"])
+def test_a_module_lands_once_whatever_the_line_ends(text: str) -> None:
+    land = replace(LAND, text=text)
+    for there in (text.encode(), text.replace("\n", "\r\n").encode()):
+        assert apply_edits(there, [land]) == (there, (False,))
+    assert apply_edits(None, [land]) == (text.encode(), (True,))
+
+
+@pytest.mark.parametrize("there", [b"", b"x = 1\n", b"x = 1\ny = '\xe9'\n"])
+def test_a_module_does_not_land_on_another_file(there: bytes) -> None:
+    assert_refused(LAND, there, "there is another file of that name")
+
+
+@pytest.mark.parametrize("edit", [BEFORE, METHOD, IMPORT, FIELD])
+def test_a_file_that_is_absent_cannot_be_edited(edit: Edit) -> None:
+    with pytest.raises(SourceConflict) as refused:
+        apply_edits(None, [edit])
+    assert str(refused.value) == f"{FILE}: there is no such file"

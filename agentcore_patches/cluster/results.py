@@ -1,0 +1,66 @@
+"""What `apply` and `status` return for the nodes of a Ray cluster.
+
+Apart from `results`, as each class takes time at every start of the command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentcore_patches.results import ApplyResult, StatusResult
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node of a Ray cluster, as Ray names it."""
+
+    node_id: str
+    address: str
+    hostname: str
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What a node itself says, as the attributes of its NodeResult. It is sent as JSON."""
+
+    before: StatusResult | None
+    applied: ApplyResult | None
+    status: StatusResult | None
+    error: str | None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it cannot be shown."""
+        for status in (self.before, self.status):
+            if status is not None and not set(status.wanted) <= set(status.patches):
+                raise ValueError("a patch without a state")
+        if self.error is not None and not self.error.isprintable():
+            raise ValueError("no text")
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What was found and done on one node of a Ray cluster.
+
+    Attributes:
+        node: the node.
+        before: what was in place before `apply`; None for `status`.
+        applied: what `apply` did; None if it failed, and for `status`.
+        status: what is in place now; None if that could not be found out.
+        error: why the node failed, in one line; None if it did not.
+    """
+
+    node: RayNode
+    before: StatusResult | None = None
+    applied: ApplyResult | None = None
+    status: StatusResult | None = None
+    error: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every patch asked about is in place there, complete and up to date."""
+        return self.error is None and self.status is not None and self.status.complete
+
+    @property
+    def changed(self) -> bool:
+        """Whether any file was changed there; in a dry run, would be."""
+        return self.applied is not None and self.applied.changed

@@ -1,1 +1,0 @@
-"""The code that lands in SGLang, as ordinary typed Python."""

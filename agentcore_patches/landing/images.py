@@ -1,0 +1,292 @@
+"""Prompts of token IDs with images: every other ID stays as it is.
+
+A *placeholder* is the token that stands for an image, a video or audio. The prompt of a
+first turn has one for each of them; in the prompt that is prefilled, and that a second
+turn begins with, it is repeated as often as the model has embeddings for the image.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable
+from itertools import groupby
+from typing import (
+    TYPE_CHECKING,
+    Any,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from sglang.srt.multimodal.processors.base_processor import (
+        BaseMultiModalProcessorOutput,
+        MultimodalSpecialTokens,
+    )
+
+
+def split_at_placeholders(
+    token_ids: list[int], mm_tokens: Any
+) -> list[tuple[bool, list[int]]]:
+    """The prompt in parts: whether each is one run of a placeholder, and its IDs."""
+    placeholders = {
+        getattr(mm_tokens, f"{kind}_token_id", None)
+        for kind in ("image", "video", "audio")
+    }
+    runs = groupby(token_ids, lambda i: i if i in placeholders else None)
+    return [(placeholder is not None, list(ids)) for placeholder, ids in runs]
+
+
+def collapse_placeholders(
+    token_ids: list[int], mm_tokens: Any, items: list[Any]
+) -> list[int]:
+    """The prompt with one placeholder for each image, as its text must have them.
+
+    What the processor makes of the rest does not count: `restore_token_ids` puts the
+    IDs back.
+
+    Raises:
+        ValueError: there are more or fewer places than images, videos and audio.
+    """
+    parts = split_at_placeholders(token_ids, mm_tokens)
+    runs = [ids for is_placeholder, ids in parts if is_placeholder]
+    if any(isinstance(item, dict) for item in items):
+        # What is processed already makes no placeholders.
+        if not runs:
+            raise ValueError("input_ids has no place for the images given.")
+        return token_ids
+    if len(runs) == len(items):
+        return [
+            token_id
+            for is_placeholder, ids in parts
+            for token_id in (ids[:1] if is_placeholder else ids)
+        ]
+    if sum(map(len, runs)) != len(items):
+        raise ValueError(
+            f"input_ids has {len(runs)} places for images, videos and audio, but "
+            f"{len(items)} of these are given."
+        )
+    return token_ids
+
+
+def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate `load_mm_data`: what it loads keeps a prompt that is given as token IDs.
+
+    SGLang decodes such a prompt and tokenizes its text again, and expands the image
+    tokens of a second turn once more.
+
+    Raises (what it makes):
+        ValueError: there are more or fewer places than images, videos and audio.
+    """
+    signature = inspect.signature(load)
+
+    def collapse(call: inspect.BoundArguments) -> list[int] | None:
+        """Leave one placeholder for each image; gives the prompt if it is of IDs."""
+        call.apply_defaults()
+        given = call.arguments
+        prompt = given["prompt"]
+        if not isinstance(prompt, list) or not given.get("return_text", True):
+            return None
+        kinds = ("image_data", "video_data", "audio_data")
+        items = [item for kind in kinds for item in given.get(kind) or ()]
+        tokens = given["multimodal_tokens"]
+        given["prompt"] = collapse_placeholders(prompt, tokens, items)
+        return prompt
+
+    def keep(output: Any, prompt: list[int] | None) -> Any:
+        # Without a text all images are processed already, and SGLang changes nothing.
+        if prompt is not None and output.input_text:
+            output.token_ids = output.input_ids = prompt
+        return output
+
+    @functools.wraps(load)
+    def load_now(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        prompt = collapse(call)
+        return keep(load(*call.args, **call.kwargs), prompt)
+
+    @functools.wraps(load)
+    async def load_async(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        prompt = collapse(call)
+        return keep(await load(*call.args, **call.kwargs), prompt)
+
+    return load_async if inspect.iscoroutinefunction(load) else load_now
+
+
+def check_loaded(
+    output: BaseMultiModalProcessorOutput, loaded: list[tuple[Any, Any]], mm_tokens: Any
+) -> None:
+    """Refuse a prompt with placeholders that the processor does not recognize.
+
+    Args:
+        output: what was loaded, with the request's token IDs if it has any.
+        loaded: the images and the like, each with its modality.
+        mm_tokens: the placeholders of the model.
+
+    Raises:
+        ValueError: less was loaded than there are places.
+    """
+    if output.token_ids is None:
+        return
+    parts = split_at_placeholders(output.token_ids, mm_tokens)
+    n_places = sum(is_placeholder for is_placeholder, _ in parts)
+    # What is processed already may be several images in one.
+    if len(loaded) < n_places and not any(isinstance(item, dict) for _, item in loaded):
+        raise ValueError(
+            f"input_ids has {n_places} places for images, videos and audio, but the "
+            f"processor of this model finds {len(loaded)} of them: a placeholder must "
+            "have the tokens around it that the chat template puts there."
+        )
+
+
+def restore_token_ids(
+    output: BaseMultiModalProcessorOutput,
+    input_ids: torch.Tensor,
+    mm_tokens: MultimodalSpecialTokens,
+) -> torch.Tensor:
+    """The IDs of a request with their placeholders repeated as the processor has them.
+
+    Args:
+        output: what was loaded, with the request's token IDs if it has any.
+        input_ids: what the processor made of their text, of shape (tokens,).
+
+    Raises:
+        ValueError: they are repeated already, but not as often.
+    """
+    if output.token_ids is None:
+        return input_ids
+    given = split_at_placeholders(output.token_ids, mm_tokens)
+    made = split_at_placeholders(input_ids.tolist(), mm_tokens)
+    given_runs = [ids for is_placeholder, ids in given if is_placeholder]
+    made_runs = [ids for is_placeholder, ids in made if is_placeholder]
+    if [ids[0] for ids in given_runs] != [ids[0] for ids in made_runs]:
+        return input_ids  # Not made of runs alone; the tokenizer manager checks it.
+    one_each = len(given_runs) == len(output.organize_results())
+    for ids, made_ids in zip(given_runs, made_runs, strict=True):
+        if one_each and len(ids) not in (1, len(made_ids)):
+            raise ValueError(
+                f"input_ids has {len(ids)} placeholders in a row for an image that "
+                f"takes {len(made_ids)}."
+            )
+    runs = iter(made_runs)
+    restored = [
+        token_id
+        for is_placeholder, ids in given
+        for token_id in (next(runs) if is_placeholder else ids)
+    ]
+    return input_ids.new_tensor(restored)
+
+
+def is_expanded(given: list[int], prefilled: list[int], mm_tokens: Any) -> bool:
+    """Whether `prefilled` is `given` with more only in the places of images."""
+    if given == prefilled:
+        return True
+    parts = split_at_placeholders(given, mm_tokens)
+    end = 0
+    for i, (is_placeholder, ids) in enumerate(parts):
+        if is_placeholder:
+            continue
+        start = end
+        if i == len(parts) - 1:
+            start = len(prefilled) - len(ids)
+        elif i > 0:
+            last = len(prefilled) - len(ids)
+            while start <= last and prefilled[start : start + len(ids)] != ids:
+                start += 1
+        if start < end or prefilled[start : start + len(ids)] != ids:
+            return False
+        if i == 0 and start != 0:
+            return False
+        end = start + len(ids)
+    return True
+
+
+def check_prefilled(manager: TokenizerManager, obj: Any, input_ids: list[int]) -> None:
+    """Refuse a prompt of token IDs that a processor would change.
+
+    Args:
+        manager: has the processor.
+        obj: the request.
+        input_ids: what is to be prefilled.
+
+    Raises:
+        ValueError: other IDs than those of images were changed.
+    """
+    if obj.input_ids is None or obj.input_ids is input_ids:
+        return
+    mm_tokens = getattr(manager.mm_processor, "mm_tokens", None)
+    if not is_expanded(obj.input_ids, input_ids, mm_tokens):
+        raise ValueError(
+            "input_ids cannot be taken as they are with these images: the "
+            "processor of this model makes other token IDs of their text."
+        )
+
+
+def own_images(tokenized_obj: Any) -> None:
+    """Give a request images of its own, of which sending may take the pixels out.
+
+    The requests of n > 1 have the same ones: the second would end the scheduler.
+    """
+    mm_inputs = getattr(tokenized_obj, "mm_inputs", None)
+    if not mm_inputs:
+        return
+    tokenized_obj.mm_inputs = mm_inputs = copy.copy(mm_inputs)
+    if isinstance(mm_inputs, dict):
+        items = mm_inputs.get("mm_items", [])
+        mm_inputs["mm_items"] = [copy.copy(item) for item in items]
+    else:
+        mm_inputs.mm_items = [copy.copy(item) for item in mm_inputs.mm_items]
+
+
+def _copy_lists(values: dict[str, Any]) -> dict[str, Any]:
+    """A copy to whose lists the engine does not add."""
+    return {k: v[:] if isinstance(v, list) else v for k, v in values.items()}
+
+
+async def start_stream(
+    manager: TokenizerManager, obj: GenerateReqInput, request: Any
+) -> str | None:
+    """Wait for the first output of a stream whose prompt has token IDs and images.
+
+    Images are processed on the way to it, and a stream would have sent its status
+    by then. `generate_request` goes on with this output.
+
+    Returns: why the request is refused, None if it is not.
+    """
+    if not obj.stream or obj.input_ids is None or not obj.contains_mm_input():
+        return None
+    outputs = manager.generate_request(obj, request)
+    try:
+        first = await outputs.__anext__()
+    except ValueError as error:
+        # Of a batch, those before the one that is refused are running.
+        for rid in obj.rid if isinstance(obj.rid, list) else [obj.rid]:
+            if rid in manager.rid_to_state:
+                manager.abort_request(rid)
+        return str(error)
+    first = {**_copy_lists(first), "meta_info": _copy_lists(first["meta_info"])}
+    vars(obj)["started"] = (first, outputs)
+    return None
+
+
+def started(obj: Any) -> AsyncIterator[Any] | None:
+    """The outputs of a stream that `start_stream` began, None if it did not."""
+    if "started" not in vars(obj):
+        return None
+    return _go_on(*vars(obj).pop("started"))
+
+
+async def _go_on(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    yield first
+    async for output in outputs:
+        yield output
+
+
+async def end_stream(obj: Any) -> None:
+    """End what `start_stream` began, if nobody went on with it."""
+    if "started" in vars(obj):
+        _, outputs = vars(obj).pop("started")
+        await outputs.aclose()

@@ -1,0 +1,283 @@
+"""Logprobs: whether a server gives them, which tokens they are of, their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from . import release
+
+if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import CompletionRequest
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.entrypoints.openai.serving_completions import (
+        OpenAIServingCompletion,
+    )
+    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+UNUSUAL = (AttributeError, LookupError, TypeError, ValueError)
+"""What `write` raises where the engine's lists have another form."""
+
+
+def refusal(manager: TokenizerManager, sampling_params: Any = None) -> str | None:
+    """Why this server gives no logprobs, None if it does.
+
+    Args:
+        sampling_params: those of a request, or of each request of a batch, if logprobs
+            of the first new token are enough.
+    """
+    server_args = manager.server_args
+    if server_args.dllm_algorithm is not None:
+        return (
+            "logprobs are not supported by this server: diffusion language models "
+            "(--dllm-algorithm) record none."
+        )
+    if (
+        release.SPECULATION_LOSES_LOGPROBS
+        and server_args.speculative_algorithm is not None
+        and not server_args.disable_overlap_schedule
+    ):
+        batch = sampling_params
+        if not isinstance(batch, list):
+            batch = [sampling_params]
+        if all(params and params.get("max_new_tokens") in (0, 1) for params in batch):
+            return None
+        return (
+            "logprobs are not supported by this server: speculative decoding with "
+            "the overlap scheduler records none after the first token. Start it "
+            "with --disable-overlap-schedule, and without SGLANG_ENABLE_SPEC_V2."
+        )
+    return None
+
+
+def refusal_of(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
+    """Why this server gives no logprobs to a request that asks for some."""
+    asked = obj.return_logprob
+    if any(asked) if isinstance(asked, list) else asked:
+        # Scoring a prompt is one new token, whose logprobs every release records.
+        return refusal(manager, obj.sampling_params)
+    return None
+
+
+def cut(ret: list[dict[str, Any]]) -> None:
+    """Cut off the engine's logprobs of tokens after a stop, which no answer has.
+
+    Raises:
+        ValueError: the engine gave fewer logprobs than tokens.
+    """
+    for i, ret_item in enumerate(ret):
+        meta_info = ret_item["meta_info"]
+        n_tokens = len(ret_item["output_ids"])
+        n_logprobs = len(meta_info.get("output_token_logprobs") or ())
+        if n_logprobs < n_tokens:
+            raise ValueError(
+                f"The engine gave {n_logprobs} logprobs for {n_tokens} tokens: "
+                "logprobs are not supported by the way in which this server "
+                "generates."
+            )
+        if n_logprobs > n_tokens:
+            logprobs = {
+                key: meta_info[key][:n_tokens]
+                for key in ("output_token_logprobs", "output_top_logprobs")
+                if meta_info.get(key) is not None
+            }
+            ret[i] = {**ret_item, "meta_info": {**meta_info, **logprobs}}
+
+
+def name_by_id(rows: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Rows `(logprob, token ID, text)`, each with a text.
+
+    Where the engine was asked for no text, a token is named by its ID, "token_id:N",
+    as vLLM does it.
+    """
+    if not rows or rows[0][2] is not None:
+        return rows
+    return [
+        (logprob, token_id, f"token_id:{token_id}") for logprob, token_id, _ in rows
+    ]
+
+
+def name_top_by_id(tops: Sequence[Any] | None) -> Sequence[Any] | None:
+    """The top rows of each token, each with a text, as `name_by_id` gives them."""
+    return [name_by_id(rows) for rows in tops] if tops else tops
+
+
+class Openings(dict[tuple[int, "str | None"], str]):
+    """The JSON of a row up to its logprob, by token ID and text.
+
+    Most tokens come again and again. At most `LIMIT` are kept, some 10 MB.
+    """
+
+    LIMIT = 32_768
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self._bytes_of_id: Callable[[Any, int], list[int] | None] | None = None
+        if release.BYTES_OF_ID:
+            from sglang.srt.entrypoints.openai.utils import (
+                _is_byte_level_tokenizer,
+                token_id_to_bytes,
+            )
+
+            if _is_byte_level_tokenizer(tokenizer):
+                self._bytes_of_id = token_id_to_bytes
+
+    def __missing__(self, token: tuple[int, str | None]) -> str:
+        token_id, text = token
+        if text is None:
+            text = f"token_id:{token_id}"
+        of_id = self._bytes_of_id
+        raw = of_id(self.tokenizer, token_id) if of_id is not None else None
+        data = orjson.dumps({"token": text, "bytes": raw or list(text.encode())})
+        if len(self) >= self.LIMIT:
+            self.clear()
+        self[token] = opening = data[:-1].decode() + ',"logprob":'
+        return opening
+
+
+_openings: Openings | None = None
+
+
+def openings_of(tokenizer: Any) -> Openings:
+    """The openings for a tokenizer, which all answers share."""
+    global _openings
+    if _openings is None or _openings.tokenizer is not tokenizer:
+        _openings = Openings(tokenizer)
+    return _openings
+
+
+def dump_numbers(values: list[float]) -> list[str]:
+    """The JSON of each number, as pydantic and orjson write it: 1e-7, null for NaN.
+
+    Raises:
+        ValueError: a value is no float.
+    """
+    if set(map(type, values)) - {float}:
+        raise ValueError("a number is no float")
+    return orjson.dumps(values)[1:-1].decode().split(",")
+
+
+def write(
+    meta_info: dict[str, Any],
+    openings: Openings,
+    dump_numbers: Callable[[list[float]], list[str]] = dump_numbers,
+) -> str:
+    """The JSON of a chat choice's logprobs, from the engine's lists.
+
+    Args:
+        meta_info: `output_token_logprobs` has for each token a row `(logprob, token ID,
+            text)`; `output_top_logprobs`, unless absent or empty, a list of rows.
+        dump_numbers: gives the JSON of each number.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: they have another form.
+    """
+    rows = meta_info["output_token_logprobs"]
+    tops = meta_info.get("output_top_logprobs")
+    if not tops:
+        numbers = dump_numbers([row[0] for row in rows])
+        entries = [
+            f'{openings[token_id, text]}{number},"top_logprobs":[]}}'
+            for (_, token_id, text), number in zip(rows, numbers, strict=False)
+        ]
+        return f'{{"content":[{",".join(entries)}]}}'
+    count = len(rows)
+    if len(tops) != count:
+        raise ValueError(f"{len(tops)} top_logprobs for {count} tokens")
+    every = [*rows, *chain.from_iterable(tops)]
+    numbers = dump_numbers([row[0] for row in every])
+    beginnings = [openings[token_id, text] for _, token_id, text in every]
+    others = zip(beginnings[count:], numbers[count:], strict=True)
+    entries = []
+    for beginning, number, top in zip(beginnings, numbers, tops, strict=False):
+        pairs = list(islice(others, len(top)))
+        if not release.BYTES_OF_ID:
+            # Of several tokens with the same text SGLang keeps one.
+            pairs = list(dict(pairs).items())
+        joined = "},".join([f"{opening}{other}" for opening, other in pairs])
+        end = "}" if pairs else ""
+        entries.append(f'{beginning}{number},"top_logprobs":[{joined}{end}]}}')
+    return f'{{"content":[{",".join(entries)}]}}'
+
+
+class ChatLogprobs:
+    """Writes the logprobs of a chat stream, from the engine's lists.
+
+    Forks change SGLang's models: the stream's first logprobs are made by the models,
+    too, and where the two differ, the models make all that follow.
+    """
+
+    def __init__(self, serving: OpenAIServingChat) -> None:
+        self._make_models = serving._process_response_logprobs
+        self._openings = openings_of(serving.tokenizer_manager.tokenizer)
+        self._is_as_from_models: bool | None = None
+
+    def dump(self, meta_info: dict[str, Any]) -> str:
+        """The JSON of the logprobs of one chunk.
+
+        Args:
+            meta_info: what `write` takes, for the chunk's tokens alone.
+
+        Raises:
+            AttributeError, LookupError, TypeError, ValueError: the models refuse them.
+        """
+        written = None
+        if self._is_as_from_models is not False:
+            try:
+                written = self._write(meta_info)
+            except UNUSUAL:
+                pass
+            else:
+                if self._is_as_from_models:
+                    return written
+        model = self._make_models({"meta_info": meta_info})
+        text = orjson.dumps(model.model_dump()).decode()
+        if written is not None and meta_info["output_token_logprobs"]:
+            self._is_as_from_models = written == text
+        return text
+
+    def _write(self, meta_info: dict[str, Any]) -> str:
+        rows = meta_info["output_token_logprobs"]
+        if len(rows) == 1 and not meta_info.get("output_top_logprobs"):
+            # Most chunks of most streams.
+            [(logprob, token_id, text)] = rows
+            if type(logprob) is float:
+                number = orjson.dumps(logprob).decode()
+                opening = self._openings[token_id, text]
+                return f'{{"content":[{opening}{number},"top_logprobs":[]}}]}}'
+        return write(meta_info, self._openings)
+
+
+def completion_writer(
+    serving: OpenAIServingCompletion, request: CompletionRequest
+) -> Callable[[dict[str, Any]], str]:
+    """What makes the JSON of a completion's logprobs, as SGLang's model of them has it.
+
+    With `echo`, those of the prompt come before them, if `meta_info` has them.
+    """
+    from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
+
+    echo = request.echo
+    options: dict[str, Any] = {}
+    if release.BYTES_OF_ID:
+        # A request for no logprobs but the tokens' own gets none of the prompt.
+        echo = bool(request.echo and request.logprobs)
+        options = {"tokenizer": serving.tokenizer_manager.tokenizer}
+
+    def write_completion(meta_info: dict[str, Any]) -> str:
+        of_prompt = meta_info if echo else {}
+        text: str = to_openai_style_logprobs(
+            input_token_logprobs=of_prompt.get("input_token_logprobs"),
+            input_top_logprobs=of_prompt.get("input_top_logprobs"),
+            output_token_logprobs=meta_info["output_token_logprobs"],
+            output_top_logprobs=meta_info.get("output_top_logprobs"),
+            **options,
+        ).model_dump_json()
+        return text
+
+    return write_completion

@@ -1,0 +1,339 @@
+"""Prompts of token IDs: which ones are taken, and what answers say about a prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import release
+
+if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        ChatCompletionResponseChoice,
+        MessageProcessingResult,
+    )
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+
+def find_error(
+    token_ids: list[Any],
+    name: str,
+    vocab_size: int,
+    max_len: int | None,
+    placeholders: tuple[Any, ...],
+) -> str | None:
+    """What is wrong with the token IDs of one prompt, None if nothing is.
+
+    Args:
+        token_ids: the IDs as the request gives them.
+        name: what the request calls them.
+        vocab_size: IDs are from 0 to this, exclusive.
+        max_len: how many IDs the engine takes, None if any number.
+        placeholders: IDs beyond the vocabulary that stand for images and the like.
+    """
+    if len(token_ids) == 0:
+        return f"{name} cannot be empty."
+    if set(map(type, token_ids)) != {int}:
+        for position, value in enumerate(token_ids):
+            # What counts as an integer without being an `int`: numpy's.
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                return (
+                    f"{name} must be a flat list of integers, but {name}[{position}] "
+                    f"is of type {type(value).__name__}."
+                )
+    if min(token_ids) < 0 or max(token_ids) >= vocab_size:
+        for position, value in enumerate(token_ids):
+            if not 0 <= value < vocab_size and value not in placeholders:
+                return (
+                    f"{name} must be from 0 to {vocab_size - 1} (the vocabulary has "
+                    f"{vocab_size} tokens), but {name}[{position}] is not."
+                )
+    if max_len is not None and len(token_ids) > max_len:
+        return (
+            f"{name} has {len(token_ids)} tokens, which is longer than the {max_len} "
+            "that the model's context length or the KV cache leaves for a prompt."
+        )
+    return None
+
+
+def check_token_ids(
+    manager: TokenizerManager,
+    token_ids: list[Any],
+    name: str = "input_ids",
+    has_media: bool = False,
+) -> str | None:
+    """What is wrong with one prompt given as token IDs, None if nothing is.
+
+    Args:
+        manager: knows the model and the limits of the engine.
+        token_ids: the prompt.
+        name: what the request calls it.
+        has_media: whether images, videos or audio come with it.
+    """
+    max_len = None
+    if not manager.server_args.allow_auto_truncate:
+        max_len = manager.context_len - manager.num_reserved_tokens - 1
+        # The scheduler checks only prompts to generate from against its own limit.
+        if manager.is_generation and manager.max_req_input_len is not None:
+            max_len = min(max_len, manager.max_req_input_len - 1)
+    placeholders: tuple[Any, ...] = ()
+    if has_media and manager.mm_processor is not None:
+        tokens = getattr(manager.mm_processor, "mm_tokens", None)
+        placeholders = (
+            manager.model_config.image_token_id,
+            getattr(tokens, "image_token_id", None),
+            getattr(tokens, "video_token_id", None),
+            getattr(tokens, "audio_token_id", None),
+        )
+    vocab_size = manager.model_config.vocab_size
+    return find_error(token_ids, name, vocab_size, max_len, placeholders)
+
+
+def check_prompt(
+    manager: TokenizerManager,
+    prompt: list[Any],
+    name: str = "input_ids",
+    has_media: bool = False,
+) -> str | None:
+    """What is wrong with a prompt, or a batch of them, None if nothing is.
+
+    Args:
+        manager: knows the model and the limits of the engine.
+        prompt: token IDs, or a list of these for each prompt of a batch.
+        name: what the request calls it.
+        has_media: whether images, videos or audio come with it.
+    """
+    prompts = {name: prompt}
+    if len(prompt) > 0 and isinstance(prompt[0], list):
+        prompts = {f"{name}[{i}]": one for i, one in enumerate(prompt)}
+    checked = set()
+    for one, token_ids in prompts.items():
+        if id(token_ids) in checked:
+            continue  # One prompt, several samples.
+        checked.add(id(token_ids))
+        if token_ids is not prompt and not isinstance(token_ids, list):
+            return f"{one} must be a list of integers, as {name}[0] is."
+        error = check_token_ids(manager, token_ids, one, has_media)
+        if error is not None:
+            return error
+    return None
+
+
+def check(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
+    """Why a request cannot be answered, None if it can."""
+    # Embeddings have no sessions, and only some patches add the flag.
+    session = getattr(obj, "session_params", None)
+    if session and getattr(obj, "return_prompt_token_ids", None):
+        return (
+            "return_prompt_token_ids is not supported with session_params: the "
+            "prompt of a session is made by the scheduler."
+        )
+    if obj.input_ids is None:
+        return None
+    has_session = isinstance(session, dict) and session.get("id")
+    if obj.input_ids == [] and has_session and release.SESSIONS_HAVE_PROMPTS:
+        return None
+    return check_prompt(manager, obj.input_ids, has_media=obj.contains_mm_input())
+
+
+def refuse(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> None:
+    """Refuse a request that cannot be answered.
+
+    Raises:
+        ValueError: says why.
+    """
+    error = check(manager, obj)
+    if error is not None:
+        raise ValueError(error)
+
+
+def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str | None:
+    """What is wrong with the `input_ids` of a chat request, None if nothing is."""
+    if request.input_ids is None:
+        return None
+    if manager.server_args.skip_tokenizer_init:
+        return (
+            "input_ids in chat completions need a tokenizer for the answer, but "
+            "the server runs with --skip-tokenizer-init. Send them to /generate."
+        )
+    has_media = any(
+        getattr(part, "type", "text") != "text"
+        for message in request.messages
+        if isinstance(message.content, list)
+        for part in message.content
+    )
+    return check_token_ids(manager, request.input_ids, has_media=has_media)
+
+
+def check_token_in(
+    manager: TokenizerManager, request: ChatCompletionRequest
+) -> str | None:
+    """What is wrong with a chat request's prompt or flags, None if nothing is."""
+    for flag, is_set in (
+        ("return_prompt_token_ids", request.return_prompt_token_ids),
+        ("return_meta_info", request.return_meta_info),
+    ):
+        if request.stream and is_set:
+            return f"{flag} is not supported while streaming: set stream=false."
+    return check_chat(manager, request)
+
+
+def without_null(body: dict[str, Any]) -> dict[str, Any]:
+    """The body of a request, without our flag if it is null: null means absent."""
+    if body.get("return_prompt_token_ids", "") is not None:
+        return body
+    return {k: v for k, v in body.items() if k != "return_prompt_token_ids"}
+
+
+def ask(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
+    """Ask the engine for what a chat request asks for."""
+    if request.return_prompt_token_ids:
+        adapted.return_prompt_token_ids = True
+    if request.return_routed_experts:
+        adapted.return_routed_experts = True
+
+
+def process_token_ids(
+    serving: OpenAIServingChat, request: ChatCompletionRequest, constraint: Any
+) -> MessageProcessingResult:
+    """What the messages of a request with `input_ids` come to.
+
+    Args:
+        serving: knows the chat template.
+        request: its `input_ids` have had the template applied.
+        constraint: the grammar of its tool calls, None if there is none.
+    """
+    from sglang.srt.entrypoints.openai.protocol import MessageProcessingResult
+
+    result = MessageProcessingResult(
+        prompt="",
+        prompt_ids=request.input_ids,
+        image_data=None,
+        audio_data=None,
+        video_data=None,
+        modalities=[],
+        stop=[],
+        tool_call_constraint=constraint,
+    )
+    take_images_and_stops(serving, request, result)
+    return result
+
+
+def take_images_and_stops(
+    serving: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    result: MessageProcessingResult,
+) -> None:
+    """Add to a prompt of IDs all but the text of messages and template."""
+    from sglang.srt.parser.conversation import generate_chat_conv
+    from sglang.srt.parser.jinja_template_utils import (
+        process_content_for_template_format,
+    )
+
+    image_data: list[Any] = []
+    video_data: list[Any] = []
+    audio_data: list[Any] = []
+    modalities: list[str] = []
+    stops = [request.stop]
+    template = serving.template_manager
+    if template.chat_template_name is not None:
+        conv = generate_chat_conv(request, template.chat_template_name)
+        image_data, video_data = conv.image_data, conv.video_data
+        audio_data, modalities = conv.audio_data, conv.modalities or []
+        # Such a template has stop strings of its own.
+        stops += [] if request.ignore_eos else [conv.stop_str]
+    else:
+        for message in request.messages:
+            process_content_for_template_format(
+                message.model_dump(),
+                template.jinja_template_content_format,
+                image_data,
+                video_data,
+                audio_data,
+                modalities,
+            )
+    result.image_data = image_data or None
+    result.video_data = video_data or None
+    result.audio_data = audio_data or None
+    result.modalities = modalities
+    result.stop = [
+        one
+        for stop in stops
+        for one in ([stop] if isinstance(stop, str) else stop or [])
+    ]
+
+
+def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> None:
+    """Keep with a request how many tokens of its prompt are prefilled, and which.
+
+    Args:
+        manager: knows from which length on the scheduler cuts prompts off
+            (--allow-auto-truncate).
+        obj: the request that was tokenized. A batch may hold another object for it,
+            by the same ID, with its state.
+        input_ids: the prompt, None if it is none of token IDs.
+    """
+    if input_ids is None:
+        return
+    limit = manager.max_req_input_len
+    if limit is not None and len(input_ids) > limit:
+        input_ids = input_ids[:limit]
+    prompt = input_ids if obj.return_prompt_token_ids else None
+    state = manager.rid_to_state.get(obj.rid)
+    for holder in (obj, obj if state is None else state.obj):
+        vars(holder)["prefilled"] = (len(input_ids), prompt)
+
+
+def count(state: ReqState) -> int:
+    """How many tokens of a request's prompt are prefilled, 0 if that is unknown."""
+    n_tokens: int = vars(state.obj).get("prefilled", (0, None))[0]
+    return n_tokens
+
+
+def add(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
+    """Put the prompt's IDs on an answer that asks for them, in a stream on one chunk.
+
+    From 0.5.13 on SGLang puts them on every chunk, uncut where the scheduler cuts them
+    off. Where the scheduler makes the prompt longer, as for LLaVA's images, these are
+    not the IDs that were prefilled: then there are none.
+    """
+    obj = state.obj
+    if not obj.return_prompt_token_ids:
+        return
+    out.pop("prompt_token_ids", None)
+    n_tokens, prompt = vars(obj).get("prefilled", (0, None))
+    if prompt is None:
+        return
+    if n_tokens == out["meta_info"]["prompt_tokens"]:
+        out["prompt_token_ids"] = list(prompt)
+    if is_stream or state.finished:
+        vars(obj)["prefilled"] = (n_tokens, None)
+
+
+def add_to_choice(
+    choice: ChatCompletionResponseChoice,
+    request: ChatCompletionRequest,
+    ret_item: dict[str, Any],
+) -> None:
+    """Put on a whole answer's choice what its request asks for."""
+    if request.return_prompt_token_ids:
+        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+    if request.return_meta_info:
+        choice.meta_info = ret_item["meta_info"]
+    # Trainers refuse null.
+    if request.return_meta_info or request.input_ids is not None:
+        choice.message.content = choice.message.content or ""
+
+
+def drop_none(data: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A model's JSON data without those of some fields that are None."""
+    for name in names:
+        if data.get(name) is None:
+            data.pop(name, None)
+    return data

@@ -1,0 +1,34 @@
+"""What this release of SGLang does: written by agentcore-patch apply."""
+
+# Where a tokenizer manager says that chunks hold only the new token IDs.
+STREAM_OUTPUT = "server_args.stream_output"
+
+# Whether a stream's first line is made before its status is sent.
+FIRST_LINE_BEFORE_STATUS = False
+
+# Whether such chunks hold only the new text, too.
+TEXT_IS_NEW = False
+
+# Whether such chunks hold only the new logprobs, too.
+LOGPROBS_ARE_NEW = False
+
+# Whether the token IDs of other chunks are the list that goes on growing.
+OUTPUT_IDS_GROW = False
+
+# Which attribute of a request's state has the keys of a sampler that it shows.
+REPORTED_INFO = "customized_info_accumulated"
+
+# Whether SGLang releases the LoRA adapter of a request that is aborted.
+ABORTS_RELEASE_LORA = False
+
+# Whether speculative decoding with overlap records no logprobs but the first's.
+SPECULATION_LOSES_LOGPROBS = True
+
+# Whether the bytes of a logprob are those of its token ID, not of its text.
+BYTES_OF_ID = False
+
+# Whether a request to a session may have an empty prompt.
+SESSIONS_HAVE_PROMPTS = False
+
+# Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.
+PYDANTIC_ANSWERS = False

@@ -1,0 +1,415 @@
+"""Token IDs of streams: taken in from the engine, written on the lines that leave.
+
+Between the two ends SGLang's own code makes chunks of what the engine delivers. It
+holds text back (a word's end, half a tool call), so a chunk may say nothing of some
+tokens. A `Trace` keeps token IDs and logprobs until a line of their choice leaves,
+whatever that line says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial, wraps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from . import logprobs, release
+
+if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        CompletionRequest,
+    )
+    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.entrypoints.openai.serving_completions import (
+        OpenAIServingCompletion,
+    )
+
+# A quote inside a JSON string is escaped, so these are keys wherever they stand.
+_ANCHOR = '"logprobs":null,"finish_reason":'
+_FINISH = ',"finish_reason":'
+_FIRST_INDEX = '"choices":[{"index":'
+
+_LOGPROBS = ("output_token_logprobs", "output_top_logprobs")
+
+
+class Choice:
+    """What the engine delivered for a choice, and how much of it has left."""
+
+    __slots__ = (
+        "index",
+        "meta_info",
+        "n_received",
+        "n_sent",
+        "new_logprobs",
+        "opening",
+        "output_ids",
+        "prompt_token_ids",
+    )
+
+    def __init__(self, index: int, prompt_token_ids: list[int] | None):
+        self.index = index
+        self.opening = f"{_FIRST_INDEX}{index},"
+        self.prompt_token_ids = prompt_token_ids
+        self.output_ids: list[int] = []
+        self.n_received = 0
+        self.n_sent = 0
+        self.meta_info: dict[str, Any] = {}
+        self.new_logprobs: dict[str, list[Any]] = {}
+
+
+class Trace:
+    """Token IDs of a stream that no line has carried yet, with their logprobs.
+
+    `push` takes in what the engine delivers; `stamp` writes what waits on a line.
+    """
+
+    def __init__(
+        self,
+        incremental: bool,
+        write_logprobs: Callable[[dict[str, Any]], str] | None = None,
+        prompt_on_chunk: bool = True,
+        prompt_on_choices: bool = False,
+        n_choices: int | None = None,
+    ):
+        """
+        Args:
+            incremental: whether `output_ids` holds only the new ones (--stream-output).
+            write_logprobs: makes the JSON of a chunk's logprobs from the engine's lists
+                for its tokens; None if the request asks for no logprobs.
+            prompt_on_chunk: whether the first chunk gets the prompt's token IDs.
+            prompt_on_choices: whether each choice gets them, on its first chunk.
+            n_choices: how many choices there are; None if unknown.
+        """
+        self.incremental = incremental
+        self.incremental_logprobs = incremental and release.LOGPROBS_ARE_NEW
+        self.write_logprobs = write_logprobs
+        self.prompt_on_chunk = prompt_on_chunk
+        self.prompt_on_choices = prompt_on_choices
+        self.n_choices = n_choices
+        self.choices: dict[int, Choice] = {}
+        self.last: Choice | None = None
+        # The only choice, once its lines have nothing to say but new token IDs.
+        self.quiet: Choice | None = None
+        self.prompt_token_ids: list[int] | None = None
+        self.first_version: str | None = None
+        self.known_version: str | None = None
+        self.failed = False
+
+    def push(self, index: int, content: dict[str, Any]) -> None:
+        """Take in what the engine delivered for a choice."""
+        choice = self.choices.get(index)
+        if choice is None:
+            choice = self._start(index, content.get("prompt_token_ids"))
+        self.last = choice
+        if self.incremental:
+            choice.output_ids.extend(content["output_ids"])
+        else:
+            choice.output_ids = content["output_ids"]
+        # The engine may add to its list before a line is stamped.
+        choice.n_received = len(choice.output_ids)
+        choice.meta_info = meta_info = content["meta_info"]
+        if self.incremental_logprobs and self.write_logprobs is not None:
+            for key in _LOGPROBS:
+                if (values := meta_info.get(key)) is not None:
+                    choice.new_logprobs.setdefault(key, []).extend(values)
+            choice.meta_info = {**meta_info, **choice.new_logprobs}
+
+    def _start(self, index: int, prompt_token_ids: list[int] | None) -> Choice:
+        if self.prompt_on_chunk and not self.choices:
+            self.prompt_token_ids = prompt_token_ids
+        choice = Choice(index, prompt_token_ids if self.prompt_on_choices else None)
+        self.choices[index] = choice
+        return choice
+
+    def stamp(self, line: str | bytes) -> str:
+        """A line with what waits for its choice.
+
+        Raises:
+            ValueError: the engine gave fewer logprobs than tokens, or the stream ends
+                while token IDs wait.
+        """
+        if not isinstance(line, str):
+            line = bytes(line).decode()
+        if line.find("\n\n") != len(line) - 2:
+            return "".join(map(self.stamp, _events(line)))
+        choice = self.quiet
+        if choice is not None:
+            # Most lines of most streams.
+            start, end = choice.n_sent, choice.n_received
+            if start == end:
+                return line
+            before, key, after = line.rpartition(_FINISH)
+            if key and choice.meta_info.get("weight_version") == self.known_version:
+                choice.n_sent = end
+                token_ids = _json(choice.output_ids[start:end])
+                return f'{before},"token_ids":{token_ids}{key}{after}'
+        before, key, after = line.partition(_ANCHOR)
+        choice = self._choice_of(before) if key and _ANCHOR not in after else None
+        if choice is None:
+            return self._stamp_parsed(line)
+        on_choice, on_chunk = self._take(choice)
+        if on_chunk:
+            # The line's last brace is the chunk's.
+            after, brace, end_of_line = after.rpartition("}")
+            after = f"{after},{on_chunk}{brace}{end_of_line}"
+        return f'{before}{on_choice}"finish_reason":{after}'
+
+    def _choice_of(self, before: str) -> Choice | None:
+        """The choice of a line that has one, by what stands before its logprobs."""
+        choice = self.last
+        if choice is not None and choice.opening in before:
+            return choice
+        index = before.partition(_FIRST_INDEX)[2].partition(",")[0]
+        return self.choices.get(int(index)) if index.isdecimal() else None
+
+    def _take(self, choice: Choice) -> tuple[str, str]:
+        """What waits, as members of a JSON object: of the choice, and of its chunk."""
+        start, end = choice.n_sent, choice.n_received
+        written, token_ids = "null", ""
+        if start != end:
+            if self.write_logprobs is not None:
+                written = self.write_logprobs(_cut(choice))
+            token_ids = f'"token_ids":{_json(choice.output_ids[start:end])},'
+            choice.n_sent = end
+        on_choice = f'"logprobs":{written},{token_ids}'
+        version = choice.meta_info.get("weight_version")
+        is_known = version is None or version == self.known_version
+        if is_known and self.prompt_token_ids is choice.prompt_token_ids is None:
+            if self.n_choices == 1 and self.write_logprobs is None:
+                self.quiet = choice
+            return on_choice, ""
+        if choice.prompt_token_ids is not None:
+            on_choice += f'"prompt_token_ids":{_json(choice.prompt_token_ids)},'
+            choice.prompt_token_ids = None
+        on_chunk = []
+        if self.prompt_token_ids is not None:
+            on_chunk.append(f'"prompt_token_ids":{_json(self.prompt_token_ids)}')
+            self.prompt_token_ids = None
+        if not is_known and (start != end or self.first_version is None):
+            # Known is what the first chunk said, if that was said last, too.
+            if self.first_version is None:
+                self.first_version = version
+            self.known_version = version if version == self.first_version else None
+            on_chunk.append(f'"metadata":{_json({"weight_version": version})}')
+        return on_choice, ",".join(on_chunk)
+
+    def _stamp_parsed(self, line: str) -> str:
+        """A line with several choices or none, or one that is written differently."""
+        if line == "data: [DONE]\n\n":
+            self.end()
+            return line
+        start, data, text = line.partition("data: ")
+        try:
+            chunk = orjson.loads(text)
+            parts = chunk["choices"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            # An error says all that there is to say; a comment says nothing.
+            self.failed = self.failed or '"error"' in text
+            return line
+        is_changed = False
+        for part in parts:
+            choice = self.choices.get(part.get("index"))
+            if choice is not None and self._waits(choice):
+                on_choice, on_chunk = self._take(choice)
+                taken = orjson.loads(f"{{{on_choice[:-1]}}}")
+                if self.write_logprobs is None:
+                    del taken["logprobs"]
+                part.update(taken)
+                chunk.update(orjson.loads(f"{{{on_chunk}}}"))
+                is_changed = True
+        return f"{start}{data}{_json(chunk)}\n\n" if is_changed else line
+
+    def _waits(self, choice: Choice) -> bool:
+        return choice.n_sent != choice.n_received or (
+            self.prompt_token_ids is not None or choice.prompt_token_ids is not None
+        )
+
+    def end(self) -> None:
+        """Say that no further line will leave.
+
+        Raises:
+            ValueError: token IDs wait, and no error was told.
+        """
+        waiting = [
+            choice.index
+            for choice in self.choices.values()
+            if choice.n_sent != choice.n_received
+        ]
+        if waiting and not self.failed:
+            raise ValueError(
+                f"The stream ended before all token IDs of choice {waiting[0]} were "
+                "sent: none of its last lines had a place for them."
+            )
+
+
+def chat(generate: Any) -> Any:
+    """Have the lines of a chat stream carry token IDs and logprobs.
+
+    `return_token_ids: false` leaves the stream as it is.
+    """
+
+    @wraps(generate)
+    def stream(
+        self: OpenAIServingChat,
+        adapted_request: Any,
+        request: ChatCompletionRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if request.return_token_ids is False:
+            return generate(self, adapted_request, request, *args, **kwargs)
+        trace = Trace(
+            is_incremental(self),
+            logprobs.ChatLogprobs(self).dump if request.logprobs else None,
+            prompt_on_choices=bool(request.return_token_ids),
+            n_choices=request.n,
+        )
+        # SGLang's own are those of a chunk's last step.
+        request = request.model_copy(update={"logprobs": False})
+        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+        return _stamped(self, trace, lines)
+
+    return stream
+
+
+def completions(generate: Any) -> Any:
+    """Have the lines of a completion carry token IDs and logprobs, if asked to."""
+
+    @wraps(generate)
+    def stream(
+        self: OpenAIServingCompletion,
+        adapted_request: Any,
+        request: CompletionRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if not request.return_token_ids:
+            return generate(self, adapted_request, request, *args, **kwargs)
+        write = partial(_completion_logprobs, self, request)
+        trace = Trace(
+            is_incremental(self),
+            None if request.logprobs is None else write,
+            prompt_on_chunk=False,
+            prompt_on_choices=True,
+        )
+        # SGLang's own may be ahead of the text.
+        request = request.model_copy(
+            update={"logprobs": None, "return_token_ids": False}
+        )
+        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+        return _stamped(self, trace, lines)
+
+    return stream
+
+
+def _completion_logprobs(
+    serving: OpenAIServingCompletion,
+    request: CompletionRequest,
+    meta_info: dict[str, Any],
+) -> str:
+    """The JSON of the logprobs of a chunk; with `echo`, of its prompt's before them."""
+    from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
+
+    echo, options = request.echo, {}
+    if release.BYTES_OF_ID:
+        # There, logprobs: 0 gives none of the prompt.
+        echo = request.echo and request.logprobs
+        options["tokenizer"] = serving.tokenizer_manager.tokenizer
+    text: str = to_openai_style_logprobs(
+        input_token_logprobs=meta_info.get("input_token_logprobs") if echo else None,
+        input_top_logprobs=meta_info.get("input_top_logprobs") if echo else None,
+        output_token_logprobs=meta_info["output_token_logprobs"],
+        output_top_logprobs=meta_info.get("output_top_logprobs"),
+        **options,
+    ).model_dump_json()
+    return text
+
+
+def is_incremental(serving: OpenAIServingBase) -> bool:
+    """Whether a chunk of the engine holds only the new token IDs (--stream-output)."""
+    return bool(attrgetter(release.STREAM_OUTPUT)(serving.tokenizer_manager))
+
+
+def add_to_chat_choice(
+    choice: Any, request: ChatCompletionRequest, ret_item: dict[str, Any]
+) -> None:
+    """Give a choice of a whole answer what `return_token_ids: true` asks for.
+
+    It has the prompt's token IDs, and text that is missing is empty, as in later
+    releases.
+    """
+    if request.return_token_ids:
+        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+        choice.message.content = choice.message.content or ""
+
+
+def add_to_completion_choice(
+    choice: Any, request: CompletionRequest, ret_item: dict[str, Any]
+) -> None:
+    """Give a choice of a whole completion the token IDs that were asked for."""
+    if request.return_token_ids:
+        choice.token_ids = ret_item["output_ids"]
+        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+
+
+async def _stamped(
+    serving: OpenAIServingBase, trace: Trace, lines: Any
+) -> AsyncIterator[str]:
+    """The lines of a stream, stamped; an error ends it as SGLang's own errors do."""
+    is_first = True
+    try:
+        async for line in lines:
+            yield trace.stamp(line)
+            is_first = False
+        trace.end()
+    except ValueError as error:
+        if is_first and release.FIRST_LINE_BEFORE_STATUS:
+            raise
+        yield f"data: {serving.create_streaming_error_response(str(error))}\n\n"
+        yield "data: [DONE]\n\n"
+    finally:
+        await lines.aclose()
+
+
+def _events(text: str) -> Iterator[str]:
+    """The events of a string, each with the empty line that ends it."""
+    *events, rest = text.split("\n\n")
+    for event in events:
+        yield f"{event}\n\n"
+    if rest:
+        yield rest
+
+
+def _json(value: Any) -> str:
+    if type(value) is list and len(value) == 1:
+        return f"[{value[0]}]"
+    text: bytes = orjson.dumps(value)
+    return text.decode()
+
+
+def _cut(choice: Choice) -> dict[str, Any]:
+    """The engine's logprobs for the tokens of a choice that wait.
+
+    Raises:
+        ValueError: they are fewer than the tokens.
+    """
+    meta_info, start, end = choice.meta_info, choice.n_sent, choice.n_received
+    # The lists are cumulative, and may be ahead of the token IDs by now.
+    tokens = (meta_info.get("output_token_logprobs") or ())[start:end]
+    if len(tokens) != end - start:
+        raise ValueError(
+            f"The engine gave {len(tokens)} logprobs for the {end - start} tokens "
+            f"{start} to {end - 1} of choice {choice.index}."
+        )
+    cut = {"output_token_logprobs": tokens}
+    if (tops := meta_info.get("output_top_logprobs")) is not None:
+        cut["output_top_logprobs"] = tops[start:end]
+    if start == 0:
+        for key in ("input_token_logprobs", "input_top_logprobs"):
+            if key in meta_info:
+                cut[key] = meta_info[key]
+    return cut

@@ -1,0 +1,67 @@
+"""A logprob for every token or an error that says why, a part of the patch `token-ids`."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Insert
+from agentcore_patches.patches.files import (
+    HTTP_SERVER,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+)
+from agentcore_patches.patches.places import Place
+
+LOGPROBS: tuple[Place, ...] = (
+    Place(
+        "logprobs/refuse-chat",
+        "one per token, or an error",
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._validate_request",
+            "if request.logprobs and request.return_token_ids is not False:\n"
+            "    if refusal := agentcore.logprobs.refusal(self.tokenizer_manager):\n"
+            "        return refusal",
+        ),
+    ),
+    Place(
+        "logprobs/refuse-completion",
+        "one per token, or an error",
+        Insert(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._validate_request",
+            "if request.logprobs is not None and request.return_token_ids:\n"
+            "    if refusal := agentcore.logprobs.refusal(self.tokenizer_manager):\n"
+            "        return refusal",
+        ),
+    ),
+    Place(
+        "logprobs/refuse-generate",
+        "one per token, or an error",
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "manager = _global_state.tokenizer_manager\n"
+            "if refusal := agentcore.logprobs.refusal_of(manager, obj):\n"
+            "    return _create_error_response(refusal)",
+        ),
+    ),
+    Place(
+        "logprobs/cut-chat",
+        "one per token, or an error",
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._build_chat_response",
+            "if request.logprobs and request.return_token_ids is not False:\n"
+            "    agentcore.logprobs.cut(ret)",
+        ),
+    ),
+    Place(
+        "logprobs/cut-completion",
+        "one per token, or an error",
+        Insert(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._build_completion_response",
+            "if request.logprobs is not None and request.return_token_ids:\n"
+            "    agentcore.logprobs.cut(ret)",
+        ),
+    ),
+)

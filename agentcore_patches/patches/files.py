@@ -1,0 +1,71 @@
+"""The files of SGLang that patches change or add, by their paths below the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LANDING = "srt/agentcore"
+"""The folder of the modules that land."""
+
+LANDED = tuple(
+    f"{LANDING}/{module.name}"
+    for module in sorted(Path(__file__).parents[1].joinpath("landing").glob("*.py"))
+)
+
+REQUEST_LOGGER = "srt/utils/request_logger.py"
+MM_PROCESSOR = "srt/multimodal/processors/base_processor.py"
+SCHEDULE_BATCH = "srt/managers/schedule_batch.py"
+OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
+RESULT_PROCESSOR = "srt/managers/scheduler_components/batch_result_processor.py"
+OUTPUT_STREAMER = "srt/managers/scheduler_components/output_streamer.py"
+OUTPUT_SENDER = "srt/managers/scheduler_components/output_sender.py"
+SCHEDULER = "srt/managers/scheduler.py"
+MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
+IO_STRUCT = "srt/managers/io_struct.py"
+TOKENIZER_MANAGER = "srt/managers/tokenizer_manager.py"
+PROTOCOL = "srt/entrypoints/openai/protocol.py"
+OPENAI_UTILS = "srt/entrypoints/openai/utils.py"
+SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
+SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
+SERVING_COMPLETIONS = "srt/entrypoints/openai/serving_completions.py"
+ANTHROPIC_PROTOCOL = "srt/entrypoints/anthropic/protocol.py"
+ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
+HTTP_SERVER = "srt/entrypoints/http_server.py"
+
+SSE_UTILS = "srt/entrypoints/openai/sse_utils.py"
+"""Only looked at."""
+
+# What a file needs is there before the file that uses it: between any two of these the
+# tree imports, and serves as vanilla does.
+WRITING_ORDER = (
+    *LANDED,
+    REQUEST_LOGGER,
+    MM_PROCESSOR,
+    SCHEDULE_BATCH,
+    OUTPUT_PROCESSOR,
+    RESULT_PROCESSOR,
+    OUTPUT_STREAMER,
+    OUTPUT_SENDER,
+    SCHEDULER,
+    MULTI_TOKENIZER,
+    IO_STRUCT,
+    TOKENIZER_MANAGER,
+    PROTOCOL,
+    OPENAI_UTILS,
+    SERVING_BASE,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    ANTHROPIC_PROTOCOL,
+    ANTHROPIC_SERVING,
+    HTTP_SERVER,
+)
+
+# The first and the last release that has a file, where not all have it.
+RELEASES = {
+    OUTPUT_PROCESSOR: ("", "0.5.12"),
+    RESULT_PROCESSOR: ("0.5.13", ""),
+    OUTPUT_STREAMER: ("0.5.13", ""),
+    OUTPUT_SENDER: ("0.5.13", ""),
+    ANTHROPIC_PROTOCOL: ("0.5.9", ""),
+    ANTHROPIC_SERVING: ("0.5.9", ""),
+}

@@ -1,0 +1,169 @@
+"""A place in SGLang that a patch changes, in the form that each release needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+from agentcore_patches.edits import Check, Edit, MalformedEdit
+from agentcore_patches.errors import PatchError
+from agentcore_patches.patches.files import RELEASES, WRITING_ORDER
+from agentcore_patches.patches.releases import (
+    SUPPORTED_VERSIONS,
+    is_between,
+    of_release,
+    with_names_of,
+)
+
+
+@dataclass(frozen=True)
+class Absent:
+    """No edit: says why these releases need none."""
+
+    why: str
+
+
+absent = Absent
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One change, whatever form it takes in a release.
+
+    Attributes:
+        name: what conflicts, comments in SGLang's files and `list --edits` call it.
+        why: the reason, in a few words; it stands above the change in SGLang's file.
+        forms: the edit of all releases that have its file; or the edits by the first
+            release that each is for, which holds until the next one's. A release is
+            never left out by silence: `Absent` says why one needs no edit.
+        upstream: the pull request of SGLang that does or proposes the same.
+    """
+
+    name: str
+    why: str
+    forms: Edit | Mapping[str, Edit | Absent]
+    upstream: str = ""
+
+    def edit(self, version: str) -> Edit | None:
+        """The edit for a release, in its names; None if it needs none."""
+        form = of_release(version, self._by_first())
+        return None if isinstance(form, Absent) else self._named(form, version)
+
+    def ranges(self) -> Iterator[tuple[str, str, Edit | Absent]]:
+        """Each form with the first and the last release that it is for."""
+        by_first = self._by_first()
+        firsts = list(by_first)
+        for first, next_one in zip(firsts, [*firsts[1:], ""], strict=True):
+            end = SUPPORTED_VERSIONS.index(next_one) if next_one else None
+            yield first, SUPPORTED_VERSIONS[:end][-1], by_first[first]
+
+    def check(self) -> None:
+        """Look at what the author wrote, without any source.
+
+        Raises:
+            MalformedEdit: the releases are not covered, or a form is written wrongly.
+        """
+        firsts = list(self._by_first())
+        listed = [version for version in SUPPORTED_VERSIONS if version in firsts]
+        if not firsts or firsts[0] != SUPPORTED_VERSIONS[0]:
+            raise MalformedEdit(f"no form is for {SUPPORTED_VERSIONS[0]}")
+        if firsts != listed or any(".post" in first for first in firsts):
+            raise MalformedEdit(
+                f"its forms are for {', '.join(firsts)}: these must be supported "
+                "releases, oldest first, and no post-releases"
+            )
+        forms = [form for _, _, form in self.ranges()]
+        if all(isinstance(form, Absent) for form in forms):
+            raise MalformedEdit("it has no edit for any release")
+        for form, next_one in pairwise(forms):
+            if form == next_one:
+                raise MalformedEdit("two forms, one after the other, are the same")
+        for first, last, form in self.ranges():
+            if isinstance(form, Edit):
+                self._check(form, first)
+                self._check(form, last)
+
+    def _check(self, form: Edit, version: str) -> None:
+        try:
+            named = self._named(form, version)
+        except (KeyError, ValueError) as error:
+            raise MalformedEdit(
+                f"a `$` names nothing that is in NAMES: {error}"
+            ) from error
+        named.check()
+        if isinstance(named, Check):
+            return
+        if named.file not in WRITING_ORDER:
+            raise MalformedEdit(
+                f"{named.file} is not in WRITING_ORDER of patches/files.py"
+            )
+        if not is_between(version, *RELEASES.get(named.file, ("", ""))):
+            raise MalformedEdit(f"SGLang {version} has no {named.file}")
+
+    def _by_first(self) -> Mapping[str, Edit | Absent]:
+        if not isinstance(self.forms, Edit):
+            return self.forms
+        oldest = SUPPORTED_VERSIONS[0]
+        first, last = RELEASES.get(self.forms.file, (oldest, ""))
+        if last:
+            raise MalformedEdit(f"not all releases have {self.forms.file}")
+        without_file = {oldest: Absent("SGLang has no such file")}
+        return {**(without_file if first != oldest else {}), first: self.forms}
+
+    def _named(self, form: Edit, version: str) -> Edit:
+        code: dict[str, Any] = {
+            field.name: with_names_of(version, value)
+            for field in fields(form)
+            if isinstance(value := getattr(form, field.name), str)
+        }
+        return replace(form, **{**code, "name": self.name, "note": self.why})
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What a patch module says: `summary` is one line."""
+
+    summary: str
+    places: tuple[Place, ...]
+    response_fields: tuple[str, ...]
+
+
+def checked(name: str, module: ModuleType) -> Patch:
+    """What a patch module says, once it has been checked.
+
+    Raises:
+        PatchError: it lacks something, or one of its places is written wrongly.
+    """
+    summary = (module.__doc__ or "").strip().partition("\n")[0]
+    if not summary:
+        raise PatchError(
+            f"The patch `{name}` has no docstring; its first line must say what the "
+            "patch gives."
+        )
+    listed, fields = (
+        getattr(module, attribute, None) for attribute in ("PLACES", "RESPONSE_FIELDS")
+    )
+    for attribute, value, kind in (
+        ("PLACES", listed, Place),
+        ("RESPONSE_FIELDS", fields, str),
+    ):
+        if not isinstance(value, tuple) or not all(isinstance(v, kind) for v in value):
+            raise PatchError(
+                f"The patch `{name}` must have {attribute}, a tuple of {kind.__name__}."
+            )
+    assert isinstance(listed, tuple) and isinstance(fields, tuple)
+    names = [place.name for place in listed]
+    for place in listed:
+        try:
+            if names.count(place.name) > 1:
+                raise MalformedEdit("another place has this name")
+            place.check()
+        except MalformedEdit as error:
+            raise PatchError(
+                f"The patch `{name}` has a place that is written wrongly: "
+                f"{place.name}: {error}."
+            ) from error
+    return Patch(summary, listed, fields)

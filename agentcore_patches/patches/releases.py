@@ -1,0 +1,196 @@
+"""Which SGLang releases there are patches for, and what differs between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from string import Template
+from typing import TypeVar
+
+from agentcore_patches.patches.files import (
+    OUTPUT_PROCESSOR,
+    OUTPUT_SENDER,
+    OUTPUT_STREAMER,
+    RESULT_PROCESSOR,
+    SCHEDULER,
+)
+
+SUPPORTED_VERSIONS = (
+    "0.5.8",
+    "0.5.8.post1",
+    "0.5.9",
+    "0.5.10",
+    "0.5.10.post1",
+    "0.5.11",
+    "0.5.12",
+    "0.5.12.post1",
+    "0.5.13",
+    "0.5.13.post1",
+    "0.5.14",
+    "0.5.15",
+    "0.5.15.post1",
+    "0.5.16",
+    "0.5.17",
+    "0.5.18",
+    "0.5.19",
+    "0.5.20",
+    "0.5.21",
+    "0.5.22",
+    "0.5.23",
+)
+
+T = TypeVar("T")
+
+NAMES: Mapping[str, Mapping[str, str]] = {
+    # Whether a stream's chunks hold only what is new: --stream-output, which was renamed.
+    "stream_output": {
+        "0.5.8": "self.server_args.stream_output",
+        "0.5.10": "self.server_args.incremental_streaming_output",
+        "0.5.20": "self.incremental_streaming_output",
+    },
+    # From 0.5.16 on the arguments have it as given, without what --lora-paths implies.
+    "enable_lora": {
+        "0.5.8": "self.server_args.enable_lora",
+        "0.5.16": "self.enable_lora",
+    },
+    "send_to_scheduler": {
+        "0.5.8": "self.send_to_scheduler.send_pyobj",
+        "0.5.15": "self._dispatch_to_scheduler",
+    },
+    # Where the scheduler keeps what was sampled, and where it sends that on. In
+    # 0.5.13 the lists of a batch's output moved from locals into an object.
+    "result_processor": {"0.5.8": OUTPUT_PROCESSOR, "0.5.13": RESULT_PROCESSOR},
+    "collect_customized_info": {
+        "0.5.8": "SchedulerOutputProcessorMixin.maybe_collect_customized_info",
+        "0.5.13": "SchedulerBatchResultProcessor._maybe_collect_customized_info",
+    },
+    "output_streamer": {"0.5.8": OUTPUT_PROCESSOR, "0.5.13": OUTPUT_STREAMER},
+    "stream_output_generation": {
+        "0.5.8": "SchedulerOutputProcessorMixin.stream_output_generation",
+        "0.5.13": "_GenerationStreamAccumulator.accept",
+    },
+    "output_lists": {"0.5.8": "", "0.5.13": "self."},
+    "output_sender": {"0.5.8": SCHEDULER, "0.5.13": OUTPUT_SENDER},
+    # Waits for the outputs of a request, one after the other.
+    "wait_one_response": {
+        "0.5.8": "_wait_one_response",
+        "0.5.19": "_stream_one_response",
+    },
+    # What it asks to know whether the last one has come.
+    "finished": {
+        "0.5.8": "state.finished",
+        "0.5.10": "finished",
+    },
+    # The function that answers /generate.
+    "generate_request": {
+        "0.5.8": "generate_request",
+        "0.5.22": "serve_generate_request",
+    },
+}
+"""What a release calls a thing, from which release on: `$stream_output` in an edit."""
+
+FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
+    "STREAM_OUTPUT": (
+        "Where a tokenizer manager says that chunks hold only the new token IDs.",
+        {
+            "0.5.8": "server_args.stream_output",
+            "0.5.10": "server_args.incremental_streaming_output",
+            "0.5.20": "incremental_streaming_output",
+        },
+    ),
+    "FIRST_LINE_BEFORE_STATUS": (
+        "Whether a stream's first line is made before its status is sent.",
+        {"0.5.8": False, "0.5.10": True},
+    ),
+    "TEXT_IS_NEW": (
+        "Whether such chunks hold only the new text, too.",
+        {"0.5.8": False, "0.5.10": True},
+    ),
+    "LOGPROBS_ARE_NEW": (
+        "Whether such chunks hold only the new logprobs, too.",
+        {"0.5.8": False, "0.5.11": True},
+    ),
+    "OUTPUT_IDS_GROW": (
+        "Whether the token IDs of other chunks are the list that goes on growing.",
+        {"0.5.8": False, "0.5.11": True},
+    ),
+    "REPORTED_INFO": (
+        "Which attribute of a request's state has the keys of a sampler that it shows.",
+        {
+            "0.5.8": "customized_info_accumulated",
+            "0.5.23": "customized_info_reported_keys",
+        },
+    ),
+    "ABORTS_RELEASE_LORA": (
+        "Whether SGLang releases the LoRA adapter of a request that is aborted.",
+        {"0.5.8": False, "0.5.22": True},
+    ),
+    "SPECULATION_LOSES_LOGPROBS": (
+        "Whether speculative decoding with overlap records no logprobs but the first's.",
+        {"0.5.8": True, "0.5.10": False},
+    ),
+    "BYTES_OF_ID": (
+        "Whether the bytes of a logprob are those of its token ID, not of its text.",
+        {"0.5.8": False, "0.5.21": True},
+    ),
+    "SESSIONS_HAVE_PROMPTS": (
+        "Whether a request to a session may have an empty prompt.",
+        {"0.5.8": False, "0.5.20": True},
+    ),
+    "PYDANTIC_ANSWERS": (
+        "Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.",
+        {"0.5.8": False, "0.5.22": True},
+    ),
+}
+"""What the code that lands is told of the release, from which release on."""
+
+
+def of_release(version: str, by_first: Mapping[str, T]) -> T:
+    """What holds for a release, of values by the first release that each is for."""
+    return [
+        value for first, value in by_first.items() if is_between(version, first, "")
+    ][-1]
+
+
+def with_names_of(version: str, code: str) -> str:
+    """Code of an edit with what the release calls each `$name`.
+
+    Raises:
+        KeyError, ValueError: a name is not in `NAMES`, or a `$` names nothing.
+    """
+    if "$" not in code:
+        return code
+    names = {name: of_release(version, forms) for name, forms in NAMES.items()}
+    return Template(code).substitute(names)
+
+
+def facts_module(version: str) -> str:
+    """The text of `landing/release.py` for a release."""
+    lines = [
+        '"""What this release of SGLang does: written by agentcore-patch apply."""'
+    ]
+    for name, (meaning, values) in FACTS.items():
+        value = of_release(version, values)
+        text = json.dumps(value) if isinstance(value, str) else repr(value)
+        lines += ["", f"# {meaning}", f"{name} = {text}"]
+    return "\n".join([*lines, ""])
+
+
+def is_between(version: str, since: str, until: str) -> bool:
+    """Whether a release is one of `since` to `until`, both included.
+
+    An empty `since` or `until` is no limit. A post-release counts as its release: the
+    patches change the two alike.
+    """
+    release = _numbers(version)
+    first = _numbers(since) if since else release
+    last = _numbers(until) if until else release
+    return first <= release <= last
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release's numbers, without those of a post-release."""
+    try:
+        return tuple(map(int, version.partition(".post")[0].split(".")))
+    except ValueError:
+        raise ValueError(f"Invalid version: {version!r}") from None

@@ -1,0 +1,104 @@
+"""The lock by which commands on the same install wait for each other.
+
+It is an flock on a file in our folder: the kernel frees it when its process ends, and a
+shared file system shows it to other machines. As the folder may be removed by the
+command that holds the lock, it counts only while the locked file is still in place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from agentcore_patches.errors import AccessError
+from agentcore_patches.files import add_file_name, make_folder
+
+_POLL_SECONDS = 0.03
+
+
+class Lock:
+    """The lock of a package: a file in our folder, which is made if it is missing."""
+
+    def __init__(self, package: Path, file: Path) -> None:
+        self.package = package
+        self.file = file
+
+    def acquire(self, timeout: float, on_wait: Callable[[str], None]) -> int:
+        """Take the lock, waiting up to `timeout` seconds; returns its descriptor.
+
+        `sign` it then, for those who wait.
+
+        `on_wait` is called once, with a line that says which process has the lock.
+
+        Raises:
+            AccessError: another command did not end in time.
+            OSError: the file cannot be made, opened or locked.
+        """
+        deadline = time.monotonic() + timeout
+        announced = False
+        while True:
+            descriptor = self._open()
+            try:
+                holder = self._take(descriptor)
+                if holder is None:
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+            who = f"another agentcore-patch ({holder})"
+            if time.monotonic() >= deadline:
+                raise AccessError(
+                    f"{self.package} is locked by {who}, which did not finish within "
+                    f"{timeout:g} s. Nothing was changed. Try again, or wait longer with "
+                    "--lock-timeout."
+                )
+            if not announced:
+                announced = True
+                on_wait(f"waiting for {who} to finish with {self.package}")
+            time.sleep(_POLL_SECONDS)
+
+    def sign(self, descriptor: int) -> None:
+        """Write into the file which process has the lock."""
+        with add_file_name(self.file):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()}".encode())
+            os.fchmod(descriptor, 0o644)
+
+    def _take(self, descriptor: int) -> str | None:
+        """Lock the file; or say who has it."""
+        with add_file_name(self.file):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found = re.match(rb"process \d{1,10}$", os.read(descriptor, 30))
+                return found[0].decode() if found else "just started"
+            if not self._is_in_place(descriptor):
+                return "just ended"
+        return None
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        folder = self.file.parent
+        while True:
+            try:
+                make_folder(folder, like=self.package, keep_out=0o002)
+                return os.open(self.file, flags, 0o644)
+            except FileNotFoundError:  # its last holder just removed the folder
+                if not self.package.is_dir():
+                    raise
+            except BaseException:
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
+
+    def _is_in_place(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self.file.lstat())
+        except FileNotFoundError:
+            return False

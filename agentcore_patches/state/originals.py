@@ -1,0 +1,107 @@
+"""What SGLang's files were before they were patched. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.files import FOLDER, File, FileInfo, access_errors, read
+from agentcore_patches.install import Install
+from agentcore_patches.marks import is_created
+from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.state.snapshot import UNCHANGED, FileState, Snapshot
+from agentcore_patches.state.store import Store
+
+
+class Originals:
+    """The original files, and the files as they were when first asked for."""
+
+    def __init__(self, install: Install, snapshot: Snapshot) -> None:
+        self._package = install.package
+        self._snapshot = snapshot
+        self._store = Store(install.package / FOLDER / "store")
+        self._seen: dict[str, File | None] = {}
+
+    def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """The original texts of files, by path; without those that had none."""
+        with self._reading():
+            texts = {path: self.of(path)[1] for path in paths}
+        return {path: text for path, text in texts.items() if text is not None}
+
+    def check(self, files: Mapping[str, bytes]) -> None:
+        """Raise SourceConflict where these files cannot be the only patched ones."""
+        with self._reading():
+            for path in [*self.leaving(files), *files]:
+                self.of(path, new=files.get(path))
+
+    def leaving(self, files: Mapping[str, bytes]) -> list[str]:
+        """Patched files that are not to be patched any more, the last one first.
+
+        Without those that do not exist: another SGLang does not have them.
+        """
+        record = self._snapshot.record
+        return [
+            path
+            for path in reversed(list(record.files) if record else ())
+            if path not in files
+            and (self.seen(path) is not None or self._snapshot.sglang_change is None)
+        ]
+
+    def seen(self, path: str) -> File | None:
+        """The file as it was when it was first asked for."""
+        if path not in self._seen:
+            self._seen[path] = read(self._package / path)
+        return self._seen[path]
+
+    def present(self, path: str) -> FileInfo | None:
+        """What the file contained when it was first asked for."""
+        file = self.seen(path)
+        return file.info if file else None
+
+    def of(
+        self, path: str, new: bytes | None = None
+    ) -> tuple[FileInfo | None, bytes | None]:
+        """The saved original if the file is patched, else the present file.
+
+        Nothing for a file that we create: there must be none, or one with the `new` text.
+        """
+        seen = self.seen(path)
+        state = self._snapshot.files.get(path)
+        place = self._package / path
+        if is_created(path) and state in (None, FileState.ORIGINAL):
+            if seen is None or seen.text == new:
+                return None, None
+            if new is not None:
+                raise SourceConflict(
+                    f"{place} exists already, and agentcore-patch did not create it, or "
+                    f"lost the record of that. {UNCHANGED} Remove that file, then apply "
+                    "again."
+                )
+        if seen is None:
+            remedy = "Restore the file, or reinstall SGLang."
+            if state is FileState.MISSING and self._snapshot.sglang_change is None:
+                remedy = "`agentcore-patch revert --force` restores it."
+            raise SourceConflict(f"{place} is missing. {UNCHANGED} {remedy}")
+        if state is FileState.EDITED:
+            remedy = (
+                "Undo the change, or restore the original with `agentcore-patch revert "
+                "--force` (which loses the change), make it there again, and apply."
+            )
+            if self._snapshot.sglang_change and not is_created(path):
+                remedy = (
+                    "Restore the file by reinstalling SGLang, or with `git checkout`."
+                )
+            raise SourceConflict(
+                f"{place} was changed after agentcore-patch patched it, and cannot be "
+                f"patched again with that change. {UNCHANGED} {remedy}"
+            )
+        if state is FileState.PATCHED and self._snapshot.record is not None:
+            info = self._snapshot.record.files[path].original
+            return info, self._store.load(info.sha256) if info else None
+        return seen.info, seen.text
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with access_errors(self._package, UNCHANGED), rights_of_owner(self._package):
+            yield

@@ -1,0 +1,258 @@
+"""What is written down about an install: the record of its patches, and the journal.
+
+Both are JSON files whose keys are the attributes of these classes. What they name is
+checked when they are read: who can write into the package can write them, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from agentcore_patches.errors import AccessError
+from agentcore_patches.files import FileInfo, digest, read_bytes, write_whole
+from agentcore_patches.marks import is_created, may_be_patched
+from agentcore_patches.typed_json import parse, to_json, typed
+
+_FORMAT = 2
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A patched file: the original, our text's SHA-256, the original's bytecode files.
+
+    `original` is None for a file that we created.
+    """
+
+    original: FileInfo | None
+    patched_sha256: str
+    caches: Mapping[str, FileInfo]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is in place: by which version of this package, which patches, which files."""
+
+    tool_version: str
+    sglang_version: str
+    patches: tuple[str, ...]
+    files: Mapping[str, FileRecord]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it names what no patch changes."""
+        _require_words(self.tool_version, self.sglang_version, *self.patches)
+        for path, file in self.files.items():
+            _require_source(path)
+            if (file.original is None) != is_created(path):
+                raise ValueError("the original of a created file, or none of SGLang's")
+            _require_caches(path, file.caches)
+            FileInfo(file.patched_sha256, 0, 0)
+
+    @property
+    def texts(self) -> set[str]:
+        """The SHA-256 of every text that belongs to the record."""
+        found = set()
+        for file in self.files.values():
+            infos = [*file.caches.values(), *([file.original] if file.original else [])]
+            found |= {file.patched_sha256, *(info.sha256 for info in infos)}
+        return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """A source and its bytecode files before and after; None: there is no such file."""
+
+    path: str
+    before: FileInfo | None
+    after: FileInfo | None
+    caches_before: Mapping[str, FileInfo]
+    caches_after: Mapping[str, FileInfo]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it is about a file that no patch changes."""
+        _require_source(self.path)
+        _require_caches(self.path, self.caches_before)
+        _require_caches(self.path, self.caches_after)
+
+    def reversed(self) -> Change:
+        """The change that undoes this one."""
+        return Change(
+            self.path, self.after, self.before, self.caches_after, self.caches_before
+        )
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What a command is about to do; `clears`: no record is left after it."""
+
+    action: str
+    changes: tuple[Change, ...]
+    clears: bool
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if its action cannot be shown, or it removes a file of SGLang."""
+        _require_words(self.action)
+        for change in self.changes:
+            if change.after is None and not is_created(change.path):
+                raise ValueError("a file of SGLang is removed")
+
+
+class RecordFile:
+    """The record of an install, and the one that a change is about to put in its place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "state.json"
+        self.next = folder / "state.next"
+
+    def read(self) -> Record | None:
+        """What is in place, as the last command left it; None if nothing is."""
+        return read_document(self.file, _record)
+
+    def prepare(self, record: Record) -> None:
+        """Write the record that is to come."""
+        write_whole(self.next, _document(record))
+
+    def switch(self, *, clears: bool) -> None:
+        """Make the record that was prepared the current one; `clears`: have none."""
+        if clears:
+            self.file.unlink(missing_ok=True)
+        else:
+            self.next.replace(self.file)
+
+    def is_switched(self, *, clears: bool) -> bool:
+        """Whether `switch` was done already."""
+        return not (self.file if clears else self.next).exists()
+
+
+class JournalFile:
+    """The journal of a change: prepared first, then committed, at last removed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.prepared = folder / "prepared.json"
+        self.committed = folder / "committed.json"
+        # As earlier versions of this package call them.
+        self._old = {
+            folder / "begun.json": self.prepared,
+            folder / "decided.json": self.committed,
+        }
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Where a journal may be; the first one that exists counts."""
+        return self.committed, self.prepared, *reversed(self._old)
+
+    def read(self) -> Journal | None:
+        """What a command that is at work, or was killed, is about to do."""
+        found = (read_document(file, _journal) for file in self.files)
+        return next(filter(None, found), None)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a journal."""
+        return any(file.exists() for file in self.files)
+
+    def adopt(self) -> None:
+        """Give the journal of an earlier version of this package its present name."""
+        for old, new in self._old.items():
+            if old.exists() and not new.exists():
+                old.replace(new)
+
+    def write(self, journal: Journal) -> None:
+        """Write down a change that is not committed yet."""
+        write_whole(self.prepared, _document(journal))
+
+    def commit(self) -> None:
+        """From here on, the change is finished and not undone."""
+        self.prepared.replace(self.committed)
+
+    def withdraw(self) -> None:
+        """From here on, the change is undone."""
+        if self.committed.exists():
+            self.committed.replace(self.prepared)
+
+    def remove(self) -> None:
+        """Forget the change."""
+        for file in self.files:
+            file.unlink(missing_ok=True)
+
+
+def read_document(file: Path, made: Callable[[Any], _T]) -> _T | None:
+    """What a JSON file of ours says; None if it is missing.
+
+    Raises:
+        AccessError: it is damaged, or not such a file.
+        OSError: it cannot be read.
+    """
+    try:
+        return made(parse(read_bytes(file)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AccessError(
+            f"{file} cannot be read: it is damaged, or it was written by another version "
+            "of agentcore-patches. Nothing was changed. Run that version, or, as a last "
+            f"resort, remove {file.parent} and reinstall SGLang."
+        ) from None
+
+
+def _document(value: Record | Journal) -> bytes:
+    """The JSON file of a record or a journal, with a checksum against damage."""
+    content = json.loads(to_json(value))
+    marked = {"format": _FORMAT, "checksum": _checksum(content), **content}
+    return json.dumps(marked, indent=1).encode()
+
+
+def _checksum(content: Mapping[Any, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True).encode())
+
+
+def _record(document: Any) -> Record:
+    if _format(document) == 1:
+        for file in document.get("files", {}).values():
+            file["patched_sha256"] = file["patched"]
+    return typed(Record, document)
+
+
+def _journal(document: Any) -> Journal:
+    _format(document)
+    return typed(Journal, document)
+
+
+def _format(document: Any) -> int:
+    """Which form a document has.
+
+    In the first one, a name was another, and there was no checksum.
+    """
+    match document:
+        case {"format": 1}:
+            return 1
+        case {"format": 2, "checksum": checksum, **content}:
+            if checksum == _checksum(content):
+                return 2
+    raise ValueError("damaged, or another format")
+
+
+def _require_words(*texts: str) -> None:
+    for text in texts:
+        if not text.isprintable() or len(text) > 1000:
+            raise ValueError("no words")
+
+
+def _require_source(path: str) -> None:
+    if not may_be_patched(path):
+        raise ValueError("no file that patches change")
+
+
+def _require_caches(source: str, caches: Mapping[str, FileInfo]) -> None:
+    """Raise ValueError for a path that is not that of a bytecode file of the source."""
+    module = PurePosixPath(source)
+    folder = module.parent / "__pycache__"
+    for cache in map(PurePosixPath, caches):
+        name = cache.name
+        ours = name.startswith(f"{module.stem}.") and name.endswith(".pyc")
+        if cache.parent != folder or not ours or not name.isprintable():
+            raise ValueError("no bytecode file of the source")

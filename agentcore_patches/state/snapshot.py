@@ -1,0 +1,259 @@
+"""The state of an install, which is only looked at."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from agentcore_patches.errors import AccessError
+from agentcore_patches.files import FOLDER, access_errors, digest, read_bytes
+from agentcore_patches.install import Install, same_release
+from agentcore_patches.marks import is_created, is_ours, may_be_patched
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.files import LANDING
+from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.state.records import FileRecord, JournalFile, Record, RecordFile
+from agentcore_patches.state.store import Store
+
+UNCHANGED = "Nothing was changed."
+
+
+class FileState(str, Enum):
+    """What has become of a file that patches change."""
+
+    ORIGINAL = "original"
+    """Without patches: as before `apply`, or as in the wheel."""
+    PATCHED = "patched"
+    """As `apply` wrote it, byte for byte."""
+    EDITED = "edited"
+    """Patched, and changed by somebody since."""
+    REPLACED = "replaced"
+    """Another text without patches: after a reinstall or another checkout."""
+    MISSING = "missing"
+    """The file does not exist."""
+
+
+_UNPATCHED = (FileState.ORIGINAL, FileState.REPLACED, FileState.MISSING)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of an install.
+
+    Attributes:
+        record: what the last command wrote down; None if no patch is applied.
+        files: the state of each file of the record.
+        pending: what an unfinished command left, as a noun phrase; None if nothing.
+        sglang_change: that SGLang is another one than the record's, in a clause; None if
+            it is the same.
+    """
+
+    record: Record | None
+    files: Mapping[str, FileState]
+    pending: str | None
+    sglang_change: str | None = None
+
+    @property
+    def applied(self) -> bool:
+        """Whether patches are in place, in all of their files."""
+        return (
+            self.record is not None
+            and self.pending is None
+            and all(state is FileState.PATCHED for state in self.files.values())
+        )
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Files that somebody else changed since they were patched, or removed."""
+        return tuple(
+            path
+            for path, state in self.files.items()
+            if state is FileState.EDITED
+            or (state is FileState.MISSING and self.sglang_change is None)
+        )
+
+    @property
+    def superseded(self) -> bool:
+        """Whether there is a record, but no file holds any of the patches any more.
+
+        Files that we created do not count: pip leaves them where they are.
+        """
+        return self.record is not None and _is_superseded(self.files)
+
+    def holds(self, patches: Sequence[str], tool_version: str) -> bool:
+        """Whether exactly these patches are in place, applied by this version."""
+        return (
+            self.record is not None
+            and self.applied
+            and self.sglang_change is None
+            and set(self.record.patches) == set(patches)
+            and self.record.tool_version == tool_version
+        )
+
+
+def inspect(install: Install) -> Snapshot:
+    """The state of an install. Only reads; takes no lock.
+
+    Raises:
+        AccessError: a file of ours or of SGLang could not be read, or is not to be
+            trusted.
+    """
+    folder = install.package / FOLDER
+    with access_errors(install.package, UNCHANGED), rights_of_owner(install.package):
+        require_own_folder(install.package)
+        for _ in range(20):
+            stamps = _stamps(folder)
+            snapshot = _look(install, folder)
+            if _stamps(folder) == stamps:
+                break
+    return snapshot
+
+
+def require_own_folder(package: Path) -> None:
+    """Refuse a folder of ours that is a link, or of another user than the package.
+
+    Raises:
+        AccessError: it is.
+    """
+    for folder in (package / FOLDER, package / FOLDER / "store"):
+        try:
+            status = folder.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        owner = package.stat().st_uid
+        problem = (
+            "is a symbolic link"
+            if stat.S_ISLNK(status.st_mode)
+            else "is not a folder"
+            if not stat.S_ISDIR(status.st_mode)
+            else f"belongs to user {status.st_uid}, but the package to user {owner}"
+            if status.st_uid != owner
+            else None
+        )
+        if problem:
+            raise AccessError(
+                f"{folder} {problem}: agentcore-patch does not make it like this, and "
+                f"does not trust it. {UNCHANGED} If a folder was moved or given away on "
+                "purpose, put it back; else remove it and reinstall SGLang."
+            )
+
+
+def patched_files(package: Path) -> Iterator[str]:
+    """Files that contain something of ours, whatever a record says of them."""
+    for path in dict.fromkeys([*registry.WRITING_ORDER, *created_files(package)]):
+        try:
+            text = read_bytes(package / path, follow=True)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if is_ours(path, text):
+            yield path
+
+
+def created_files(package: Path) -> list[str]:
+    """The modules in the folder of those that SGLang itself does not have."""
+    folder = package / LANDING
+    found = () if folder.is_symlink() else folder.rglob("*.py")
+    paths = (str(file.relative_to(package)) for file in found)
+    return sorted(path for path in paths if may_be_patched(path))
+
+
+def _stamps(folder: Path) -> list[tuple[int, int] | None]:
+    """Inode and time of record and journals: they differ once a command changed any."""
+    found: list[tuple[int, int] | None] = []
+    for file in (RecordFile(folder).file, *JournalFile(folder).files):
+        try:
+            status = file.lstat()
+            found.append((status.st_ino, status.st_mtime_ns))
+        except (FileNotFoundError, NotADirectoryError):
+            found.append(None)
+    return found
+
+
+def _look(install: Install, folder: Path) -> Snapshot:
+    journal = JournalFile(folder).read()
+    record = RecordFile(folder).read()
+    pending = None
+    if journal is not None:
+        pending = f"an unfinished {journal.action}"
+    elif record is None and folder.exists() and not _keeps_originals(install, folder):
+        pending = "leftovers of an unfinished command"
+    if record is None:
+        return Snapshot(None, {}, pending)
+    wheel = install.wheel_hashes(record.files)
+    states = {
+        path: _state(install, path, file, wheel.get(path))
+        for path, file in record.files.items()
+    }
+    for path in _edited_without_marks(install, record, states, folder):
+        states[path] = FileState.EDITED
+    if _is_superseded(states):
+        for path, state in states.items():
+            if is_created(path) and state is FileState.MISSING:
+                states[path] = FileState.ORIGINAL
+    change = None if journal else _sglang_change(install, record, states)
+    return Snapshot(record, states, pending, change)
+
+
+def _keeps_originals(install: Install, folder: Path) -> bool:
+    """Whether originals are stored of files that are patched, and only the record is gone."""
+    stored = Store(folder / "store").files()
+    return bool(stored) and next(patched_files(install.package), None) is not None
+
+
+def _edited_without_marks(
+    install: Install, record: Record, states: Mapping[str, FileState], folder: Path
+) -> list[str]:
+    """Files that seem replaced only because the patches leave no mark in them.
+
+    Where SGLang is the same and all other files are still patched, they were edited.
+    """
+    store = Store(folder / "store")
+    unmarked = []
+    for path, state in states.items():
+        if state is FileState.REPLACED:
+            with suppress(OSError, AccessError):
+                if not is_ours(path, store.load(record.files[path].patched_sha256)):
+                    unmarked.append(path)
+    gone = (FileState.ORIGINAL, FileState.REPLACED)
+    changed = any(states[path] in gone for path in states.keys() - set(unmarked))
+    same = same_release(record.sglang_version, install.version)
+    return unmarked if same and not changed else []
+
+
+def _sglang_change(
+    install: Install, record: Record, states: Mapping[str, FileState]
+) -> str | None:
+    if not same_release(record.sglang_version, install.version):
+        return f"SGLang changed from {record.sglang_version} to {install.version}"
+    if FileState.REPLACED in states.values():
+        return "SGLang's files were replaced by others"
+    return None
+
+
+def _is_superseded(states: Mapping[str, FileState]) -> bool:
+    """Whether none of SGLang's own files holds any of the patches any more."""
+    own = [state for path, state in states.items() if not is_created(path)]
+    return (
+        bool(own)
+        and all(state in _UNPATCHED for state in own)
+        and not all(state is FileState.MISSING for state in own)
+    )
+
+
+def _state(
+    install: Install, path: str, entry: FileRecord, wheel_hash: str | None
+) -> FileState:
+    try:
+        text = read_bytes(install.package / path, follow=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return FileState.MISSING
+    name = digest(text)
+    if name == entry.patched_sha256:
+        return FileState.PATCHED
+    if entry.original and name in (entry.original.sha256, wheel_hash):
+        return FileState.ORIGINAL
+    return FileState.EDITED if is_ours(path, text) else FileState.REPLACED

@@ -1,0 +1,70 @@
+"""The texts that the record and the journal refer to, by their SHA-256."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+
+from agentcore_patches.errors import AccessError
+from agentcore_patches.files import (
+    digest,
+    make_folder,
+    read_bytes,
+    remove_if_empty,
+    sync,
+    write_whole,
+)
+
+
+class Store:
+    """A folder of texts. A text is as private as the file that it comes from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self) -> None:
+        """Make the folder if it is missing, and sync what is in it."""
+        make_folder(self.folder, like=self.folder.parent)
+        sync(self.folder)
+
+    def add(self, text: bytes, mode: int) -> None:
+        """Keep a text of a file with this mode."""
+        file = self.folder / digest(text)
+        try:
+            if read_bytes(file) == text:
+                return
+        except OSError:  # missing, or something else that is to be replaced
+            pass
+        make_folder(self.folder, like=self.folder.parent)
+        write_whole(file, text, mode=mode & 0o666 | 0o600)
+
+    def load(self, name: str) -> bytes:
+        """A text, by its SHA-256.
+
+        Raises:
+            AccessError: it is not the text that was saved.
+            OSError: it cannot be read.
+        """
+        file = self.folder / name
+        text = read_bytes(file)
+        if digest(text) != name:
+            raise AccessError(
+                f"{file} is damaged: it is not the text that was saved. Nothing was "
+                "changed. Reinstall SGLang to get its original files back."
+            )
+        return text
+
+    def keep_only(self, names: Container[str]) -> None:
+        """Remove all other texts, and the folder if it is empty then."""
+        for file in self.files():
+            if file.name not in names:
+                file.unlink(missing_ok=True)
+        remove_if_empty(self.folder)
+
+    def files(self) -> list[Path]:
+        """What is in the folder; folders that somebody else made are left out."""
+        try:
+            found = list(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        return [file for file in found if file.is_symlink() or not file.is_dir()]

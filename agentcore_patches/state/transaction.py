@@ -1,0 +1,520 @@
+"""The only writer: brings an install's files to other texts, all of them or none."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from errno import ENOTEMPTY
+from pathlib import Path
+
+from agentcore_patches.errors import (
+    AccessError,
+    AgentcoreError,
+    SourceConflict,
+    UsageError,
+)
+from agentcore_patches.files import (
+    FOLDER,
+    FileInfo,
+    access_errors,
+    digest,
+    draft_path,
+    explain,
+    file_info,
+    make_parents,
+    neighbouring_metadata,
+    read,
+    remove_empty_parents,
+    require_inside,
+    same_content,
+    sync,
+    write_draft,
+    write_whole,
+)
+from agentcore_patches.install import Install
+from agentcore_patches.marks import is_created
+from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.state.bytecode import Bytecode
+from agentcore_patches.state.lock import Lock
+from agentcore_patches.state.originals import Originals
+from agentcore_patches.state.records import (
+    Change,
+    FileRecord,
+    Journal,
+    JournalFile,
+    Record,
+    RecordFile,
+)
+from agentcore_patches.state.snapshot import (
+    UNCHANGED,
+    FileState,
+    Snapshot,
+    patched_files,
+    require_own_folder,
+)
+from agentcore_patches.state.snapshot import (
+    inspect as inspect,
+)
+from agentcore_patches.state.store import Store
+
+
+def sources(
+    install: Install, snapshot: Snapshot, paths: Iterable[str]
+) -> dict[str, bytes]:
+    """The original texts, which patches are made in, by path below the package.
+
+    Files that the original install does not have are left out.
+
+    Raises:
+        SourceConflict: a file is missing, or was edited since it was patched.
+        AccessError: a file could not be read.
+    """
+    return Originals(install, snapshot).texts(paths)
+
+
+def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[str, ...]:
+    """The files that `revert` restores or removes, in that order.
+
+    Raises:
+        SourceConflict: as `Transaction.revert`.
+    """
+    record = snapshot.record
+    if record is None:
+        return ()
+    theirs = snapshot.changed
+    if change := snapshot.sglang_change:
+        own = [path for path in theirs if not is_created(path)]
+        if own:
+            raise SourceConflict(
+                f"{', '.join(own)} in {install.package} contain patches and changes of "
+                f"others, and {change} since they were patched: the originals are those "
+                f"of another SGLang. {UNCHANGED} Restore these files by reinstalling "
+                "SGLang, or with `git checkout`; then run the command again."
+            )
+    if theirs and not force:
+        raise SourceConflict(
+            f"Somebody changed patched files: {', '.join(theirs)} in {install.package}. "
+            f"{UNCHANGED} Undo these changes, or restore the original files with "
+            "`agentcore-patch revert --force`, which loses them."
+        )
+    return tuple(
+        path
+        for path in reversed(list(record.files))
+        if path in theirs or snapshot.files[path] is FileState.PATCHED
+    )
+
+
+def check(install: Install, snapshot: Snapshot, files: Mapping[str, bytes]) -> None:
+    """Raise what `commit` of these files would raise before it writes anything."""
+    Originals(install, snapshot).check(files)
+
+
+@contextmanager
+def locked(
+    install: Install,
+    *,
+    timeout: float = 60.0,
+    on_wait: Callable[[str], None] = lambda line: None,
+) -> Iterator[Transaction]:
+    """Lock an install, and finish or undo what a killed command left.
+
+    Waits up to `timeout` seconds for another command; `on_wait` is then called once,
+    with a line that says which process has the lock.
+
+    Raises:
+        UsageError: the timeout is not a number.
+        AccessError: no permission, a read-only or full disk, or the wait was too long.
+    """
+    if math.isnan(timeout):
+        raise UsageError("The time to wait for the lock is not a number of seconds.")
+    package = install.package
+    files = _Files(install)
+    with access_errors(package, UNCHANGED), rights_of_owner(package):
+        require_own_folder(package)
+        lock = files.lock.acquire(timeout, on_wait)
+    try:
+        with access_errors(package, UNCHANGED), rights_of_owner(package):
+            files.lock.sign(lock)
+        with (
+            access_errors(package, "The command was not started."),
+            rights_of_owner(package),
+        ):
+            recovered = files.recover()
+        yield Transaction(install, files, recovered)
+    except BaseException:
+        with suppress(OSError, AgentcoreError), rights_of_owner(package):
+            files.release(lock)
+        raise
+    with (
+        access_errors(package, f"Only {files.folder} was left over."),
+        rights_of_owner(package),
+    ):
+        files.release(lock)
+
+
+class Transaction:
+    """A locked install, for one `commit` or `revert`.
+
+    Attributes:
+        recovered: what was finished or undone of a killed command, in one line.
+        snapshot: the state after that.
+    """
+
+    def __init__(self, install: Install, files: _Files, recovered: str | None) -> None:
+        self.recovered = recovered
+        self.snapshot = replace(inspect(install), pending=None)
+        self._install = install
+        self._files = files
+        self._originals = Originals(install, self.snapshot)
+
+    def sources(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """`sources` of this install."""
+        return self._originals.texts(paths)
+
+    def commit(
+        self, files: Mapping[str, bytes], *, patches: Sequence[str], tool_version: str
+    ) -> tuple[str, ...]:
+        """Make `files` the only files that differ from the original texts.
+
+        Files that were patched and are not in `files` are restored first, last one
+        first; then those in `files` are replaced or created, in the order given.
+        Returns the paths that changed.
+
+        Raises:
+            SourceConflict: a file is missing, or somebody else changed or created it.
+            AccessError: something could not be read or written; nothing was changed.
+        """
+        record = self.snapshot.record
+        old = record.files if record else {}
+        self._originals.check(files)
+        changes, entries = [], {}
+        with self._at_work():
+            for path in [*self._originals.leaving(files), *files]:
+                original, text = self._originals.of(path, new=files.get(path))
+                before = self._originals.present(path)
+                caches = self._store_bytecode(path)
+                ours = self.snapshot.files.get(path) is FileState.PATCHED
+                first_caches: Mapping[str, FileInfo] = caches if original else {}
+                if ours:
+                    first_caches = old[path].caches
+                new = files.get(path, text)
+                if new is None or new == text:
+                    after = self._restored(path, original) if ours else before
+                    change = Change(path, before, after, caches, first_caches)
+                else:
+                    after = self._new_info(path, before, new)
+                    change = Change(path, before, after, caches, {})
+                    entries[path] = FileRecord(original, after.sha256, first_caches)
+                if not same_content(before, after):
+                    changes.append(change)
+                    self._store(path, text, new)
+            state = Record(tool_version, self._install.version, tuple(patches), entries)
+            return self._carry_out(
+                f"apply of {', '.join(patches)}", changes, state if entries else None
+            )
+
+    def revert(self, *, force: bool = False) -> tuple[str, ...]:
+        """Restore every patched file. Returns the paths that changed.
+
+        A file without anything of ours, which came with another SGLang since, is left as
+        it is. With `force`, files that somebody edited or removed are restored too, and
+        that change is lost; but not where SGLang itself is another one since, so that no
+        original of another release comes into it.
+
+        Raises:
+            SourceConflict: somebody else changed a file, and no `force`.
+            AccessError: something could not be read or written; nothing was changed.
+        """
+        record = self.snapshot.record
+        if record is None:
+            return ()
+        paths = to_restore(self._install, self.snapshot, force=force)
+        changes = []
+        with self._at_work():
+            for path in paths:
+                entry = record.files[path]
+                before = self._originals.present(path)
+                after = self._restored(path, entry.original)
+                caches = self._store_bytecode(path)
+                changes.append(Change(path, before, after, caches, entry.caches))
+                self._store(path)
+            return self._carry_out("revert", changes, None)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        package = self._install.package
+        with access_errors(package, UNCHANGED), rights_of_owner(package):
+            yield
+
+    def _carry_out(
+        self, action: str, changes: Sequence[Change], state: Record | None
+    ) -> tuple[str, ...]:
+        if changes or state != self.snapshot.record:
+            journal = Journal(action, tuple(changes), clears=state is None)
+            self._files.carry_out(journal, state)
+        return tuple(change.path for change in changes)
+
+    def _store(self, path: str, *texts: bytes | None) -> None:
+        """Store texts of a file, and its present one."""
+        present = self._originals.seen(path)
+        mode = present.metadata.mode if present else 0o644
+        for text in (*texts, present.text if present else None):
+            if text is not None:
+                self._files.store.add(text, mode)
+
+    def _store_bytecode(self, path: str) -> dict[str, FileInfo]:
+        found = Bytecode(self._install.package, path).read()
+        for file in found.values():
+            self._files.store.add(file.text, file.metadata.mode)
+        return {cache: file.info for cache, file in found.items()}
+
+    def _new_info(self, path: str, before: FileInfo | None, text: bytes) -> FileInfo:
+        now = Bytecode(self._install.package, path).unused_mtime(time.time_ns())
+        return FileInfo(digest(text), len(text), now)
+
+    def _restored(self, path: str, original: FileInfo | None) -> FileInfo | None:
+        """The original; as a regular file if its link points to another text by now."""
+        if original is None:
+            return None
+        self._files.store.load(original.sha256)
+        return _with_true_link(self._install.package / path, original)
+
+
+class _Files:
+    """How many files of an install are replaced together, or none of them.
+
+    The lock must be held, and the rights taken on.
+    """
+
+    def __init__(self, install: Install) -> None:
+        self.package = install.package
+        self.folder = install.package / FOLDER
+        self.store = Store(self.folder / "store")
+        self.lock = Lock(install.package, self.folder / "lock")
+        self._record = RecordFile(self.folder)
+        self._journal = JournalFile(self.folder)
+        self._gitignore = self.folder / ".gitignore"
+
+    def carry_out(self, journal: Journal, state: Record | None) -> None:
+        """Make all changes of a journal, whose texts are stored; or none, and raise."""
+        try:
+            self._prepare(journal, state)
+            self._journal.commit()
+            sync(self.folder)
+            self._replace(journal.changes, prepared=True, clears=journal.clears)
+            self._record.switch(clears=journal.clears)
+        except BaseException as error:
+            try:
+                self._undo(journal)
+            except (OSError, AgentcoreError) as second:
+                raise AccessError(
+                    f"{explain(error, self.package)} After that, not all files could "
+                    f"be put back: {explain(second, self.package)} The next "
+                    "agentcore-patch command repairs this."
+                ) from error
+            raise
+        try:
+            self._end()
+        except OSError as error:
+            # With a record left, the next command removes the journal as well.
+            if journal.clears:
+                raise AccessError(
+                    "SGLang's files are as they were before the patches, but "
+                    f"{self.folder} could not be removed: "
+                    f"{explain(error, self.package)} Run the command again."
+                ) from error
+
+    def recover(self) -> str | None:
+        """Finish or undo what a killed command left; returns what was done, in one line."""
+        self._journal.adopt()
+        journal = self._journal.read()
+        if journal is None:
+            self._remove_leftovers()
+            return None
+        for change in journal.changes:
+            require_inside(self.package, change.path)
+        finish = self._journal.committed.exists()
+        switched = self._record.is_switched(clears=journal.clears)
+        if finish and not switched and not self._changed_by_others(journal.changes):
+            self._replace(journal.changes, clears=journal.clears)
+            self._record.switch(clears=journal.clears)
+            switched = True
+        if finish and switched:
+            self._end()
+            return f"finished an interrupted {journal.action}"
+        kept = self._undo(journal)
+        return f"undid an interrupted {journal.action}" + (
+            f"; not touched, because somebody else changed them: {', '.join(kept)}"
+            if kept
+            else ""
+        )
+
+    def release(self, lock: int) -> None:
+        """Free the lock; if nothing else is left in our folder, remove it."""
+        try:
+            if self._journal.exists:
+                return
+            self._remove_leftovers()
+            if self._record.file.exists():
+                return
+            self.lock.file.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+        try:
+            self.folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != ENOTEMPTY:  # the next command has made its files already
+                raise
+
+    def _prepare(self, journal: Journal, state: Record | None) -> None:
+        for change in journal.changes:
+            require_inside(self.package, change.path)
+        self.store.make()
+        if not self._gitignore.exists():
+            write_whole(self._gitignore, b"*\n")
+        if state is not None:
+            self._record.prepare(state)
+        self._journal.write(journal)
+        sync(self.folder)
+        sync(self.package)
+        for change in journal.changes:
+            self._write_draft(change)
+
+    def _undo(self, journal: Journal) -> list[str]:
+        """Put everything back, but for files that somebody else changed; returns those.
+
+        A file of SGLang that was missing before is not removed again.
+        """
+        self._journal.withdraw()
+        if self._journal.prepared.exists():
+            sync(self.folder)
+        changes = [change.reversed() for change in reversed(journal.changes)]
+        kept = self._changed_by_others(changes)
+        if self._journal.prepared.exists():
+            self._replace(
+                [
+                    change
+                    for change in changes
+                    if change.path not in kept
+                    and (change.after is not None or is_created(change.path))
+                ]
+            )
+        for change in changes:
+            draft_path(self.package / change.path).unlink(missing_ok=True)
+            if change.after is None:
+                remove_empty_parents(self.package, change.path)
+        self._end()
+        return kept
+
+    def _replace(
+        self,
+        changes: Sequence[Change],
+        *,
+        prepared: bool = False,
+        clears: bool = False,
+    ) -> None:
+        """Bring every source to its `after`, with no bytecode of another text.
+
+        `prepared`: the new files are there under their temporary names. `clears`: bytecode
+        folders that are empty then are removed.
+        """
+        caches = {path: Bytecode(self.package, path) for path in _paths(changes)}
+        for change in changes:
+            caches[change.path].remove_stale(change.after, change.caches_after)
+        for change in changes:
+            target = self.package / change.path
+            present = file_info(target)
+            if not same_content(present, change.after):
+                if not same_content(present, change.before):
+                    raise SourceConflict(
+                        f"{target} was changed by somebody else while agentcore-patch "
+                        "was at work. Nothing was changed. Try again."
+                    )
+                if change.after is None:
+                    target.unlink()
+                else:
+                    if not prepared:
+                        self._write_draft(change)
+                    draft_path(target).replace(target)
+                sync(target.parent)
+            draft_path(target).unlink(missing_ok=True)
+        for change in changes:
+            bytecode = caches[change.path]
+            bytecode.remove_stale(change.after, change.caches_after)
+            bytecode.restore(change.caches_after, self.store.load)
+            gone = change.after is None
+            if (clears or gone) and not change.caches_after:
+                bytecode.remove_folder()
+            if gone:
+                remove_empty_parents(self.package, change.path)
+
+    def _changed_by_others(self, changes: Sequence[Change]) -> list[str]:
+        """Files that are neither as before the change nor as after it."""
+        found = []
+        for change in changes:
+            present = file_info(self.package / change.path)
+            if not (
+                same_content(present, change.before)
+                or same_content(present, change.after)
+            ):
+                found.append(change.path)
+        return found
+
+    def _write_draft(self, change: Change) -> None:
+        info = change.after
+        if info is None:
+            return
+        target = self.package / change.path
+        info = _with_true_link(target, info)
+        text = b"" if info.link is not None else self.store.load(info.sha256)
+        if present := read(target):
+            metadata = present.metadata
+        else:
+            make_parents(self.package, change.path)
+            metadata = neighbouring_metadata(self.package, change.path)
+        write_draft(target, info, text, metadata)
+
+    def _end(self) -> None:
+        """Forget the change, and what only it needed."""
+        sync(self.folder)
+        self._journal.remove()
+        sync(self.folder)
+        self._remove_unused(self._record.read())
+
+    def _remove_leftovers(self) -> None:
+        """Remove what neither the record nor the lock needs.
+
+        Where the record is gone and files are still patched, their originals stay.
+        """
+        record = self._record.read()
+        if record is None and self.store.files() and any(patched_files(self.package)):
+            return
+        self._remove_unused(record)
+
+    def _remove_unused(self, record: Record | None) -> None:
+        known = {self.lock.file, *self._journal.files}
+        if record is not None:
+            known |= {self._record.file, self._gitignore}
+        for file in list(self.folder.iterdir()):
+            if file not in known and (file.is_symlink() or not file.is_dir()):
+                file.unlink(missing_ok=True)
+        self.store.keep_only(record.texts if record else ())
+
+
+def _with_true_link(target: Path, info: FileInfo) -> FileInfo:
+    """A file as a regular one, if its link points to another text by now."""
+    if info.link is not None:
+        behind = file_info(target.parent / info.link)
+        if behind is None or behind.sha256 != info.sha256:
+            return replace(info, link=None)
+    return info
+
+
+def _paths(changes: Iterable[Change]) -> list[str]:
+    return [change.path for change in changes]

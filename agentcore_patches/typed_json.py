@@ -1,0 +1,91 @@
+"""Dataclasses as JSON, and back again with the type of every value checked."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+_T = TypeVar("_T")
+
+
+def to_json(value: Any) -> bytes:
+    """A dataclass as JSON."""
+    return json.dumps(asdict(value), indent=1, default=str).encode()
+
+
+def parse(text: bytes) -> Any:
+    """A JSON document.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def typed(kind: type[_T], value: object) -> _T:
+    """A value of a type, made of what `parse` returned. Unknown keys are ignored.
+
+    Raises:
+        ValueError: a key is missing, or a value has another type.
+    """
+    made: _T = _typed(kind, value)
+    return made
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin in (types.UnionType, Union):
+        return _one_of(arguments, value)
+    if origin is Literal:
+        if isinstance(value, str) and value in arguments:
+            return value
+    elif origin is tuple:
+        if isinstance(value, list):
+            return tuple(_typed(arguments[0], item) for item in value)
+    elif issubclass(origin, Mapping):
+        if isinstance(value, dict):
+            return {name: _typed(arguments[1], item) for name, item in value.items()}
+    elif is_dataclass(origin):
+        if isinstance(value, dict):
+            return _dataclass(origin, value)
+    elif issubclass(origin, Enum):
+        return origin(value)
+    elif issubclass(origin, Path):
+        if isinstance(value, str):
+            return Path(value)
+    elif type(value) is origin:
+        return value
+    raise ValueError(f"a value has another type than {kind}")
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    (kind,) = (kind for kind in kinds if kind is not type(None))
+    return _typed(kind, value)
+
+
+def _dataclass(kind: Any, value: Mapping[str, Any]) -> Any:
+    hints = _hints(kind)
+    try:
+        given = {
+            field.name: _typed(hints[field.name], value[field.name])
+            for field in fields(kind)
+        }
+    except KeyError as error:
+        raise ValueError(f"{error} is missing") from None
+    return kind(**given)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

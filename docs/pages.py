@@ -1,0 +1,339 @@
+"""Makes the pages of `docs/reference` that follow from the code.
+
+    python -m docs.pages
+
+Prints the name of each page that it changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentcore_patches import install, plan, results
+from agentcore_patches.cli import commands
+from agentcore_patches.cluster import results as cluster_results
+from agentcore_verify import checks, json_report
+from agentcore_verify import results as verify_results
+from agentcore_verify.command import verify
+from tests.helpers import json_documents
+
+REFERENCE = Path(__file__).parent / "reference"
+
+NOTICE = "<!-- Made by docs/pages.py: `make docs`. -->"
+
+
+# The command.
+
+CLI_INTRODUCTION = """\
+# The command
+
+`agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
+Errors go to stderr in one paragraph. With `--json` a command prints one document on stdout,
+errors included ([the documents](json.md)). `-h` or `--help` explains each command.
+"""
+
+CLI_END = """\
+## Environment variables
+
+| variable | what it does |
+|---|---|
+| `AGENTCORE_DEBUG=1` | an error that is a bug of this command shows its traceback |
+| `_AGENTCORE_PATCH_COMPLETE` | makes a script for tab completion, as below |
+
+## Tab completion
+
+For bash, in `~/.bashrc`; `zsh_source` and `fish_source` are for the others:
+
+```bash
+eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
+```
+"""
+
+
+def cli_page() -> str:
+    """Every command with its options, examples and exit codes, from click's own objects."""
+    context = click.Context(commands, info_name="agentcore-patch")
+    found = {name: commands.get_command(context, name) for name in commands.commands}
+    # The group has a stand-in for it, and has it first.
+    del found["verify"]
+    parts = [CLI_INTRODUCTION, _help_of(commands.help or "")]
+    for name, command in {**found, "verify": verify}.items():
+        if command and not command.hidden:
+            parts += [f"## {name}", _help_of(command.help or ""), _options_of(command)]
+    parts += [_help_of(commands.epilog or ""), CLI_END]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _help_of(text: str) -> str:
+    """A help text as Markdown; the paragraphs that click leaves alone become lists."""
+    paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text.replace("\b\n", "\b")))
+    return "\n\n".join(
+        _verbatim(paragraph[1:]) if paragraph.startswith("\b") else _running(paragraph)
+        for paragraph in paragraphs
+    )
+
+
+def _running(paragraph: str) -> str:
+    return re.sub(r"(?<![`\w-])(--[a-z][\w-]*)(?![\w`])", r"`\1`", paragraph)
+
+
+def _verbatim(paragraph: str) -> str:
+    """Exit codes, examples or commands, each with what it means."""
+    # What stood before the first line's text is gone with the mark of the paragraph.
+    heading, lines = "", paragraph.strip().splitlines()
+    if lines and lines[0].rstrip().endswith(":"):
+        heading, lines = lines[0].strip(), lines[1:]
+    items: list[tuple[str, list[str]]] = []
+    after: list[str] = []
+    depth = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
+    is_table = bool(lines) and re.match(r"\s*\d+  ", lines[0]) is not None
+    for line in lines:
+        more = len(line) - len(line.lstrip()) - depth
+        name, *text = re.split(r"\s{2,}", line.strip(), maxsplit=1)
+        if more > 0 and not (is_table and name.isdigit()):
+            items[-1][1].append(line.strip())
+        elif more < 0 and not name.isdigit():
+            after.append(line.strip())
+        else:
+            items.append((name, text))
+    texts = [(name, _running(" ".join(text))) for name, text in items]
+    if is_table:
+        rows = [f"| {name} | {text} |" for name, text in texts]
+        listed = "\n".join(["| exit | meaning |", "|---|---|", *rows])
+    else:
+        listed = "\n".join(
+            f"- `{name}`" + (f": {text}" if text else "") for name, text in texts
+        )
+    return "\n\n".join(part for part in (heading, listed, " ".join(after)) if part)
+
+
+def _options_of(command: click.Command) -> str:
+    rows = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            rows.append(_option(parameter))
+        elif isinstance(parameter, click.Argument):
+            many = "..." if parameter.nargs == -1 else ""
+            rows.append(f"| `[{(parameter.name or '').upper()}]{many}` | | |")
+    return "\n".join(["| option | default | what it does |", "|---|---|---|", *rows])
+
+
+def _option(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    value = ""
+    if not (option.is_flag or option.count):
+        shown = option.metavar or (
+            "\\|".join(map(str, option.type.choices))
+            if isinstance(option.type, click.Choice)
+            else option.type.name.upper()
+        )
+        value = f" {shown}"
+    default = f"{option.default:g}" if isinstance(option.default, float) else ""
+    if isinstance(option.default, str):
+        default = option.default
+    text = " ".join((option.help or "").split())
+    more = ", repeatable" if option.multiple and "repeated" not in text else ""
+    return f"| {names}{value}{more} | {default} | {_running(_cell(text))} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# The checks of `verify`.
+
+CHECKS_INTRODUCTION = """\
+# The checks of `verify`
+
+`agentcore-patch verify` starts an SGLang server, sends it the kinds of requests that RL
+trainers send, and compares the token IDs and logprobs of the answers. It uses greedy
+decoding, except where it samples several choices. `--check NAME` runs one check only.
+"""
+
+CHECKS_END = """\
+## Outcomes
+
+| outcome | meaning | counts as |
+|---|---|---|
+| passed | what must hold was seen to hold | passed |
+| failed | it does not hold; the details show where two sequences differ | failed |
+| inconclusive | two equal requests got different answers, so nothing can be compared | failed |
+| not exercised | the model did not do what the check is about, for example called no tool | neither; failed with `--strict` |
+| skipped | the check cannot be run on this server, for example without a reasoning parser | neither |
+
+A run passes if at least one check passed and none failed.
+
+## The scripted model
+
+`--model scripted` needs no download. The command trains a model of two layers once, in
+about 20 s on two cores, and keeps it in the user's cache folder. It answers fourteen
+questions word for word under greedy decoding, in float32, bfloat16 and float16, with emoji,
+Chinese and Japanese text, tool calls, reasoning and a long answer. Its probabilities differ
+from token to token, so a logprob that belongs to another token is noticed. It takes no
+images.
+
+## Reports
+
+`--json` prints [one document](json.md) instead of the table, and `--json-file FILE` writes
+it. `--junit FILE` writes a test suite with a test case per check, `--svg FILE` the table as
+a picture, `--log FILE` the output of the server.
+"""
+
+
+def checks_page() -> str:
+    """Every check with its docstring."""
+    known = [checks.get(name) for name in checks.NAMES]
+    rows = [
+        f"| [`{check.name}`](#{check.name}) | {_backticks(check.summary)} |"
+        for check in known
+    ]
+    parts = [
+        CHECKS_INTRODUCTION,
+        "\n".join(["| check | what must hold |", "|---|---|", *rows]),
+        "## Each check",
+    ]
+    for check in known:
+        needs = " and ".join(f"`{patch}`" for patch in check.patches)
+        needed = f"Needs {needs}." if needs else "Needs no patch."
+        parts += [f"### {check.name}", _backticks(check.text), needed]
+    return "\n\n".join(part.strip("\n") for part in [*parts, CHECKS_END]) + "\n"
+
+
+def _backticks(text: str) -> str:
+    """Field names in code spans, so that Markdown does not read their underscores."""
+    return re.sub(r"(?<![`\w/])([a-z]+(?:_[a-z]+)+)(?![\w`])", r"`\1`", text)
+
+
+# The JSON documents.
+
+JSON_INTRODUCTION = """\
+# The JSON documents
+
+With `--json` every command prints one document on stdout, errors included. Later versions
+may add keys; they remove none. A key is named as the attribute that it stands for of a
+class in `agentcore_patches.results`.
+"""
+
+DOCUMENTS = (
+    ("apply", json_documents.ApplyDocument, results.ApplyResult),
+    ("status", json_documents.StatusDocument, results.StatusResult),
+    ("revert", json_documents.RevertDocument, results.RevertResult),
+    ("list", json_documents.ListDocument, None),
+    ("list --edits", json_documents.EditsDocument, None),
+    ("verify", json_report.ReportDocument, verify_results.Report),
+    ("apply and status with --ray", json_documents.RayDocument, None),
+    ("any command that fails", json_documents.ErrorDocument, None),
+)
+
+PARTS: dict[str, Any] = {
+    "SGLangDocument": install.Install,
+    "EditDocument": plan.EditOutcome,
+    "EditInfoDocument": results.EditInfo,
+    "CheckDocument": verify_results.Result,
+    "FileChangeDocument": results.FileChange,
+    "FileDocument": results.FileStatus,
+    "NodeDocument": cluster_results.NodeResult,
+}
+"""Of types within documents, the classes whose docstrings explain their keys."""
+
+
+def json_page() -> str:
+    """Every document, key by key, and below them the types that they use."""
+    parts, used = [JSON_INTRODUCTION], dict[str, Any]()
+    shown: set[str] = set()
+    for title, document, explained in DOCUMENTS:
+        used[document.__name__] = document
+        shown.add(document.__name__)
+        parts += [f"## {title}", *_typed(document, explained, used)]
+    parts.append("## Types within")
+    while left := [name for name in used if name not in shown]:
+        name = left[0]
+        shown.add(name)
+        summary = (inspect.getdoc(used[name]) or "").partition("\n")[0]
+        parts += [f"### {name}", summary, *_typed(used[name], PARTS.get(name), used)]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _typed(document: Any, explained: Any, used: dict[str, Any]) -> Iterator[str]:
+    texts = dict(_attributes(document)) | dict(_attributes(explained))
+    rows = [
+        f"| `{key}` | {_type(hint, used)} | {_meaning(key, texts, explained)} |"
+        for key, hint in typing.get_type_hints(document).items()
+    ]
+    yield "\n".join(["| key | type | meaning |", "|---|---|---|", *rows])
+
+
+def _meaning(key: str, texts: dict[str, str], explained: Any) -> str:
+    described = getattr(explained, key, None)
+    found = inspect.getdoc(described) if isinstance(described, property) else ""
+    text = texts.get(key) or " ".join((found or "").split())
+    return _cell(re.sub(r"\bNone\b", "null", text).removesuffix("."))
+
+
+def _attributes(explained: Any) -> Iterator[tuple[str, str]]:
+    """What a docstring says of each attribute, below `Attributes:`."""
+    text = inspect.getdoc(explained) or "" if explained else ""
+    _, _, listed = text.partition("Attributes:\n")
+    for found in re.finditer(
+        r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE
+    ):
+        for name in found[1].split(", "):
+            yield name, " ".join(found[2].split())
+
+
+def _type(hint: Any, used: dict[str, Any]) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if typing.is_typeddict(hint):
+        used.setdefault(hint.__name__, hint)
+        titles = {document.__name__: title for title, document, _ in DOCUMENTS}
+        title = titles.get(hint.__name__, hint.__name__)
+        return f"[{title}](#{title.lower().replace(' ', '-')})"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(argument, used) for argument in arguments)
+    if origin is typing.Literal:
+        return " or ".join(f'`"{argument}"`' for argument in arguments)
+    if origin is list:
+        return f"list of {_type(arguments[0], used)}"
+    if origin is not None and len(arguments) == 2:
+        return f"object of {_type(arguments[1], used)}"
+    if isinstance(hint, type) and issubclass(hint, str) and hint is not str:
+        return " or ".join(f'`"{member.value}"`' for member in hint)  # type: ignore[attr-defined]
+    names = {str: "string", bool: "boolean", int: "integer", float: "number"}
+    return names.get(hint, "null" if hint is type(None) else str(hint))
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page,
+    "checks.md": checks_page,
+    "json.md": json_page,
+}
+
+
+def page(name: str) -> str:
+    """A page as it should be now."""
+    return f"{NOTICE}\n\n{PAGES[name]()}"
+
+
+def write(folder: Path = REFERENCE) -> Sequence[Path]:
+    """Writes the pages that are not as they should be; returns these."""
+    changed = []
+    for name in PAGES:
+        file, text = folder / name, page(name)
+        if not file.exists() or file.read_text("utf-8") != text:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+            changed.append(file)
+    return changed
+
+
+if __name__ == "__main__":
+    for made in write():
+        print(made)

@@ -1,0 +1,170 @@
+"""The JSON documents of the commands: each key that scripts may rely on, and its type.
+
+A value that may be null has `None` in its type; an enum stands for its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from agentcore_patches.errors import FailureKind
+from agentcore_patches.results import PatchState
+from agentcore_patches.state.snapshot import FileState
+
+
+class SGLangDocument(TypedDict):
+    """The install that a command was about."""
+
+    path: str
+    version: str
+    release: str | None
+    found: str
+    editable: bool
+
+
+class FileDocument(TypedDict):
+    """The state of a file."""
+
+    path: str
+    state: FileState
+    pristine: bool | None
+
+
+class FileChangeDocument(TypedDict):
+    """What `apply` did to a file."""
+
+    path: str
+    applied: int
+    present: int
+    action: Literal["patched", "restored", "unchanged"]
+    pristine: bool | None
+    diff: str
+
+
+class EditDocument(TypedDict):
+    """What one edit found in a file."""
+
+    patch: str
+    name: str
+    file: str
+    scope: str
+    description: str
+    outcome: Literal["applied", "present"]
+
+
+class ApplyDocument(TypedDict):
+    """`apply --json`"""
+
+    sglang: SGLangDocument
+    patches: list[str]
+    removed: list[str]
+    changed: bool
+    dry_run: bool
+    recorded: bool
+    recovered: str | None
+    pending: str | None
+    sglang_change: str | None
+    patched_as: str | None
+    files: list[FileChangeDocument]
+    edits: list[EditDocument]
+
+
+class StatusDocument(TypedDict):
+    """`status --json`"""
+
+    sglang: SGLangDocument
+    patches: Mapping[str, PatchState]
+    wanted: list[str]
+    complete: bool
+    applied_by: str | None
+    recorded: bool
+    files: list[FileDocument]
+    pending: str | None
+    recovered: None
+    sglang_change: str | None
+
+
+class RevertDocument(TypedDict):
+    """`revert --json`"""
+
+    dry_run: bool
+    sglang: SGLangDocument
+    patches: list[str]
+    files: list[FileDocument]
+    changed: bool
+    recovered: str | None
+    sglang_change: str | None
+
+
+class PatchDocument(TypedDict):
+    """A patch that can be applied."""
+
+    name: str
+    summary: str
+    files: list[str]
+
+
+class ListDocument(TypedDict):
+    """`list --json`"""
+
+    sglang: SGLangDocument | None
+    reason: str | None
+    sglang_versions: list[str]
+    patches: list[PatchDocument]
+
+
+class EditInfoDocument(TypedDict):
+    """What patches change at one place, in a range of releases."""
+
+    name: str
+    why: str
+    upstream: str
+    patches: list[str]
+    since: str
+    until: str
+    file: str
+    scope: str
+    change: str
+
+
+class EditsDocument(TypedDict):
+    """`list --edits --json`"""
+
+    edits: list[EditInfoDocument]
+
+
+class NodeDocument(TypedDict):
+    """One node of a Ray cluster; `before` is from before `apply`, `status` from the end."""
+
+    node_id: str
+    address: str
+    hostname: str
+    before: StatusDocument | None
+    applied: ApplyDocument | None
+    status: StatusDocument | None
+    error: str | None
+    complete: bool
+    changed: bool
+
+
+class RayDocument(TypedDict):
+    """`apply --ray --json` and `status --ray --json`"""
+
+    complete: bool
+    changed: bool
+    nodes: list[NodeDocument]
+
+
+class FailureDocument(TypedDict):
+    """Why a command failed."""
+
+    kind: FailureKind
+    exit_code: int
+    message: str
+
+
+class ErrorDocument(TypedDict):
+    """Any command that fails, `verify` included."""
+
+    error: FailureDocument

@@ -1,0 +1,50 @@
+"""Installs of another user, and what that user may plant in them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.patches import registry
+from tests.hostile.planting import Planted, give_away
+from tests.unit.conftest import install as install
+from tests.unit.conftest import package as package
+from tests.unit.conftest import run as run
+from tests.unit.small_sglang import build
+from tests.unit.test_created_files import landing as landing
+
+
+@pytest.fixture(autouse=True)
+def no_waiting() -> Iterator[None]:
+    """End a test that waits for a file which nobody writes."""
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture
+def theirs(package: Path) -> Iterator[Planted]:
+    """As root: the small SGLang, in a folder that everybody may enter, of another user.
+
+    Beside it lie files that only root may read or write.
+    """
+    assert registry.WRITING_ORDER
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        secrets = root / "secrets"
+        secrets.mkdir()
+        (secrets / "secret").write_text("known to root alone")
+        (secrets / "secret").chmod(0o600)
+        place = build(root / "site")
+        shutil.copytree(root / "site", root / "copy")
+        give_away(root / "site")
+        yield Planted(place, secrets)

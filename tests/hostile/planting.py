@@ -1,0 +1,53 @@
+"""A package of another user, and documents that this user writes into it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentcore_patches.files import FOLDER
+from agentcore_patches.state import records
+from tests.helpers.trees import Photograph, photograph
+
+USER, GROUP = 12345, 12346
+
+
+def give_away(folder: Path) -> None:
+    """Make everything below a folder another user's."""
+    for place in (folder, *folder.rglob("*")):
+        os.chown(place, USER, GROUP, follow_symlinks=False)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The package of another user, and a folder of root's beside it."""
+
+    package: Path
+    secrets: Path
+
+    @property
+    def folder(self) -> Path:
+        """Our folder in the package."""
+        return self.package / FOLDER
+
+    def outside(self) -> Photograph:
+        """All that is root's."""
+        return photograph(self.secrets)
+
+    def plant(self, name: str, document: dict[str, Any]) -> None:
+        """Write a document with a right checksum into our folder, as its owner would."""
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "store").mkdir(exist_ok=True)
+        (self.folder / name).write_bytes(signed(document))
+        give_away(self.package)
+
+
+def signed(document: dict[str, Any]) -> bytes:
+    """A document as we would write it."""
+    content = {k: v for k, v in document.items() if k not in ("format", "checksum")}
+    return json.dumps(
+        {"format": 2, "checksum": records._checksum(content), **content}
+    ).encode()

@@ -1,0 +1,219 @@
+"""What happens to an install by accident, between two commands."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.api import apply, revert, status
+from agentcore_patches.errors import (
+    AccessError,
+    AgentcoreError,
+    SourceConflict,
+    UnsupportedTarget,
+)
+from agentcore_patches.files import FOLDER, sync
+from agentcore_patches.install import Install
+from agentcore_patches.state import transaction
+from agentcore_patches.state.lock import Lock
+from tests.helpers.trees import contents, photograph
+from tests.hostile.planting import GROUP, USER, Planted, give_away
+from tests.unit.running import Run
+from tests.unit.small_install import FIRST, commit, vanilla
+from tests.unit.small_install import revert as revert_alone
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+from tests.unit.test_bytecode import compile_unchecked
+
+
+def test_originals_stay_while_anything_is_patched(package: Path) -> None:
+    apply(sglang_dir=package)
+    folder = package / FOLDER
+    record = (folder / "state.json").read_bytes()
+    stored = contents(folder / "store")
+    assert len(stored) == 4
+    (folder / "state.json").unlink()
+
+    found = status(sglang_dir=package)
+    assert not found.recorded and found.pending is None
+    assert not apply(sglang_dir=package).changed
+    with pytest.raises(SourceConflict, match=r"has no state\.json"):
+        revert(sglang_dir=package)
+
+    assert contents(folder / "store") == stored
+    (folder / "state.json").write_bytes(record)
+    revert(sglang_dir=package)
+    assert contents(package) == SOURCES
+
+
+def in_a_child_of(user: int, group: int, work: str) -> None:
+    """Run Python code as another user, in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(user)
+            exec(work, globals())
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_new_owner_of_everything_can_revert(theirs: Planted) -> None:
+    for place in (theirs.package, *theirs.package.rglob("*")):
+        os.chown(place, 0, 0)
+    first = contents(theirs.package)
+    apply(sglang_dir=theirs.package)
+    give_away(theirs.package)
+
+    in_a_child_of(USER, GROUP, f"revert(sglang_dir={str(theirs.package)!r})")
+
+    assert contents(theirs.package) == first
+    assert {p.stat().st_uid for p in theirs.package.rglob("*")} == {USER}
+
+
+def test_a_user_of_their_own_tree_needs_no_root(theirs: Planted) -> None:
+    first = photograph(theirs.package)
+    target = f"sglang_dir={str(theirs.package)!r}"
+    in_a_child_of(USER, GROUP, f"assert apply({target}).changed")
+    in_a_child_of(USER, GROUP, f"assert revert({target}).changed")
+    assert photograph(theirs.package) == first
+
+
+def test_an_original_is_as_private_as_its_source(package: Path) -> None:
+    (package / MODELS).chmod(0o600)
+    apply(sglang_dir=package)
+
+    modes = {
+        stat.S_IMODE(file.stat().st_mode)
+        for file in (package / FOLDER / "store").iterdir()
+        if b"class Answer" in file.read_bytes()
+    }
+    assert modes == {0o600}
+    revert(sglang_dir=package)
+    assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o600
+
+
+def test_a_default_of_the_folder_gives_no_file_a_list_of_rights(
+    package: Path,
+) -> None:
+    # Version 2; owner rwx, user 7 rw, group r, mask rw, others r.
+    rights = [(1, 7, -1), (2, 6, 7), (4, 4, -1), (16, 6, -1), (32, 4, -1)]
+    packed = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHi", *entry) for entry in rights
+    )
+    try:
+        os.setxattr(package / "srt", "system.posix_acl_default", packed)
+    except OSError as error:
+        pytest.skip(f"no access control lists here: {error}")
+    before = (package / MODELS).stat().st_mode
+
+    for command in (apply, revert):
+        command(sglang_dir=package)
+        assert "system.posix_acl_access" not in os.listxattr(package / MODELS)
+        assert (package / MODELS).stat().st_mode == before
+
+
+def test_a_mode_that_was_changed_after_apply_is_kept(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / MODELS).chmod(0o640)
+    revert(sglang_dir=package)
+    assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o640
+    assert (package / MODELS).read_bytes() == SOURCES[MODELS]
+
+
+def test_a_time_that_is_no_number_is_refused(run: Run) -> None:
+    for command in (["apply"], ["revert"]):
+        if command == ["revert"]:
+            run("apply")
+        ran = run(*command, "--lock-timeout", "nan")
+        assert ran.code == 2 and "not a number" in ran.err
+
+
+def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network file systems give a file another inode at each look."""
+    monkeypatch.setattr(Lock, "_is_in_place", lambda self, descriptor: False)
+    with (
+        pytest.raises(AccessError, match=r"within 0\.2 s"),
+        transaction.locked(install, timeout=0.2),
+    ):
+        pass
+
+
+def test_the_text_of_a_lock_file_is_not_shown_raw(install: Install) -> None:
+    with transaction.locked(install):
+        lock = install.package / FOLDER / "lock"
+        for text in (b"\x1b[31mred", b"\xff", b"process 1\x1b[31m", b"x" * 100_000):
+            lock.write_bytes(text)
+            with (
+                pytest.raises(AccessError, match=r"agentcore-patch \(just started\)"),
+                transaction.locked(install, timeout=0),
+            ):
+                pass
+
+
+def test_the_removal_of_bytecode_is_synced(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+
+    def noting(folder: Path) -> None:
+        synced.append(folder)
+        sync(folder)
+
+    monkeypatch.setattr("agentcore_patches.state.bytecode.sync", noting)
+    cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
+    commit(install, FIRST)
+    assert synced == [cache.parent]
+    synced.clear()
+    revert_alone(install)
+    assert cache.exists() and cache.parent in synced
+
+
+def test_a_dry_run_makes_the_checks_of_the_real_run(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / SERVING).write_bytes((package / SERVING).read_bytes() + b"# more\n")
+    said = []
+    for dry_run in (True, False):
+        with pytest.raises(AgentcoreError, match="was changed after") as caught:
+            apply(sglang_dir=package, only=["alpha"], dry_run=dry_run)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("start", ["", "agentcore-patch: "])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("5", "[]", "null", '{"origin": 5, "path": []}', '{"origin": null}'),
+        *('{"origin": "/x", "path": [5]}', '{"origin": "\\u0000", "path": []}'),
+    ],
+)
+def test_a_program_with_a_strange_answer_is_no_interpreter(
+    start: str, answer: str, tmp_path: Path
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{start}{answer}\nEND\n")
+    program.chmod(0o755)
+    with pytest.raises(UnsupportedTarget, match="is not a Python interpreter"):
+        status(python=program)
+
+
+def test_what_an_interpreter_prints_of_its_own_does_not_matter(package: Path) -> None:
+    (package / "__init__.py").touch()
+    program = package.parent / "python"
+    program.write_text(
+        f"#!/bin/sh\necho '[1]'\nPYTHONPATH='{package.parent}' {sys.executable} -S "
+        "\"$@\"\necho; echo 'Goodbye'; echo 5\n"
+    )
+    program.chmod(0o755)
+    assert status(python=program).install.package == package

@@ -1,0 +1,277 @@
+"""SGLang was upgraded, downgraded, reinstalled or checked out over a patched tree."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.api import apply, revert, status
+from agentcore_patches.edits import Edit
+from agentcore_patches.errors import SourceConflict, UnsupportedTarget
+from agentcore_patches.files import FOLDER
+from agentcore_patches.patches import registry
+from agentcore_patches.results import PatchState
+from agentcore_patches.state.snapshot import FileState
+from tests.helpers.trees import contents
+from tests.unit.running import Run
+from tests.unit.small_sglang import EDITS, MODELS, SERVING, SOURCES
+
+TRACES = "srt/agentcore/traces.py"
+
+# Another release: the same shape, other text; and one that lost a file.
+OTHER = {
+    path: text + b"# of another release\n" if path.startswith("srt/") else text
+    for path, text in SOURCES.items()
+}
+WITHOUT_SERVING = {path: text for path, text in OTHER.items() if path != SERVING}
+
+
+def pip(package: Path, version: str, files: dict[str, bytes]) -> dict[str, bytes]:
+    """What pip does: it removes the files that it wrote, and writes others.
+
+    Returns what is in the package then, but for what is ours.
+    """
+    for path in SOURCES:
+        (package / path).unlink(missing_ok=True)
+    for metadata in package.parent.glob("*.dist-info"):
+        shutil.rmtree(metadata)
+    files = {**files, "version.py": f'__version__ = "{version}"\n'.encode()}
+    record = ""
+    for path, text in files.items():
+        (package / path).write_bytes(text)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode()
+        record += f"sglang/{path},sha256={digest.rstrip('=')},{len(text)}\n"
+    metadata = package.parent / f"sglang-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Name: sglang\nVersion: {version}\n")
+    (metadata / "RECORD").write_text(record)
+    return files
+
+
+def check_out(package: Path, files: dict[str, bytes]) -> dict[str, bytes]:
+    """What `git checkout --force` does, with a version that stays as it was."""
+    for path in SOURCES:
+        (package / path).unlink(missing_ok=True)
+    for path, text in files.items():
+        (package / path).write_bytes(text)
+    return files
+
+
+@pytest.fixture
+def without_serving(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Patches of which one changes a file that 0.5.23 does not have any more."""
+
+    def edits(name: str, version: str) -> tuple[Edit, ...]:
+        found = EDITS[name]
+        if version == "0.5.23":
+            return tuple(edit for edit in found if edit.file != SERVING)
+        return found
+
+    monkeypatch.setattr(registry, "edits", edits)
+    monkeypatch.setattr(
+        registry,
+        "is_file_of",
+        lambda version, path: version != "0.5.23" or path != SERVING,
+    )
+    return package
+
+
+MOVES = [
+    ("0.5.9", "0.5.23", OTHER),
+    ("0.5.23", "0.5.9", OTHER),
+    ("0.5.9", "0.5.23", WITHOUT_SERVING),
+    ("0.5.12", "0.5.13", OTHER),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "files"), MOVES)
+def test_after_pip_it_is_patched_anew_and_reverted_to_the_new_release(
+    old: str, new: str, files: dict[str, bytes], run: Run, without_serving: Path
+) -> None:
+    package = without_serving
+    pip(package, old, SOURCES)
+    apply(sglang_dir=package)
+    clean = pip(package, new, files)
+    clause = f"SGLang changed from {old} to {new}"
+
+    found = status(sglang_dir=package)
+    assert found.sglang_change == clause and not found.complete
+    assert set(found.patches.values()) == {PatchState.ABSENT}
+    assert f"{clause} since the last apply." in run("status").out
+    before = contents(package)
+    planned = apply(sglang_dir=package, dry_run=True)
+    assert planned.changed and planned.sglang_change == clause
+    assert contents(package) == before
+
+    ran = run("apply")
+
+    assert ran.code == 0, ran.err
+    assert f"{clause} since the last apply; patched anew." in ran.out
+    assert status(sglang_dir=package).complete
+    assert status(sglang_dir=package).sglang_change is None
+    revert(sglang_dir=package)
+    assert contents(package) == clean
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(("old", "new", "files"), MOVES)
+def test_after_pip_a_revert_leaves_the_new_release_as_it_is(
+    old: str, new: str, files: dict[str, bytes], force: bool, without_serving: Path
+) -> None:
+    package = without_serving
+    pip(package, old, SOURCES)
+    apply(sglang_dir=package)
+    clean = pip(package, new, files)
+
+    result = revert(sglang_dir=package, force=force)
+
+    assert not result.changed
+    assert result.sglang_change == f"SGLang changed from {old} to {new}"
+    assert contents(package) == clean
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("files", [OTHER, WITHOUT_SERVING], ids=["other", "fewer"])
+def test_a_checkout_with_a_stale_version_is_left_as_it_is(
+    files: dict[str, bytes], force: bool, without_serving: Path
+) -> None:
+    package = without_serving
+    apply(sglang_dir=package)
+    clean = check_out(package, files)
+
+    found = status(sglang_dir=package)
+    assert found.sglang_change == "SGLang's files were replaced by others"
+    assert FileState.EDITED not in {file.state for file in found.files}
+    revert(sglang_dir=package, force=force)
+
+    assert contents(package) == clean
+
+
+def test_a_checkout_with_a_stale_version_is_patched_anew(package: Path) -> None:
+    apply(sglang_dir=package)
+    clean = check_out(package, OTHER)
+
+    result = apply(sglang_dir=package)
+
+    assert result.changed and result.sglang_change
+    revert(sglang_dir=package)
+    assert contents(package) == clean
+
+
+def test_a_file_that_a_checkout_did_not_touch_is_restored(package: Path) -> None:
+    """Git keeps the changes in files that both commits have alike."""
+    apply(sglang_dir=package)
+    (package / SERVING).write_bytes(OTHER[SERVING])
+
+    assert revert(sglang_dir=package).changed
+
+    assert (package / MODELS).read_bytes() == SOURCES[MODELS]
+    assert (package / SERVING).read_bytes() == OTHER[SERVING]
+    assert not (package / FOLDER).exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_no_original_of_another_release_is_written_over_a_merged_file(
+    force: bool, package: Path
+) -> None:
+    apply(sglang_dir=package)
+    merged = (package / MODELS).read_bytes() + b"# of another release\n"
+    check_out(package, OTHER)
+    (package / MODELS).write_bytes(merged)
+    before = contents(package)
+
+    with pytest.raises(SourceConflict, match=r"models\.py .*git checkout"):
+        revert(sglang_dir=package, force=force)
+    with pytest.raises(SourceConflict, match=r"models\.py .*git checkout"):
+        apply(sglang_dir=package)
+
+    assert contents(package) == before
+
+
+@pytest.mark.usefixtures("landing")
+@pytest.mark.parametrize("anew", [False, True])
+def test_files_that_we_created_for_the_old_release_are_removed(
+    anew: bool, package: Path
+) -> None:
+    apply(sglang_dir=package)
+    assert (package / TRACES).exists()
+    clean = pip(package, "0.5.23", OTHER)
+    assert (package / TRACES).exists()
+
+    if anew:
+        assert apply(sglang_dir=package).changed
+        assert status(sglang_dir=package).complete
+    result = revert(sglang_dir=package)
+
+    assert result.changed and TRACES in {file.path for file in result.files}
+    assert contents(package) == clean
+    assert not (package / TRACES).parent.exists()
+
+
+@pytest.mark.parametrize("change", ["edited", "removed"])
+def test_what_is_left_of_a_created_file_stops_nobody(
+    change: str, package: Path, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("landing")
+    apply(sglang_dir=package)
+    clean = pip(package, "0.5.23", OTHER)
+    if change == "edited":
+        (package / TRACES).write_text("TRACES = 2\n")
+        with pytest.raises(SourceConflict, match="--force"):
+            revert(sglang_dir=package)
+    else:
+        (package / TRACES).unlink()
+    revert(sglang_dir=package, force=change == "edited")
+    assert contents(package) == clean
+
+
+def forget_version(package: Path) -> None:
+    (package / "version.py").unlink()
+    for metadata in package.parent.glob("*.dist-info"):
+        shutil.rmtree(metadata)
+
+
+def become_newer(package: Path) -> None:
+    (package / "version.py").write_text('__version__ = "0.6.1"\n')
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("change", [forget_version, become_newer])
+def test_patches_come_out_of_an_sglang_that_is_not_supported(
+    change: Callable[[Path], None], force: bool, run: Run, package: Path
+) -> None:
+    apply(sglang_dir=package)
+    change(package)
+
+    for command in (["apply"], ["apply", "--dry-run"]):
+        assert run(*command).code == 3
+    told = run("status", "--check")
+    assert told.code == 1 and "is not supported by agentcore-patch" in told.out
+    assert run("status", "--json").document["sglang"]["release"] is None
+    assert run("revert", *(["--force"] if force else [])).code == 0
+
+    srt = {path: text for path, text in SOURCES.items() if path.startswith("srt/")}
+    found = contents(package)
+    assert {path: found[path] for path in srt} == srt
+    assert not (package / FOLDER).exists()
+
+
+def test_an_sglang_that_is_not_supported_has_nothing_to_revert(
+    run: Run, package: Path
+) -> None:
+    become_newer(package)
+    assert run("revert").code == 0
+    with pytest.raises(UnsupportedTarget, match=r"0\.6\.1"):
+        apply(sglang_dir=package)
+
+
+def test_a_local_label_of_the_version_makes_no_other_sglang(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / "version.py").write_text('__version__ = "0.5.9+own.2"\n')
+    assert status(sglang_dir=package).complete
+    assert not apply(sglang_dir=package).changed

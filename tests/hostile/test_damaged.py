@@ -1,0 +1,155 @@
+"""A thousand damaged or invented files in our folder."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_patches import api
+from agentcore_patches.errors import AgentcoreError
+from agentcore_patches.files import FOLDER
+from tests.helpers.trees import Photograph, photograph
+from tests.hostile.planting import signed
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
+
+FILES = 1000
+JUNK: tuple[Any, ...] = (
+    *(None, True, -1, 0, 2**70, 1.5, float("nan"), float("inf"), "", "x", "0" * 64),
+    *(
+        "../../outside",
+        "/etc/passwd",
+        "srt/../../outside/file",
+        "\x1b[31m",
+        "\0",
+        "\ud800",
+    ),
+    *([], {}, [None], {"a": {}}, [[[[]]]], "srt/models.py", "srt/agentcore/evil.py"),
+    "x" * 100_000,
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container of a document with each of its keys."""
+    keys = (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    )
+    return [(value, key) for key in keys] + [
+        found for key in keys for found in places(value[key])
+    ]
+
+
+def damaged(text: bytes, chance: random.Random) -> bytes:
+    """A document with bytes changed, or with other values, maybe with a right checksum."""
+    kind = chance.randrange(6)
+    if kind == 0:
+        return text[: chance.randrange(len(text))]
+    if kind == 1:
+        spoiled = bytearray(text)
+        for _ in range(chance.randrange(1, 9)):
+            spoiled[chance.randrange(len(spoiled))] = chance.randrange(256)
+        return bytes(spoiled)
+    if kind == 2:
+        return chance.choice(
+            [b"", b"null", b"[]", b"5", b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe"]
+        )
+    document = json.loads(text)
+    for _ in range(chance.randrange(1, 3)):
+        container, key = chance.choice(places(document))
+        match chance.randrange(4):
+            case 0 if isinstance(container, dict):
+                container.pop(key, None)
+            case 1 if isinstance(container, dict):
+                container[str(chance.choice(JUNK))] = container.pop(key, None)
+            case 2:
+                other, name = chance.choice(places(document))
+                container[key] = json.loads(json.dumps(other[name]))
+            case _:
+                container[key] = chance.choice(JUNK)
+    return signed(document) if kind > 3 else json.dumps(document).encode()
+
+
+def models(package: Path) -> list[tuple[Path, str]]:
+    """Trees with a file of each kind: a record, and journals of a killed command."""
+    found = []
+    for name, prepare in (
+        ("state.json", lambda tree: api.apply(sglang_dir=tree)),
+        ("prepared.json", lambda tree: kill_apply(tree, "committed.json")),
+        ("committed.json", lambda tree: kill_apply(tree, "models.py")),
+    ):
+        tree = package.parent.parent / name / "sglang"
+        shutil.copytree(package.parent, tree.parent)
+        prepare(tree)
+        assert (tree / FOLDER / name).exists()
+        found.append((tree, name))
+    return found
+
+
+def sources(package: Path) -> dict[str, bytes]:
+    return {path: (package / path).read_bytes() for path in SOURCES}
+
+
+def test_damaged_files_of_ours_are_refused_or_make_no_difference(
+    package: Path, tmp_path: Path, count: Counter[str]
+) -> None:
+    chance = random.Random(30)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("theirs")
+    trees = models(package)
+    patched = sources(trees[0][0])
+    whole = (SOURCES, patched)
+    commands: tuple[Callable[..., object], ...] = (
+        lambda: api.status(sglang_dir=tree),
+        lambda: api.apply(sglang_dir=tree, dry_run=True),
+        lambda: api.apply(sglang_dir=tree),
+        lambda: api.apply(sglang_dir=tree, only=["alpha"]),
+        lambda: api.revert(sglang_dir=tree),
+        lambda: api.revert(sglang_dir=tree, force=True),
+    )
+    alpha = {**SOURCES, MODELS: patched[MODELS]}
+    everything: Photograph = photograph(outside)
+    outcomes: Counter[str] = Counter()
+    tree = tmp_path / "tree" / "sglang"
+    for _ in range(FILES):
+        model, name = chance.choice(trees)
+        shutil.rmtree(tree.parent, ignore_errors=True)
+        shutil.copytree(model.parent, tree.parent)
+        file = tree / FOLDER / name
+        text = damaged(file.read_bytes(), chance)
+        file.write_bytes(text)
+        before = sources(tree)
+        try:
+            chance.choice(commands)()
+            outcomes["taken"] += 1
+        except AgentcoreError as error:
+            assert "\x1b" not in str(error) and error.exit_code in (4, 5), text
+            assert sources(tree) == before, text
+            outcomes["refused"] += 1
+        assert sources(tree) in (*whole, alpha), text
+        assert photograph(outside) == everything
+        extra = {str(p.relative_to(tree)) for p in (tree / "srt").rglob("*.py")}
+        assert extra == {MODELS, SERVING, "srt/engine.py"}, text
+    assert outcomes["refused"] > FILES // 2 and outcomes["taken"] > 20
+    count[
+        "damaged files: no traceback, nothing outside changed, no part of a patch"
+    ] += FILES
+
+
+@pytest.mark.parametrize("name", ["state.json", "prepared.json", "committed.json"])
+def test_a_file_that_is_nested_too_deeply_is_refused(name: str, package: Path) -> None:
+    (package / FOLDER).mkdir()
+    (package / FOLDER / name).write_bytes(b"[" * 200_000)
+    for command in (api.status, api.apply, api.revert):
+        with pytest.raises(AgentcoreError, match=rf"{name} cannot be read"):
+            command(sglang_dir=package)

@@ -1,0 +1,365 @@
+"""What can be planted in a package, and commands that root runs on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import py_compile
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_patches import files
+from agentcore_patches.api import apply, revert, status
+from agentcore_patches.errors import AccessError, AgentcoreError
+from agentcore_patches.files import FOLDER
+from tests.helpers.trees import contents, photograph
+from tests.hostile.planting import GROUP, USER, Planted, give_away
+from tests.unit.running import Run
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+
+COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
+
+
+def digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
+
+
+def info(text: bytes, **more: Any) -> dict[str, Any]:
+    return {
+        "sha256": digest(text),
+        "size": len(text),
+        "mtime_ns": 1,
+        "link": None,
+        **more,
+    }
+
+
+def change(path: str, text: bytes, **more: Any) -> dict[str, Any]:
+    """The change of a journal that writes a text over the small SGLang's file."""
+    before = info(SOURCES[path]) if path in SOURCES else None
+    caches: dict[str, Any] = {"caches_before": {}, "caches_after": {}}
+    return {"path": path, "before": before, "after": info(text, **more), **caches}
+
+
+# Our folder
+
+
+@pytest.mark.parametrize("name", ["", "store"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
+    name: str, command: Callable[..., object], package: Path, tmp_path: Path
+) -> None:
+    apply(sglang_dir=package)
+    place = package / FOLDER / name
+    moved = tmp_path / "moved"
+    place.rename(moved)
+    (moved / "more").mkdir()
+    (moved / "more" / "file").touch()
+    place.symlink_to(moved)
+    before = photograph(tmp_path)
+
+    with pytest.raises(AccessError, match="is a symbolic link"):
+        command(sglang_dir=package)
+
+    assert photograph(tmp_path) == before
+
+
+def test_our_folder_of_another_user_is_refused(package: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    apply(sglang_dir=package)
+    give_away(package / FOLDER)
+    with pytest.raises(AccessError, match=f"belongs to user {USER}"):
+        revert(sglang_dir=package)
+
+
+def test_a_folder_of_another_user_in_roots_package_is_refused(package: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    os.chown(package / "srt", USER, GROUP)
+    before = photograph(package)
+    with pytest.raises(AccessError, match=rf"srt belongs to user {USER}"):
+        apply(sglang_dir=package)
+    assert photograph(package) == before
+
+
+# Journals
+
+
+EVIL = b"EVIL = 1\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../secrets/secret",
+        "/etc/evil.py",
+        "srt/engine.py",
+        "srt/agentcore/../engine.py",
+        "srt/agentcore/evil.so",
+        "srt/linked/evil.py",
+    ],
+)
+@pytest.mark.parametrize("name", ["prepared.json", "committed.json"])
+def test_a_journal_is_not_believed_about_files_that_no_patch_changes(
+    path: str, name: str, theirs: Planted
+) -> None:
+    (theirs.package / "srt/linked").symlink_to(theirs.secrets)
+    document = {
+        "action": "apply of alpha",
+        "changes": [{**change(MODELS, EVIL), "path": path, "before": None}],
+        "clears": True,
+    }
+    theirs.plant(name, document)
+    (theirs.folder / "store" / digest(EVIL)).write_bytes(EVIL)
+    inside, outside = contents(theirs.package), theirs.outside()
+
+    for command in COMMANDS:
+        with pytest.raises(AccessError, match=rf"{name} cannot be read"):
+            command(sglang_dir=theirs.package)
+
+    assert contents(theirs.package) == inside
+    assert theirs.outside() == outside
+
+
+def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> None:
+    theirs.plant(
+        "committed.json",
+        {
+            "action": "apply of alpha",
+            "changes": [change("srt/agentcore/evil.py", EVIL)],
+            "clears": True,
+        },
+    )
+    (theirs.folder / "store" / digest(EVIL)).write_bytes(EVIL)
+    (theirs.folder / "state.json").touch()
+    (theirs.package / "srt/agentcore").symlink_to(theirs.secrets)
+    outside = theirs.outside()
+
+    with pytest.raises(AccessError):
+        revert(sglang_dir=theirs.package)
+
+    assert theirs.outside() == outside
+
+
+def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -> None:
+    theirs.plant(
+        "committed.json",
+        {
+            "action": "apply of alpha",
+            "changes": [
+                change(MODELS, EVIL, mode=0o4755, uid=0, gid=0, xattrs={"user.x": ""})
+            ],
+            "clears": False,
+        },
+    )
+    record: dict[str, Any] = {
+        **{"tool_version": "1", "sglang_version": "0.5.9", "patches": ["alpha"]},
+        "files": {
+            MODELS: {
+                "original": info(SOURCES[MODELS], mode=0o4755, uid=0, gid=0),
+                "patched_sha256": digest(EVIL),
+                "caches": {},
+            }
+        },
+    }
+    theirs.plant("state.next", record)
+    for text in (EVIL, SOURCES[MODELS]):
+        (theirs.folder / "store" / digest(text)).write_bytes(text)
+    give_away(theirs.folder)
+
+    for command in (apply, revert):
+        command(sglang_dir=theirs.package)
+        found = (theirs.package / MODELS).stat()
+        assert (found.st_uid, found.st_gid) == (USER, GROUP)
+        assert stat.S_IMODE(found.st_mode) == 0o644
+        assert os.listxattr(theirs.package / MODELS) == []
+    assert (theirs.package / MODELS).read_bytes() == SOURCES[MODELS]
+
+
+# Links and drafts
+
+
+def test_bytecode_that_is_a_link_is_not_followed(theirs: Planted) -> None:
+    caches = theirs.package / "srt/__pycache__"
+    caches.mkdir()
+    (caches / "models.cpython-311.pyc").symlink_to(theirs.secrets / "secret")
+    give_away(theirs.package)
+
+    apply(sglang_dir=theirs.package)
+
+    texts = contents(theirs.folder).values()
+    assert not any(b"known to root alone" in text for text in texts)
+    assert not (caches / "models.cpython-311.pyc").is_symlink()
+    assert (theirs.secrets / "secret").exists()
+    revert(sglang_dir=theirs.package)
+
+
+def test_a_source_that_is_a_link_to_what_only_root_reads_is_refused(
+    theirs: Planted,
+) -> None:
+    (theirs.package / MODELS).unlink()
+    (theirs.package / MODELS).symlink_to(theirs.secrets / "secret")
+    give_away(theirs.package)
+    for command in (apply, status):
+        with pytest.raises(AccessError, match=r"models\.py.*Permission denied"):
+            command(sglang_dir=theirs.package)
+    assert not theirs.folder.exists()
+
+
+@pytest.mark.parametrize("call", ["fchmod", "fsync", "utime"])
+def test_drafts_replaced_by_links_give_nothing_of_root_away(
+    call: str, theirs: Planted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the package is as fast as can be: a link at every call."""
+    original = getattr(os, call)
+    outside = theirs.outside()
+    swapped = []
+
+    def swapping(*arguments: Any, **named: Any) -> Any:
+        drafts = [*theirs.package.rglob("*.tmp"), *theirs.package.rglob(f".*{FOLDER}")]
+        for draft in drafts:
+            draft.unlink()
+            draft.symlink_to(theirs.secrets / "secret")
+            swapped.append(draft)
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(os, call, swapping)
+    for command in (apply, revert):
+        with suppress(AgentcoreError):
+            command(sglang_dir=theirs.package)
+    assert swapped
+    assert theirs.outside() == outside
+
+
+# Whose rights
+
+
+def test_root_works_with_the_rights_of_the_owner(theirs: Planted) -> None:
+    rights = (os.geteuid(), os.getegid(), os.getgroups())
+    (theirs.package / MODELS).chmod(0o640)
+    before = photograph(theirs.package)
+
+    apply(sglang_dir=theirs.package)
+
+    owners = {(p.lstat().st_uid, p.lstat().st_gid) for p in theirs.package.rglob("*")}
+    assert owners == {(USER, GROUP)}
+    assert status(sglang_dir=theirs.package).complete
+    revert(sglang_dir=theirs.package)
+    assert photograph(theirs.package) == before
+    assert (os.geteuid(), os.getegid(), os.getgroups()) == rights
+
+
+def test_rights_come_back_after_an_error(theirs: Planted) -> None:
+    (theirs.package / "srt").chmod(0o555)
+    with pytest.raises(AccessError, match="Permission denied"):
+        apply(sglang_dir=theirs.package)
+    assert os.geteuid() == 0
+
+
+def test_bytecode_that_root_wrote_into_it_stops_nobody(
+    theirs: Planted, request: pytest.FixtureRequest
+) -> None:
+    """As after root ran the server, in a container with somebody's checkout."""
+    request.getfixturevalue("landing")
+    apply(sglang_dir=theirs.package)
+    folders = [theirs.package / "srt", theirs.package / "srt/agentcore"]
+    for folder in folders:
+        for source in folder.glob("*.py"):
+            py_compile.compile(str(source))
+        assert (folder / "__pycache__").stat().st_uid == 0
+
+    revert(sglang_dir=theirs.package)
+
+    assert contents(theirs.package, "*.py") == SOURCES
+    assert not theirs.folder.exists()
+
+
+def test_a_file_of_root_in_it_is_refused_with_a_remedy(theirs: Planted) -> None:
+    os.chown(theirs.package / MODELS, 0, 0)
+    before = photograph(theirs.package)
+    with pytest.raises(AccessError, match=r"models\.py.*Give all of .* to one user"):
+        apply(sglang_dir=theirs.package)
+    assert photograph(theirs.package) == before
+
+
+# What is no file
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        MODELS,
+        f"{FOLDER}/state.json",
+        f"{FOLDER}/committed.json",
+        f"{FOLDER}/store/STORED",
+    ],
+)
+def test_what_nobody_writes_to_is_not_waited_for(
+    place: str, run: Run, package: Path
+) -> None:
+    run("apply")
+    stored = digest(SOURCES[MODELS])
+    file = package / place.replace("STORED", stored)
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    for command in (
+        ["apply", "--only", "alpha"],
+        ["apply", "--only", "alpha", "--dry-run"],
+        ["revert"],
+    ):
+        ran = run(*command)
+        assert ran.code == 5 and "Not a regular file" in ran.err, ran.err
+    assert run("status").code == (0 if "STORED" in place else 5)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "_version.py",
+        "../sglang-0.5.9.dist-info/METADATA",
+        "../sglang-0.5.9.dist-info/RECORD",
+    ],
+)
+def test_metadata_that_nobody_writes_to_is_not_waited_for(
+    place: str, run: Run, package: Path
+) -> None:
+    (package / place).unlink(missing_ok=True)
+    os.mkfifo(package / place)
+    if place.endswith("METADATA"):
+        (package / "version.py").unlink()
+    ran = run("status")
+    assert ran.code == 5 and "Not a regular file" in ran.err
+
+
+def test_other_kinds_of_files_of_ours_are_not_waited_for(
+    run: Run, package: Path
+) -> None:
+    caches = package / "srt/__pycache__"
+    caches.mkdir()
+    os.mkfifo(caches / "serving.cpython-311.pyc")
+    assert run("apply").code == 0
+    assert not (caches / "serving.cpython-311.pyc").exists()
+    (package / FOLDER / "lock").unlink()
+    os.mkfifo(package / FOLDER / "lock")
+    assert run("status").code == 0
+    assert run("revert").code in (0, 5)
+
+
+def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
+    with (package / SERVING).open("ab") as file:
+        file.truncate(files.LARGEST + 1)
+    ran = run("apply")
+    assert ran.code == 5 and "Larger than" in ran.err
+
+
+def test_what_others_write_is_not_shown_raw(package: Path, run: Run) -> None:
+    red = "\x1b[31m"
+    apply(sglang_dir=package)
+    (package / "version.py").write_text(f'__version__ = "{red}0.5.9"\n')
+    assert red not in run("status").out

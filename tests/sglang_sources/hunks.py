@@ -1,0 +1,95 @@
+"""The changes of a release as hunks: by definition, not by line numbers, which move."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from agentcore_patches.patches.files import LANDED
+from tests.sglang_sources.surgery import DEFINITIONS, extent, tree
+
+N_CONTEXT = 1
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One change; what stands around it in the file does not make it another one.
+
+    Attributes:
+        path: the file.
+        scope: the definition that it is in.
+        change: the lines that go and those that come, as in a diff.
+        lines: the same, with the lines around.
+    """
+
+    path: str
+    scope: str
+    change: str
+    lines: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return f"@@ {self.path} {self.scope}\n{self.lines}"
+
+
+def hunks(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[Hunk, None]:
+    """The changes between texts, by path; those of the modules that land are left out."""
+    return dict.fromkeys(
+        hunk
+        for path, text in sorted(after.items())
+        if path not in LANDED
+        for hunk in _hunks(path, before[path], text)
+    )
+
+
+def _hunks(path: str, before: bytes, after: bytes) -> Iterator[Hunk]:
+    old, new = before.decode().split("\n"), after.decode().split("\n")
+    scopes = list(_scopes(tree(after)))
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for group in matcher.get_grouped_opcodes(N_CONTEXT):
+        first = next(start for tag, _, _, start, _ in group if tag != "equal")
+        around = [name for name, start, end in scopes if start <= first < end]
+        lines = []
+        for tag, old_start, old_end, new_start, new_end in group:
+            if tag == "equal":
+                lines += [f" {line}" for line in old[old_start:old_end]]
+                continue
+            lines += [f"-{line}" for line in old[old_start:old_end]]
+            lines += [f"+{line}" for line in new[new_start:new_end]]
+        change = "\n".join(line for line in lines if not line.startswith(" "))
+        scope = around[-1] if around else ""
+        yield Hunk(path, scope, change, "\n".join([*lines, ""]))
+
+
+def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
+    """Every definition with its lines, the outer ones first."""
+    for child in ast.iter_child_nodes(node):
+        name = prefix
+        if isinstance(child, DEFINITIONS):
+            name = f"{prefix}{child.name}"
+            yield (name, *extent(child))
+            name += "."
+        yield from _scopes(child, name)
+
+
+def written(
+    version: str, own: Mapping[Hunk, None], before: str, of_before: Mapping[Hunk, None]
+) -> str:
+    """The hunks of a release, or in what they differ from those of the one before."""
+    if not before:
+        return "\n".join([f"SGLang {version}\n", *map(str, own)])
+    gone = [hunk for hunk in of_before if hunk not in own]
+    new = [hunk for hunk in own if hunk not in of_before]
+    heading = f"SGLang {version}: as {before}"
+    if not gone and not new:
+        return f"{heading}.\n"
+    without = [f"Without:\n{_summary(hunk)}" for hunk in gone]
+    return "\n".join([f"{heading}, but for these.\n", *without, *map(str, new)])
+
+
+def _summary(hunk: Hunk) -> str:
+    """A hunk that stands in full with an earlier release: where it is, and its name."""
+    names = [line for line in hunk.lines.split("\n") if "# agentcore-patch: " in line]
+    said = names or [line for line in hunk.lines.split("\n") if line.startswith("+")]
+    return f"@@ {hunk.path} {hunk.scope}\n{said[0] if said else ''}\n"

@@ -1,0 +1,221 @@
+"""`docs/reference/api.md` has every field of the API that patches add, and no other.
+
+What patches add is read off the models in SGLang's files, before and after, of every
+release.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.sglang_sources.releases import FAMILIES, NAMES, patched, sources
+
+PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
+
+pytestmark = pytest.mark.usefixtures("planned_once")
+
+CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
+
+# What a model is: endpoint, part of the page, and where its fields stand.
+MODELS = {
+    "ChatCompletionRequest": (CHAT, "Request", ""),
+    "ChatCompletionResponse": (CHAT, "Whole answers", ""),
+    "ChatCompletionResponseChoice": (CHAT, "Whole answers", "choices[i]."),
+    "ChatCompletionStreamResponse": (CHAT, "Chunks", ""),
+    "ChatCompletionResponseStreamChoice": (CHAT, "Chunks", "choices[0]."),
+    "_StreamChunk": (CHAT, "Chunks", ""),
+    "_StreamChoice": (CHAT, "Chunks", "choices[0]."),
+    "StreamChunk": (CHAT, "Chunks", ""),
+    "StreamChoice": (CHAT, "Chunks", "choices[0]."),
+    "CompletionRequest": (COMPLETIONS, "Request", ""),
+    "CompletionResponseChoice": (COMPLETIONS, "Whole answers", "choices[i]."),
+    "CompletionStreamResponse": (COMPLETIONS, "Chunks", ""),
+    "CompletionResponseStreamChoice": (COMPLETIONS, "Chunks", "choices[0]."),
+    "AnthropicMessagesRequest": (MESSAGES, "Request", ""),
+    "AnthropicMessagesResponse": (MESSAGES, "Whole answers", ""),
+    "GenerateReqInput": ("/generate", "Request", ""),
+    "EmbeddingReqInput": ("/generate", "Request", ""),
+}
+
+INSIDE = {"ReqState", "BaseMultiModalProcessorOutput"}
+"""Classes that no client sees."""
+
+# What is put into dicts, and so is in no model.
+UNTYPED = {
+    (MESSAGES, "Events", "message.prompt_token_ids"),
+    (MESSAGES, "Events", "token_ids"),
+    (MESSAGES, "Events", "token_logprobs"),
+    ("/generate", "Answers", "prompt_token_ids"),
+    ("/generate", "Answers", "meta_info[KEY]"),
+}
+
+# What is written on the lines of a stream as they leave.
+STAMPED = {
+    (CHAT, "Chunks", "prompt_token_ids"),
+    (CHAT, "Chunks", "metadata"),
+    (CHAT, "Chunks", "choices[0].token_ids"),
+    (CHAT, "Chunks", "choices[0].prompt_token_ids"),
+    (COMPLETIONS, "Chunks", "metadata"),
+    (COMPLETIONS, "Chunks", "choices[0].token_ids"),
+    (COMPLETIONS, "Chunks", "choices[0].prompt_token_ids"),
+}
+
+# What is declared otherwise so that pydantic does not look at each ID: the same on the wire.
+SAME_ON_THE_WIRE = {("/generate", "Request", "input_ids")}
+
+SINGLY = ("0.5.8", "0.5.9")
+"""Releases in which patches are planned one by one; these lack all that patches give."""
+
+TYPES = {
+    "bool": "boolean",
+    "List[int]": "list of integers",
+    # Its elements are checked by hand.
+    "List[Any]": "list of integers",
+    "List[float]": "list of numbers",
+    "Dict[str, Any]": "object",
+}
+
+Place = tuple[str, str, str]
+"""Endpoint, part of the page, field."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the page; `when` is the default of a request field."""
+
+    type: str
+    when: str
+    patches: frozenset[str]
+    upstream: str
+
+
+@cache
+def rows() -> dict[Place, Row]:
+    found: dict[Place, Row] = {}
+    part = endpoint = ""
+    for line in PAGE.read_text("utf-8").splitlines():
+        if head := re.fullmatch(r"### (.+) of (/\S+)", line):
+            part, endpoint = head.groups()
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("| `") or len(cells) < 6:
+            continue
+        name, kind, when, *_, patch, upstream, _ = cells
+        place = endpoint, part, name.strip("`")
+        assert place not in found, f"{place} has two rows"
+        patches = frozenset(re.findall(r"`([\w-]+)`", patch))
+        found[place] = Row(kind, when, patches, upstream)
+    return found
+
+
+def fields(text: bytes) -> dict[tuple[str, str], str]:
+    """The declarations of a file, by class and name."""
+    return {
+        (node.name, item.target.id): ast.unparse(item)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+
+
+@cache
+def added(version: str, selection: tuple[str, ...] = NAMES) -> dict[Place, str]:
+    """What patches declare anew or otherwise in a release, with the declaration."""
+    found: dict[Place, str] = {}
+    for (model, name), declared in _changed(version, selection):
+        if model in MODELS:
+            endpoint, part, where = MODELS[model]
+            place = endpoint, part, where + name
+            if place not in SAME_ON_THE_WIRE:
+                found.setdefault(place, declared)
+    return found
+
+
+def _changed(
+    version: str, selection: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, str], str]]:
+    for path, text in sources(version).items():
+        before, after = fields(text), fields(patched(version, selection)[path])
+        classes = {
+            node.name
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ClassDef)
+        }
+        for (model, name), declared in after.items():
+            if model in classes and before.get((model, name)) != declared:
+                yield (model, name), declared
+
+
+@cache
+def native(version: str) -> frozenset[Place]:
+    """The fields that the models of a release have by themselves."""
+    return frozenset(
+        (*MODELS[model][:2], MODELS[model][2] + name)
+        for text in sources(version).values()
+        for model, name in fields(text)
+        if model in MODELS
+    )
+
+
+def test_every_field_that_is_added_has_a_row_and_the_other_way_round() -> None:
+    every = {place for version in FAMILIES for place in added(version)}
+    assert every == set(rows()) - UNTYPED - STAMPED
+    assert set(rows()) >= UNTYPED | STAMPED
+
+
+def test_no_other_class_gets_a_field_that_a_client_might_see() -> None:
+    for version in FAMILIES:
+        classes = {model for (model, _), _ in _changed(version, NAMES)}
+        assert classes <= set(MODELS) | INSIDE, version
+
+
+def test_types_and_defaults_are_those_of_the_code() -> None:
+    for version in FAMILIES:
+        for place, declared in added(version).items():
+            row = rows()[place]
+            _, annotation, default = re.split(r"[:=] ?", declared + "=", maxsplit=2)
+            kind = re.sub(
+                r"\b(list|dict)\b", lambda m: m[0].title(), annotation.strip()
+            )
+            kind = re.sub(
+                r"^(Optional|Union)\[(.+?)(, msgspec.UnsetType)?\]$", r"\2", kind
+            )
+            assert TYPES[kind] == row.type, place
+            value = default.strip("= ")
+            assert value in ("None", "False", "msgspec.UNSET"), place
+            if place[1] == "Request":
+                shown = {"None": "absent", "False": "`false`"}[value]
+                assert row.when == shown, place
+
+
+def test_each_row_names_the_patches_that_give_the_field() -> None:
+    for place, row in rows().items():
+        if place not in UNTYPED | STAMPED:
+            giving = {
+                name
+                for name in NAMES
+                for version in SINGLY
+                if place in added(version, (name,))
+            }
+            assert giving == row.patches, place
+
+
+def test_what_sglang_has_by_itself_is_told() -> None:
+    for place, row in rows().items():
+        if place in UNTYPED:
+            continue
+        having = [version for version in FAMILIES if place in native(version)]
+        if not having:
+            assert row.upstream.startswith("no"), place
+        elif having[-1] == FAMILIES[-1]:
+            assert row.upstream.startswith(f"from {having[0]}"), place
+            assert having == list(FAMILIES[FAMILIES.index(having[0]) :]), place
+        else:
+            assert row.upstream.startswith(f"{' and '.join(having)} only"), place

@@ -1,0 +1,94 @@
+"""An SGLang that no listed release is: the listed tree of one that fits, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches import apply, revert, status
+from agentcore_patches.errors import SourceConflict, UnsupportedTarget
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.plan import make_plan
+from agentcore_patches.unlisted import fitting_release
+from tests.helpers.wheels import make_install, wheel_files
+from tests.sglang_sources.releases import NAMES, changed_files, patched
+
+pytestmark = pytest.mark.usefixtures("planned_once")
+
+# These have a post-release beside them, or are changed as the release after them.
+FITTING = {
+    *("0.5.8", "0.5.8.post1", "0.5.10", "0.5.10.post1", "0.5.12", "0.5.12.post1"),
+    *("0.5.13", "0.5.13.post1", "0.5.15", "0.5.15.post1", "0.5.16"),
+}
+
+
+@pytest.mark.parametrize("hidden", SUPPORTED_VERSIONS)
+def test_a_hidden_release_gets_its_own_tree_or_none(hidden: str) -> None:
+    others = [version for version in SUPPORTED_VERSIONS if version != hidden]
+
+    def sources(paths: Iterable[str]) -> dict[str, bytes]:
+        return dict(wheel_files(hidden, list(paths)))
+
+    def read(path: str) -> bytes | None:
+        return wheel_files(hidden, [path]).get(path)
+
+    if hidden not in FITTING:
+        with pytest.raises(SourceConflict, match="Nothing was written"):
+            fitting_release(NAMES, others, sources, read)
+        return
+    release = fitting_release(NAMES, others, sources, read)
+    texts = sources(registry.files(NAMES, release))
+    made = make_plan(texts, NAMES, release, read).files
+    assert {**texts, **made} == patched(hidden)
+
+
+def unlisted(site: Path, release: str, version: str) -> Path:
+    """An install of a release's files that states another version."""
+    package = make_install(release, site, changed_files(release))
+    for file in ("_version.py", "version.py"):
+        (package / file).unlink(missing_ok=True)
+    (package / "_version.py").write_text(f'__version__ = "{version}"\n')
+    return package
+
+
+@pytest.mark.parametrize("version", ["0.5.24", "0.5.24.dev12+gabc", "0.6.0"])
+def test_the_command_patches_it_as_the_release_that_fits(
+    tmp_path: Path, version: str
+) -> None:
+    package = unlisted(tmp_path / "site", "0.5.23", version)
+    before = {path: (package / path).read_bytes() for path in changed_files("0.5.23")}
+    with pytest.raises(UnsupportedTarget):
+        apply(sglang_dir=package)
+
+    planned = apply(sglang_dir=package, unlisted=True, dry_run=True)
+    done = apply(sglang_dir=package, unlisted=True)
+
+    assert planned.patched_as == done.patched_as == "0.5.23"
+    tree = patched("0.5.23")
+    assert {path: (package / path).read_bytes() for path in tree} == tree
+    assert not apply(sglang_dir=package, unlisted=True).changed
+    told = status(sglang_dir=package)
+    assert told.complete and told.install.release is None
+    revert(sglang_dir=package)
+    assert {path: (package / path).read_bytes() for path in before} == before
+
+
+def test_a_listed_release_is_patched_as_itself(tmp_path: Path) -> None:
+    package = make_install("0.5.9", tmp_path / "site", changed_files("0.5.9"))
+    assert apply(sglang_dir=package, unlisted=True).patched_as is None
+
+
+def test_what_nothing_fits_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    package = unlisted(tmp_path / "site", "0.5.23", "0.5.24")
+    file = package / "srt/managers/tokenizer_manager.py"
+    file.write_text(file.read_text().replace("obj.normalize_batch", "obj.batch"))
+    before = file.read_bytes()
+    with pytest.raises(
+        SourceConflict, match=r"No listed release .* 0\.5\.23, the newest"
+    ):
+        apply(sglang_dir=package, unlisted=True)
+    assert file.read_bytes() == before
+    assert not (package / "srt/agentcore").exists()

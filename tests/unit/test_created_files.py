@@ -1,0 +1,216 @@
+"""Files that the original install does not have: created, replaced, removed again."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import py_compile
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_patches import api, plan, planned_apply
+from agentcore_patches.errors import AccessError, SourceConflict
+from agentcore_patches.install import Install
+from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import FileState
+from tests.helpers.trees import contents
+from tests.unit.running import Run
+from tests.unit.small_install import (
+    FIRST,
+    SECOND,
+    commit,
+    patched,
+    photograph,
+    read,
+    revert,
+    vanilla,
+    write,
+)
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+
+TRACES = "srt/agentcore/traces.py"
+PROMPTS = "srt/agentcore/chat/prompts.py"
+
+
+def folder(install: Install) -> Path:
+    return install.package / "srt/agentcore"
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_file_that_was_absent_is_created_and_removed_again(install: Install) -> None:
+    assert commit(install, TRACES, PROMPTS, FIRST) == (TRACES, PROMPTS, FIRST)
+
+    snapshot = transaction.inspect(install)
+    assert snapshot.applied and snapshot.record is not None
+    assert snapshot.files[TRACES] is FileState.PATCHED
+    assert snapshot.record.files[TRACES].original is None
+    assert transaction.sources(install, snapshot, [TRACES, FIRST]) == {
+        FIRST: vanilla(FIRST)
+    }
+    assert commit(install, TRACES, PROMPTS, FIRST) == ()
+    assert revert(install) == (FIRST, PROMPTS, TRACES)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_another_selection_replaces_and_removes_created_files(install: Install) -> None:
+    commit(install, TRACES, PROMPTS, FIRST)
+    assert commit(install, TRACES, FIRST, edition="two") == (PROMPTS, TRACES, FIRST)
+    assert read(install, TRACES) == patched(TRACES, "two")
+    assert not (folder(install) / "chat").exists()
+    revert(install)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_bytecode_of_a_created_file_goes_with_it(install: Install) -> None:
+    commit(install, TRACES, FIRST)
+    py_compile.compile(str(install.package / TRACES))
+    assert (folder(install) / "__pycache__").exists()
+    revert(install)
+
+
+def test_a_folder_with_somebody_elses_file_stays(install: Install) -> None:
+    commit(install, TRACES)
+    theirs = folder(install) / "theirs.py"
+    theirs.touch()
+    revert(install)
+    assert list(folder(install).iterdir()) == [theirs]
+
+
+def test_a_created_file_is_like_its_neighbours(install: Install) -> None:
+    (install.package / FIRST).chmod(0o755)
+    (install.package / "srt").chmod(0o750)
+    commit(install, TRACES)
+    mode = stat.S_IMODE((install.package / TRACES).stat().st_mode)
+    assert mode == 0o644
+    assert stat.S_IMODE(folder(install).stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("text", [patched(TRACES) + b"# more\n", None])
+def test_a_created_file_that_was_changed_is_kept_unless_forced(
+    text: bytes | None, install: Install
+) -> None:
+    before = photograph(install)
+    commit(install, TRACES, FIRST)
+    if text is None:
+        (install.package / TRACES).unlink()
+    else:
+        write(install, TRACES, text)
+    snapshot = transaction.inspect(install)
+    state = FileState.MISSING if text is None else FileState.EDITED
+    assert snapshot.files[TRACES] is state and not snapshot.applied
+
+    changed = photograph(install)
+    with pytest.raises(SourceConflict, match=f"{TRACES} in .*--force"):
+        revert(install)
+    with pytest.raises(SourceConflict, match="revert --force"):
+        commit(install, TRACES, FIRST, edition="two")
+    assert photograph(install) == changed
+    revert(install, force=True)
+    assert photograph(install) == before
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_file_that_exists_already_is_not_replaced(install: Install) -> None:
+    folder(install).mkdir()
+    write(install, TRACES, b"theirs\n")
+    before = photograph(install)
+    with pytest.raises(SourceConflict, match=rf"{TRACES} exists already"):
+        commit(install, TRACES, FIRST)
+    assert photograph(install) == before
+    (install.package / TRACES).unlink()
+    folder(install).rmdir()
+
+
+def test_the_same_file_without_a_record_is_taken_as_ours(install: Install) -> None:
+    before = photograph(install)
+    folder(install).mkdir()
+    write(install, TRACES, patched(TRACES))
+    assert commit(install, TRACES, FIRST) == (FIRST,)
+    assert revert(install) == (FIRST, TRACES)
+    assert photograph(install) == before
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_folder_that_is_a_link_is_refused(install: Install, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder(install).symlink_to(elsewhere)
+    with pytest.raises(AccessError, match="symbolic link"):
+        commit(install, TRACES)
+    assert list(elsewhere.iterdir()) == []
+    folder(install).unlink()
+
+
+def test_what_pip_leaves_of_an_old_patch_is_removed(install: Install) -> None:
+    before = photograph(install)
+    commit(install, TRACES, FIRST, SECOND)
+    for path in (FIRST, SECOND):
+        (install.package / path).unlink()
+        write(install, path, vanilla(path))
+        os.utime(install.package / path, (1_600_000_000, 1_600_000_000))
+    assert transaction.inspect(install).superseded
+    assert revert(install) == (TRACES,)
+    assert photograph(install) == before
+
+
+def test_a_clean_checkout_is_taken_for_what_it_is(install: Install) -> None:
+    commit(install, TRACES, FIRST)
+    write(install, FIRST, vanilla(FIRST))
+    (install.package / TRACES).unlink()
+    snapshot = transaction.inspect(install)
+    assert snapshot.superseded and not snapshot.changed
+    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)
+
+
+# The commands
+
+
+@pytest.fixture
+def landing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that create a file as well."""
+
+    def make(sources: Mapping[str, bytes], *more: Any, **named: Any) -> plan.Plan:
+        assert TRACES not in sources
+        made = plan.make_plan(sources, *more, **named)
+        files = {TRACES: b"TRACES = 1\n", **made.files}
+        return dataclasses.replace(made, files=files)
+
+    monkeypatch.setattr(planned_apply, "make_plan", make)
+
+
+@pytest.mark.usefixtures("landing")
+def test_the_commands_create_and_remove_it(package: Path) -> None:
+    planned = api.apply(sglang_dir=package, dry_run=True, diff=True)
+    assert contents(package) == SOURCES
+    done = api.apply(sglang_dir=package, diff=True)
+
+    assert planned.files == done.files
+    assert [(file.path, file.action) for file in done.files] == [
+        (MODELS, "patched"),
+        (SERVING, "patched"),
+        (TRACES, "patched"),
+    ]
+    assert done.files[2].diff.startswith(f"--- /dev/null\n+++ b/sglang/{TRACES}\n@@")
+    found = api.status(sglang_dir=package)
+    assert found.complete
+    assert (found.files[2].path, found.files[2].state) == (TRACES, FileState.PATCHED)
+    assert api.revert(sglang_dir=package).files[-1].path == TRACES
+    assert contents(package) == SOURCES
+    assert [file.path for file in api.status(sglang_dir=package).files] == [
+        MODELS,
+        SERVING,
+    ]
+
+
+@pytest.mark.usefixtures("landing")
+def test_a_file_in_the_way_ends_with_4(run: Run, package: Path) -> None:
+    (package / TRACES).parent.mkdir()
+    (package / TRACES).write_text("theirs")
+    for command in (["apply"], ["apply", "--dry-run"]):
+        ran = run(*command)
+        assert ran.code == 4 and TRACES in ran.err
+    assert (package / TRACES).read_text() == "theirs"

@@ -1,0 +1,122 @@
+"""The advice in messages: the user's target, and the name that was meant."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.errors import UsageError
+from agentcore_patches.hints import refuse_unknown, with_target
+from tests.unit.running import Run
+from tests.unit.small_sglang import MODELS
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        ("`agentcore-patch apply`", {}, "`agentcore-patch apply`"),
+        (
+            "Run `agentcore-patch revert --force`, or `agentcore-patch list`.",
+            {"--sglang-dir": "/x/sglang"},
+            "Run `agentcore-patch revert --force --sglang-dir /x/sglang`, or "
+            "`agentcore-patch list`.",
+        ),
+        (
+            "`agentcore-patch status`",
+            {"--python": "my env/bin/python"},
+            "`agentcore-patch status --python 'my env/bin/python'`",
+        ),
+        (
+            "`agentcore-patch status --ray 10.0.0.1:6379` or `agentcore-patch revert`",
+            {"--ray": "auto", "--sglang-dir": "/x"},
+            "`agentcore-patch status --ray 10.0.0.1:6379 --sglang-dir /x` or "
+            "`agentcore-patch revert --sglang-dir /x`",
+        ),
+        (
+            "See `agentcore-patch apply --help`.",
+            {"--sglang-dir": "/x"},
+            "See `agentcore-patch apply --help`.",
+        ),
+        (
+            "agentcore-patch apply failed",
+            {"--sglang-dir": "/x"},
+            "agentcore-patch apply failed",
+        ),
+    ],
+)
+def test_commands_that_are_advised_have_the_users_target(
+    text: str, target: dict[str, str], expected: str
+) -> None:
+    assert with_target(text, target) == expected
+    assert with_target(expected, target) == expected
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_errors_advise_commands_for_the_users_target(
+    run: Run, package: Path, options: list[str]
+) -> None:
+    run("apply")
+    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
+
+    ran = run("revert", *options)
+
+    message = ran.document["error"]["message"] if options else ran.err
+    assert f"`agentcore-patch revert --force --sglang-dir {package}`" in message
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("token_ids", "Did you mean token-ids? "),
+        ("TITO", "Did you mean tito? "),
+        ("tokenids", "Did you mean token-ids? "),
+        ("nothing", ""),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_name_that_was_meant(
+    given: str, meant: str
+) -> None:
+    known = ("tito", "token-ids")
+    refuse_unknown(known, known, "patch", "patches")
+
+    with pytest.raises(UsageError) as refused:
+        refuse_unknown(["tito", given], known, "patch", "patches")
+
+    assert str(refused.value) == (
+        f"There is no patch named {given}. {meant}The patches are tito, token-ids."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "patches"),
+    [
+        (["--only", "beta,alpha"], ["alpha", "beta"]),
+        (["--only", "alpha, ", "--only", "beta"], ["alpha", "beta"]),
+        (["--skip", "alpha"], ["beta"]),
+        (["--only", "alpha,beta", "--skip", "beta"], ["alpha"]),
+    ],
+)
+def test_patches_are_selected_by_names(
+    run: Run, options: list[str], patches: list[str]
+) -> None:
+    assert run("apply", *options, "--json").document["patches"] == patches
+    assert run("status", *options, "--json").document["wanted"] == patches
+    assert run("status", "--check", *options).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--skip", "alpha,beta"], "--skip leaves no patch"),
+        (["--skip", "alfa"], "no patch named alfa. Did you mean alpha"),
+    ],
+)
+def test_a_selection_that_cannot_be_meant_is_refused(
+    run: Run, options: list[str], says: str
+) -> None:
+    for command in ("apply", "status"):
+        ran = run(command, *options)
+        assert ran.code == 2
+        assert re.search(says, ran.err)

@@ -1,0 +1,130 @@
+"""IDs and logprobs of chat lines, on the events that are made from them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import messages
+from agentcore_patches.landing.messages import MessageTrace
+
+
+def chunk(*token_ids: int, prompt: list[int] | None = None) -> str:
+    """A line of a chat stream, without its `data: `."""
+    choice: dict[str, Any] = {"index": 0, "logprobs": None}
+    if token_ids:
+        content = [{"logprob": -token_id / 10} for token_id in token_ids]
+        choice |= {"token_ids": list(token_ids), "logprobs": {"content": content}}
+    said = {"choices": [choice], **({"prompt_token_ids": prompt} if prompt else {})}
+    return json.dumps(said)
+
+
+def event(data: str, kind: str = "x") -> str:
+    return f"event: {kind}\ndata: {data}\n\n"
+
+
+def data_of(event: str) -> Any:
+    return json.loads(event.partition("data: ")[2])
+
+
+def test_the_message_gets_the_prompt_and_the_event_the_first_tokens() -> None:
+    trace = MessageTrace()
+    trace.push(chunk(1, prompt=[5, 6]))
+    stamped = trace.stamp(event('{"type":"message_start","message":{"id":"x"}}'))
+    assert data_of(stamped) == {
+        "type": "message_start",
+        "message": {"id": "x", "prompt_token_ids": [5, 6]},
+        "token_ids": [1],
+        "token_logprobs": [-0.1],
+    }
+
+
+@pytest.mark.parametrize("kind", [str, str.encode])
+def test_chunks_without_an_event_wait_for_the_next_one(kind: Any) -> None:
+    trace = MessageTrace()
+    trace.push(chunk(1, prompt=[5]))
+    trace.stamp(event('{"message":{}}'))
+    trace.push(chunk(2))
+    trace.push(chunk())
+    trace.push('{"choices":[]}')
+    trace.push(chunk(3, 4))
+    stamped = trace.stamp(kind(event('{"delta":{"text":"é"}}')))
+    assert stamped == event(
+        '{"delta":{"text":"é"},"token_ids":[2,3,4],"token_logprobs":[-0.2,-0.3,-0.4]}'
+    )
+    assert trace.stamp(event('{"type":"message_stop"}')) == event(
+        '{"type":"message_stop"}'
+    )
+
+
+def test_the_first_of_several_events_in_a_string_is_stamped() -> None:
+    trace = MessageTrace()
+    trace.push(chunk(1, prompt=[5]))
+    both = trace.stamp(event('{"message":{}}') + event('{"index":0}'))
+    first, second = both.split("\n\n")[:2]
+    assert data_of(first)["token_ids"] == [1]
+    assert f"{second}\n\n" == event('{"index":0}')
+
+
+def test_a_whole_message_gets_the_lists_of_the_chat_answer() -> None:
+    message: Any = SimpleNamespace()
+    content = [SimpleNamespace(logprob=-0.1), SimpleNamespace(logprob=-0.2)]
+    choice = SimpleNamespace(
+        token_ids=[1, 2], logprobs=SimpleNamespace(content=content)
+    )
+    response: Any = SimpleNamespace(prompt_token_ids=[5], choices=[choice])
+    messages.add_to_message(message, response)
+    assert (message.prompt_token_ids, message.token_ids) == ([5], [1, 2])
+    assert message.token_logprobs == [-0.1, -0.2]
+
+
+def stream(asked: bool, *, closed: list[bool], ends: bool = True) -> Any:
+    @messages.events
+    async def generate(
+        self: Any, adapted: Any, anthropic_request: Any, raw: Any, trace: Any = None
+    ) -> AsyncIterator[str]:
+        try:
+            if trace is not None:
+                trace.push(chunk(1, prompt=[5]))
+            yield event('{"message":{}}')
+            if trace is not None:
+                trace.push(chunk(2))
+            if ends:
+                yield event('{"index":0}')
+        finally:
+            closed.append(True)
+
+    return generate(None, None, SimpleNamespace(return_token_ids=asked), None)
+
+
+async def collect(lines: Any, n_lines: int = 100) -> list[str]:
+    found: list[str] = []
+    async for line in lines:
+        found.append(line)
+        if len(found) == n_lines:
+            break
+    await lines.aclose()
+    return found
+
+
+def test_events_are_stamped_if_asked_for_and_the_stream_is_closed() -> None:
+    closed: list[bool] = []
+    said = asyncio.run(collect(stream(True, closed=closed)))
+    assert [data_of(one).get("token_ids") for one in said] == [[1], [2]]
+    assert asyncio.run(collect(stream(False, closed=closed))) == [
+        event('{"message":{}}'),
+        event('{"index":0}'),
+    ]
+    assert len(asyncio.run(collect(stream(True, closed=closed), 1))) == 1
+    assert closed == [True] * 3
+
+
+def test_token_ids_that_no_event_had_a_place_for_are_an_error() -> None:
+    *_, last = asyncio.run(collect(stream(True, closed=[], ends=False)))
+    assert data_of(last)["type"] == "error"
+    assert "all token IDs were sent" in data_of(last)["error"]["message"]

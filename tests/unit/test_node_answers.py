@@ -1,0 +1,114 @@
+"""What the nodes of a Ray cluster answer, and answers that are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_patches import cluster
+from agentcore_patches.cluster import driver
+from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
+from agentcore_patches.errors import AccessError, UsageError
+from agentcore_patches.typed_json import parse, typed
+
+NODES = [RayNode(name * 8, "127.0.0.1", "here") for name in "abc"]
+
+
+def answer_of(package: Path, action: driver.Action = "apply") -> str:
+    target: dict[str, Any] = {"sglang_dir": str(package), "python": None, "only": []}
+    more = {"dry_run": False, "lock_timeout": 1.0} if action == "apply" else {}
+    return driver.run_on_node(action, {**target, **more})
+
+
+def test_an_answer_arrives_as_it_was_sent(package: Path) -> None:
+    answer = typed(NodeAnswer, parse(answer_of(package).encode()))
+
+    assert answer.error is None
+    assert answer.applied is not None and answer.applied.changed
+    assert answer.applied.install.package == package
+    assert answer.before is not None and not answer.before.complete
+    assert answer.status is not None and answer.status.complete
+    again = typed(NodeAnswer, parse(answer_of(package, "status").encode()))
+    assert again.status == answer.status
+
+
+def test_an_error_of_a_node_is_one_line(package: Path) -> None:
+    (package / "srt/serving.py").write_text("def reply(): ...\n")
+    answer = typed(NodeAnswer, parse(answer_of(package).encode()))
+    assert answer.applied is None and answer.status is not None
+    assert answer.error is not None and "`answer`" in answer.error
+
+
+def spoiled(answer: str, change: Callable[[Any], object]) -> str:
+    document = json.loads(answer)
+    change(document)
+    return json.dumps(document)
+
+
+def malformed(package: Path) -> list[Any]:
+    whole = answer_of(package)
+    return [
+        *("", "5", "null", "[]", "{", "[" * 100_000, None, 5, "\ud800"),
+        spoiled(whole, lambda d: d.pop("status")),
+        spoiled(whole, lambda d: d["status"].update(wanted=["more"])),
+        spoiled(whole, lambda d: d["status"]["install"].update(package=5)),
+        spoiled(whole, lambda d: d["status"]["patches"].update(alpha="well")),
+        spoiled(whole, lambda d: d["applied"].update(changed="yes")),
+        spoiled(whole, lambda d: d.update(error="\x1b[31m")),
+    ]
+
+
+def driven_by(
+    monkeypatch: pytest.MonkeyPatch, messages: list[dict[str, Any]]
+) -> list[NodeResult]:
+    """What is made of a driver's messages."""
+
+    @contextmanager
+    def answering() -> Iterator[tuple[Connection, Callable[[], str]]]:
+        ours, theirs = Pipe()
+        for message in messages:
+            theirs.send_bytes(json.dumps(message).encode())
+        yield ours, lambda: "the last line"
+        theirs.close()
+
+    monkeypatch.setattr(cluster, "_driver", answering)
+    monkeypatch.setattr(cluster, "_checked", lambda address: address)
+    return list(cluster.status_on_ray("auto", timeout=1))
+
+
+def test_an_answer_that_is_none_loses_no_other_node(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = answer_of(package)
+    nodes = {"nodes": [node.__dict__ for node in NODES]}
+    for bad in malformed(package):
+        first, second, third = driven_by(
+            monkeypatch,
+            [
+                nodes,
+                {"node_id": "aaaaaaaa", "answer": bad},
+                {"node_id": "unknown", "answer": good},
+                {"node_id": "bbbbbbbb", "error": "Ray did not finish its task."},
+                {"node_id": "cccccccc", "answer": good},
+                {},
+            ],
+        )
+        assert first.status is None
+        assert str(first.error).startswith("It answered something else"), bad
+        assert second.error == "Ray did not finish its task."
+        assert third.error is None and third.complete
+
+
+@pytest.mark.parametrize(("usage", "kind"), [(True, UsageError), (False, AccessError)])
+def test_a_driver_without_a_cluster_says_why(
+    usage: bool, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(kind, match="no cluster"):
+        driven_by(monkeypatch, [{"error": "no cluster", "usage": usage}])

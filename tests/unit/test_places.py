@@ -1,0 +1,197 @@
+"""Places and their forms by release, and what a patch module must have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from agentcore_patches.edits import AddField, Edit, Insert, MalformedEdit, RefuseField
+from agentcore_patches.errors import PatchError
+from agentcore_patches.patches import releases
+from agentcore_patches.patches.files import (
+    ANTHROPIC_SERVING,
+    OUTPUT_PROCESSOR,
+    PROTOCOL,
+    SERVING_CHAT,
+    SSE_UTILS,
+)
+from agentcore_patches.patches.places import Absent, Patch, Place, absent, checked
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+
+EDIT = AddField(PROTOCOL, "Answer", "ids: list = None")
+OTHER = AddField(PROTOCOL, "Answer", "ids: list = []")
+NONE = absent("SGLang does it")
+
+
+def place(forms: Edit | Mapping[str, Edit | Absent], name: str = "a/b") -> Place:
+    return Place(name, "because", forms)
+
+
+HOLDS = [
+    (EDIT, "0.5.9", EDIT),
+    ({"0.5.8": NONE, "0.5.9": EDIT}, "0.5.9", EDIT),
+    ({"0.5.8": NONE, "0.5.10": EDIT}, "0.5.9", None),
+    ({"0.5.8": NONE, "0.5.9": EDIT}, "0.5.10", EDIT),
+    ({"0.5.8": EDIT, "0.5.10": NONE}, "0.5.9", EDIT),
+    ({"0.5.8": EDIT, "0.5.10": NONE}, "0.5.10", None),
+    ({"0.5.8": EDIT, "0.5.11": NONE}, "0.5.9", EDIT),
+    ({"0.5.8": NONE, "0.5.9": EDIT, "0.5.10": OTHER}, "0.5.9", EDIT),
+    ({"0.5.8": NONE, "0.5.9": EDIT, "0.5.10": OTHER}, "0.5.10.post1", OTHER),
+    ({"0.5.8": EDIT, "0.5.13": NONE}, "0.5.12.post1", EDIT),
+    ({"0.5.8": NONE, "0.5.13": EDIT}, "0.5.12.post1", None),
+    ({"0.5.8": NONE, "0.5.12": EDIT}, "0.5.12.post1", EDIT),
+    ({"0.5.8": EDIT, "0.5.9": NONE, "0.5.23": OTHER}, "0.5.23", OTHER),
+]
+
+
+@pytest.mark.parametrize(("forms", "version", "edit"), HOLDS)
+def test_a_form_holds_from_its_release_until_that_of_the_next(
+    forms: Edit | Mapping[str, Edit | Absent], version: str, edit: Edit | None
+) -> None:
+    chosen = place(forms)
+    chosen.check()
+    named = edit and replace(edit, name="a/b", note="because")
+    assert chosen.edit(version) == named
+
+
+def test_the_ranges_of_forms_cover_all_releases() -> None:
+    forms: dict[str, Edit | Absent] = {"0.5.8": EDIT, "0.5.9": NONE, "0.5.11": OTHER}
+    assert list(place(forms).ranges()) == [
+        ("0.5.8", "0.5.8.post1", EDIT),
+        ("0.5.9", "0.5.10.post1", NONE),
+        ("0.5.11", SUPPORTED_VERSIONS[-1], OTHER),
+    ]
+    assert list(place(EDIT).ranges()) == [("0.5.8", SUPPORTED_VERSIONS[-1], EDIT)]
+
+
+def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
+    chosen = place(replace(EDIT, file=ANTHROPIC_SERVING))
+    chosen.check()
+    assert chosen.edit("0.5.8.post1") is None
+    assert [range_[:2] for range_ in chosen.ranges()] == [
+        ("0.5.8", "0.5.8.post1"),
+        ("0.5.9", SUPPORTED_VERSIONS[-1]),
+    ]
+
+
+def test_a_name_stands_for_what_the_release_calls_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {
+        "file": {"0.5.8": PROTOCOL, "0.5.13": SERVING_CHAT},
+        "function": {"0.5.8": "generate", "0.5.13": "serve"},
+        "flag": {"0.5.8": "self.old"},
+    }
+    monkeypatch.setattr(releases, "NAMES", names)
+    chosen = place(Insert("$file", "A.$function", "x = ${flag}s", before="$function()"))
+    chosen.check()
+    about = {"name": "a/b", "note": "because"}
+    assert [chosen.edit(version) for version in ("0.5.12.post1", "0.5.13")] == [
+        Insert(PROTOCOL, "A.generate", "x = self.olds", before="generate()", **about),
+        Insert(SERVING_CHAT, "A.serve", "x = self.olds", before="serve()", **about),
+    ]
+
+
+def test_a_file_that_is_only_looked_at_is_not_written() -> None:
+    place(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
+
+
+MALFORMED = [
+    ({}, "no form is for 0.5.8"),
+    ({"0.5.9": EDIT}, "no form is for 0.5.8"),
+    ({"0.5.7": EDIT, "0.5.8": OTHER}, "no form is for 0.5.8"),
+    (
+        {"0.5.8": EDIT, "0.5.11": OTHER, "0.5.9": NONE},
+        "its forms are for 0.5.8, 0.5.11, 0.5.9: these must be supported releases, "
+        "oldest first, and no post-releases",
+    ),
+    ({"0.5.8": EDIT, "soon": OTHER}, "its forms are for 0.5.8, soon: these must be"),
+    ({"0.5.8": EDIT, "0.5.8.post1": OTHER}, "its forms are for 0.5.8, 0.5.8.post1: "),
+    ({"0.5.8": NONE, "0.5.9": absent("nor this")}, "it has no edit for any release"),
+    ({"0.5.8": EDIT, "0.5.9": EDIT}, "two forms, one after the other, are the same"),
+    (replace(EDIT, file="srt/new.py"), "srt/new.py is not in WRITING_ORDER"),
+    (
+        {"0.5.8": replace(EDIT, file=ANTHROPIC_SERVING), "0.5.10": NONE},
+        f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}",
+    ),
+    (
+        {"0.5.8": replace(EDIT, file=OUTPUT_PROCESSOR)},
+        f"SGLang {SUPPORTED_VERSIONS[-1]} has no {OUTPUT_PROCESSOR}",
+    ),
+    (replace(EDIT, file=OUTPUT_PROCESSOR), f"not all releases have {OUTPUT_PROCESSOR}"),
+    (
+        Insert(SERVING_CHAT, "f", "x = $nothing"),
+        "a `$` names nothing that is in NAMES: 'nothing'",
+    ),
+    (Insert(SERVING_CHAT, "f", "x = '$'"), "a `$` names nothing that is in NAMES: Inv"),
+    (
+        {"0.5.8": EDIT, "0.5.9": replace(EDIT, scope="A b")},
+        "the scope `A b` is not a dotted name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("forms", "words"), MALFORMED)
+def test_a_place_that_is_written_wrongly_is_told(
+    forms: Edit | Mapping[str, Edit | Absent], words: str
+) -> None:
+    with pytest.raises(MalformedEdit) as refused:
+        place(forms).check()
+    assert str(refused.value).startswith(words)
+
+
+def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
+    """A patch module as an author may write it."""
+    made = ModuleType("a_patch", doc)
+    vars(made).update({"PLACES": (PLACE,), "RESPONSE_FIELDS": ("b",), **names})
+    return made
+
+
+PLACE = place(EDIT)
+
+
+def test_a_module_says_what_its_patch_is() -> None:
+    text = "what it gives\n\nand why"
+    assert checked("x", module(text)) == Patch("what it gives", (PLACE,), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (module(None), "The patch `x` has no docstring"),
+        (module(" "), "The patch `x` has no docstring"),
+        (module(PLACES=None), "The patch `x` must have PLACES, a tuple of Place"),
+        (module(PLACES={"0.5.9": (PLACE,)}), "must have PLACES, a tuple of Place"),
+        (module(PLACES=("b: int",)), "must have PLACES, a tuple of Place"),
+        (module(PLACES=(EDIT,)), "must have PLACES, a tuple of Place"),
+        (module(RESPONSE_FIELDS=None), "must have RESPONSE_FIELDS, a tuple of str"),
+        (module(RESPONSE_FIELDS="b"), "must have RESPONSE_FIELDS, a tuple of str"),
+        (
+            module(PLACES=(place(replace(EDIT, file="srt/new.py")),)),
+            "a place that is written wrongly: a/b: srt/new.py is not in WRITING_ORDER",
+        ),
+        (
+            module(PLACES=(PLACE, place(replace(EDIT, declarations="b = 0"), "c/d"))),
+            "The patch `x` has a place that is written wrongly: c/d: `b = 0` does not "
+            "declare fields.",
+        ),
+        (
+            module(PLACES=(place({"0.5.9": EDIT}),)),
+            "a place that is written wrongly: a/b: no form is for 0.5.8.",
+        ),
+        (
+            module(PLACES=(PLACE, place(OTHER))),
+            "a place that is written wrongly: a/b: another place has this name.",
+        ),
+    ],
+)
+def test_a_mistake_of_the_author_is_told_with_patch_and_place(
+    written: ModuleType, words: str
+) -> None:
+    with pytest.raises(PatchError, match=re.escape(words)):
+        checked("x", written)

@@ -1,0 +1,544 @@
+"""A stream by properties: an engine that delivers, a server whose lines leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcore_patches.landing import release, traces
+from agentcore_patches.landing.traces import Trace
+
+PROMPT = [101, 102, 103]
+DONE = "data: [DONE]\n\n"
+
+
+@dataclass
+class Engine:
+    """What one choice has generated; its lists of logprobs are live and run ahead."""
+
+    index: int
+    incremental: bool
+    token_ids: list[int] = field(default_factory=list)
+    meta_info: dict[str, Any] = field(default_factory=dict)
+
+    def delivers(self, n_tokens: int, n_ahead: int) -> dict[str, Any]:
+        """The engine's answer after `n_tokens` more, logprobs of `n_ahead` beyond."""
+        start, end = len(self.token_ids), len(self.token_ids) + n_tokens
+        new = [1000 * self.index + position for position in range(start, end)]
+        self.token_ids += new
+        for key, entry in (
+            ("output_token_logprobs", token_logprob),
+            ("output_top_logprobs", top_logprobs),
+        ):
+            values = self.meta_info.setdefault(key, [])
+            wanted = range(len(values), end + n_ahead)
+            values += [entry(1000 * self.index + position) for position in wanted]
+        return {
+            "index": self.index,
+            "prompt_token_ids": PROMPT,
+            "output_ids": new if self.incremental else self.token_ids.copy(),
+            "meta_info": dict(self.meta_info),
+        }
+
+
+def token_logprob(token_id: int) -> tuple[float, int, str]:
+    return -token_id / 7, token_id, f"<{token_id}>"
+
+
+def top_logprobs(token_id: int) -> list[tuple[float, int, str]]:
+    return [token_logprob(token_id), token_logprob(token_id + 500)]
+
+
+def logprobs(token_ids: list[int]) -> dict[str, Any]:
+    """What `write_logprobs` makes of the right slices for these tokens, parsed."""
+    made = {
+        "output_token_logprobs": [token_logprob(token_id) for token_id in token_ids],
+        "output_top_logprobs": [top_logprobs(token_id) for token_id in token_ids],
+    }
+    parsed: dict[str, Any] = json.loads(json.dumps(made))
+    return parsed
+
+
+def write_logprobs(meta_info: dict[str, Any]) -> str:
+    return json.dumps(meta_info)
+
+
+def choice_of(index: int, content: str = "") -> dict[str, Any]:
+    return {
+        "index": index,
+        "delta": {"content": content},
+        "logprobs": None,
+        "finish_reason": None,
+        "matched_stop": None,
+    }
+
+
+def line_of(*indices: int, content: str = "a") -> str:
+    """A line as SGLang writes it, of some choices."""
+    chunk = {
+        "id": "x",
+        "choices": [choice_of(index, content) for index in indices],
+        "model": "m",
+        "usage": None,
+    }
+    return f"data: {json.dumps(chunk, separators=(',', ':'))}\n\n"
+
+
+def read(line: str) -> dict[str, Any]:
+    """What a line says; every key in it stands once."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(pairs)) == len(pairs), line
+        return dict(pairs)
+
+    assert line.startswith("data: ") and line.endswith("\n\n")
+    chunk: dict[str, Any] = json.loads(line[6:], object_pairs_hook=once)
+    return chunk
+
+
+def stamped(trace: Trace, *indices: int) -> dict[str, Any]:
+    return read(trace.stamp(line_of(*indices)))
+
+
+INDEX = st.integers(0, 2)
+PUSH = st.tuples(INDEX, st.integers(0, 4), st.integers(0, 3))
+STAMP = st.one_of(st.tuples(INDEX), st.just(()), st.just((1, 0)))
+# What happens, in order: `push` of a choice, how many tokens it has more, and how far its
+# logprobs run ahead; `stamp` of a line, mostly of one choice (that of usage has none).
+STREAMS = st.lists(
+    st.one_of(
+        st.tuples(st.just("push"), PUSH),
+        st.tuples(st.just("stamp"), STAMP),
+    ),
+    max_size=40,
+)
+
+
+@given(stream=STREAMS, incremental=st.booleans(), wants_logprobs=st.booleans())
+def test_every_token_leaves_once_on_the_next_line_of_its_choice_with_its_logprobs(
+    stream: list[tuple[str, Any]], incremental: bool, wants_logprobs: bool
+) -> None:
+    trace = Trace(incremental, write_logprobs if wants_logprobs else None)
+    engines = [Engine(index, incremental) for index in range(3)]
+    finish = [("stamp", (engine.index,)) for engine in engines]
+    n_waiting = [0, 0, 0]
+    sent: list[list[int]] = [[], [], []]
+
+    for kind, what in [*stream, *finish]:
+        if kind == "push":
+            index, n_tokens, n_ahead = what
+            content = engines[index].delivers(n_tokens, n_ahead)
+            delivered = content["output_ids"].copy()
+            trace.push(index, content)
+            assert content["output_ids"] == delivered
+            n_waiting[index] += n_tokens
+        else:
+            for choice in stamped(trace, *what)["choices"]:
+                token_ids = choice.pop("token_ids", None)
+                assert len(token_ids or []) == n_waiting[choice["index"]]
+                assert token_ids != []
+                n_waiting[choice["index"]] = 0
+                sent[choice["index"]] += token_ids or []
+                wanted = logprobs(token_ids) if token_ids and wants_logprobs else None
+                assert choice == {**choice_of(choice["index"], "a"), "logprobs": wanted}
+
+    assert sent == [engine.token_ids for engine in engines]
+    trace.end()
+
+
+@given(stream=STREAMS, incremental=st.booleans())
+def test_the_prompt_is_on_the_first_line_of_a_choice_that_spoke_and_on_no_other(
+    stream: list[tuple[str, Any]], incremental: bool
+) -> None:
+    trace = Trace(incremental)
+    engines = [Engine(index, incremental) for index in range(3)]
+    spoken: set[int] = set()
+    carried = []
+    for kind, what in [*stream, ("push", (0, 1, 0)), ("stamp", (0,))]:
+        if kind == "push":
+            trace.push(what[0], engines[what[0]].delivers(*what[1:]))
+            spoken.add(what[0])
+        else:
+            line = trace.stamp(line_of(*what))
+            if spoken & {*what}:
+                carried.append(read(line).get("prompt_token_ids"))
+            else:
+                assert line == line_of(*what)
+    assert carried == [PROMPT, *[None] * (len(carried) - 1)]
+
+
+@given(stream=STREAMS, n_tokens=st.integers(1, 4), n_missing=st.integers(1, 4))
+def test_a_token_without_logprobs_is_an_error_that_says_which(
+    stream: list[tuple[str, Any]], n_tokens: int, n_missing: int
+) -> None:
+    trace = Trace(False, write_logprobs)
+    engine = Engine(0, False)
+    for kind, what in stream:
+        if kind == "push":
+            trace.push(0, engine.delivers(what[1], 0))
+        else:
+            stamped(trace, 0)
+    stamped(trace, 0)
+    start = len(engine.token_ids)
+
+    content = engine.delivers(n_tokens, 0)
+    values = content["meta_info"]["output_token_logprobs"]
+    del values[max(start, start + n_tokens - n_missing) :]
+    trace.push(0, content)
+    with pytest.raises(ValueError) as raised:
+        trace.stamp(line_of(0))
+    assert str(raised.value) == (
+        f"The engine gave {len(values) - start} logprobs for the {n_tokens} tokens "
+        f"{start} to {start + n_tokens - 1} of choice 0."
+    )
+
+
+def test_an_answer_without_any_logprobs_is_an_error_when_they_are_asked_for() -> None:
+    trace = Trace(True, write_logprobs)
+    trace.push(
+        0, {"prompt_token_ids": PROMPT, "output_ids": [1], "meta_info": {"id": "x"}}
+    )
+    with pytest.raises(ValueError, match=r"gave 0 logprobs for the 1 tokens 0 to 0"):
+        trace.stamp(line_of(0))
+
+
+def test_top_logprobs_that_nobody_asked_for_are_left_out() -> None:
+    trace = Trace(True, write_logprobs)
+    content = Engine(0, True).delivers(2, 0)
+    content["meta_info"]["output_top_logprobs"] = None
+    trace.push(0, content)
+    [choice] = stamped(trace, 0)["choices"]
+    assert choice["logprobs"] == {
+        "output_token_logprobs": logprobs([0, 1])["output_token_logprobs"]
+    }
+
+
+def test_an_empty_prompt_is_sent_as_such() -> None:
+    trace = Trace(True)
+    trace.push(0, {"prompt_token_ids": [], "output_ids": [1], "meta_info": {}})
+    assert stamped(trace, 0)["prompt_token_ids"] == []
+
+
+def test_an_abort_that_repeats_all_sends_nothing_again() -> None:
+    trace = Trace(False, write_logprobs)
+    engine = Engine(0, False)
+    trace.push(0, engine.delivers(3, 0))
+    stamped(trace, 0)
+    trace.push(0, engine.delivers(0, 0))
+    assert trace.stamp(line_of(0)) == line_of(0)
+
+
+def test_each_choice_gets_the_prompt_on_its_first_line_if_asked_for() -> None:
+    trace = Trace(True, prompt_on_chunk=False, prompt_on_choices=True)
+    carried: list[tuple[int, Any]] = []
+    for index in (1, 0, 1, 0):
+        prompt = [100 + index]
+        content = Engine(index, True).delivers(1, 0) | {"prompt_token_ids": prompt}
+        trace.push(index, content)
+        chunk = stamped(trace, index)
+        assert "prompt_token_ids" not in chunk
+        carried.append((index, chunk["choices"][0].get("prompt_token_ids")))
+    assert carried == [(1, [101]), (0, [100]), (1, None), (0, None)]
+
+
+def test_the_prompts_logprobs_are_written_with_a_choices_first_ones() -> None:
+    trace = Trace(False, write_logprobs)
+    engine = Engine(0, False)
+    engine.meta_info["input_token_logprobs"] = [(None, 7, "<7>")]
+    written = []
+    for _ in range(2):
+        trace.push(0, engine.delivers(1, 0))
+        written.append(stamped(trace, 0)["choices"][0]["logprobs"])
+    assert written[0]["input_token_logprobs"] == [[None, 7, "<7>"]]
+    assert written[1] == logprobs([1])
+
+
+def weight_versions(*generated: str | None, n_tokens: int = 1) -> list[str | None]:
+    """What the lines of a stream say, made of tokens of these versions."""
+    trace = Trace(True, n_choices=1)
+    engine = Engine(0, True)
+    said = []
+    for version in generated:
+        engine.meta_info["weight_version"] = version
+        trace.push(0, engine.delivers(n_tokens, 0))
+        metadata = stamped(trace, 0).get("metadata")
+        said.append(metadata and metadata["weight_version"])
+    return said
+
+
+def test_the_first_line_says_the_weight_version_and_others_if_it_changed() -> None:
+    assert weight_versions("a", "a", "a") == ["a", None, None]
+    assert weight_versions("a", "b", "b") == ["a", "b", "b"]
+    assert weight_versions("a", "b", "a", "a") == ["a", "b", "a", None]
+    assert weight_versions("a", "a", "a", "b", "b", "a", "a") == (
+        ["a", None, None, "b", "b", "a", None]
+    )
+
+
+def test_only_tokens_have_a_weight_version() -> None:
+    assert weight_versions("a", "b", n_tokens=0) == ["a", None]
+    assert weight_versions(None, None) == [None, None]
+
+
+@given(stream=STREAMS)
+def test_logprobs_that_are_only_the_new_ones_are_joined(
+    stream: list[tuple[str, Any]],
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(release, "LOGPROBS_ARE_NEW", True)
+        trace = Trace(True, write_logprobs)
+    engines = [Engine(index, incremental=True) for index in range(3)]
+    for kind, what in [*stream, *(("stamp", (index,)) for index in range(3))]:
+        if kind == "push":
+            index, n_tokens, _ = what
+            engines[index].meta_info = {}
+            content = engines[index].delivers(n_tokens, 0)
+            new = content["output_ids"]
+            content["meta_info"] = {
+                "output_token_logprobs": [token_logprob(one) for one in new],
+                "output_top_logprobs": [top_logprobs(one) for one in new],
+            }
+            trace.push(index, content)
+        else:
+            for choice in stamped(trace, *what)["choices"]:
+                if "token_ids" in choice:
+                    assert choice["logprobs"] == logprobs(choice["token_ids"])
+
+
+# Lines
+
+
+def pushed(*n_tokens: int, **options: Any) -> Trace:
+    """A trace with tokens of choices 0, 1 and so on that wait."""
+    trace = Trace(True, **options)
+    for index, count in enumerate(n_tokens):
+        trace.push(index, Engine(index, True).delivers(count, 0))
+    return trace
+
+
+@pytest.mark.parametrize("n_choices", [1, None])
+def test_lines_of_one_choice_are_stamped_without_being_parsed(
+    n_choices: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trace, "_stamp_parsed", None)
+    trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
+    for position in range(5):
+        trace.push(0, engine.delivers(1, 0))
+        [choice] = stamped(trace, 0)["choices"]
+        assert choice["token_ids"] == [position]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '"logprobs":null,"finish_reason":null',
+        '","finish_reason":"stop"}]}',
+        '"choices":[{"index":1,',
+        "data: {}\n\n",
+        "\\",
+        "é\u2028🙂",
+    ],
+)
+@pytest.mark.parametrize("n_choices", [1, None])
+def test_a_text_that_looks_like_json_moves_nothing(
+    content: str, n_choices: int | None
+) -> None:
+    trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
+    for position in range(3):
+        trace.push(0, engine.delivers(1, 0))
+        chunk = read(trace.stamp(line_of(0, content=content)))
+        chunk.pop("prompt_token_ids", None)
+        assert chunk["choices"] == [
+            {**choice_of(0, content), "token_ids": [position]},
+        ]
+
+
+@pytest.mark.parametrize("n_choices", [1, None])
+def test_each_of_several_events_in_a_string_is_stamped(n_choices: int | None) -> None:
+    trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
+    for _ in range(3):
+        trace.push(0, engine.delivers(1, 0))
+        both = trace.stamp(line_of(0) + line_of())
+        first, second = both.split("\n\n")[:2]
+        assert len(read(f"{first}\n\n")["choices"][0]["token_ids"]) == 1
+        assert f"{second}\n\n" == line_of()
+
+
+def test_bytes_are_stamped_as_text_is() -> None:
+    trace = pushed(2)
+    assert read(trace.stamp(line_of(0).encode()))["choices"][0]["token_ids"] == [0, 1]
+
+
+def test_a_line_that_is_written_differently_is_stamped() -> None:
+    trace = pushed(2, write_logprobs=write_logprobs)
+    spaced = f"data: {json.dumps(read(line_of(0)))}\n\n"
+    chunk = read(trace.stamp(spaced))
+    assert chunk["choices"][0]["token_ids"] == [0, 1]
+    assert chunk["choices"][0]["logprobs"] == logprobs([0, 1])
+    assert chunk["prompt_token_ids"] == PROMPT
+
+
+def test_what_is_no_chunk_passes() -> None:
+    trace = pushed(1)
+    for line in (": ping\n\n", "data: 5\n\n", "data: {\n\n", 'data: {"a":1}\n\n'):
+        assert trace.stamp(line) == line
+    assert stamped(trace, 0)["choices"][0]["token_ids"] == [0]
+
+
+def test_the_end_of_a_stream_is_refused_while_token_ids_wait() -> None:
+    for last in ("", DONE):
+        trace = pushed(1, 2)
+        stamped(trace, 0)
+        with pytest.raises(ValueError, match="all token IDs of choice 1 were sent"):
+            trace.stamp(last) if last else trace.end()
+        stamped(trace, 1)
+        trace.end()
+        assert trace.stamp(DONE) == DONE
+
+
+def test_an_error_says_all_that_there_is_to_say() -> None:
+    trace = pushed(1)
+    trace.stamp('data: {"error":{"message":"out of memory"}}\n\n')
+    assert trace.stamp(DONE) == DONE
+
+
+# Generators
+
+
+def serving(incremental: bool = True) -> Any:
+    manager = SimpleNamespace(server_args=SimpleNamespace(stream_output=incremental))
+    return SimpleNamespace(
+        tokenizer_manager=manager,
+        create_streaming_error_response=lambda message: json.dumps({"error": message}),
+    )
+
+
+@dataclass
+class Asked:
+    """A request, as far as the wrappers look at it."""
+
+    return_token_ids: bool | None = None
+    logprobs: Any = None
+    n: int = 1
+
+    def model_copy(self, update: dict[str, Any]) -> Asked:
+        return Asked(**{**self.__dict__, **update})
+
+
+Lines = Callable[..., AsyncIterator[str]]
+
+
+def three_chunks(closed: list[bool] | None = None) -> Lines:
+    """A generator of SGLang's of which a fork has one parameter more."""
+
+    async def generate(
+        self: Any,
+        adapted: Any,
+        request: Asked,
+        raw: Any,
+        fork: int = 0,
+        trace: Any = None,
+    ) -> AsyncIterator[str]:
+        engine = Engine(0, True)
+        try:
+            for _ in range(3):
+                content = engine.delivers(1, 0)
+                if trace is not None:
+                    trace.push(0, content)
+                yield line_of(0, content=f"fork {fork}")
+            yield DONE
+        finally:
+            if closed is not None:
+                closed.append(True)
+
+    return generate
+
+
+def collected(lines: Any, n_lines: int = 100) -> list[str]:
+    async def collect() -> list[str]:
+        found: list[str] = []
+        async for line in lines:
+            found.append(line)
+            if len(found) == n_lines:
+                break
+        await lines.aclose()
+        return found
+
+    return asyncio.run(collect())
+
+
+def test_what_a_fork_passes_reaches_its_generator() -> None:
+    stream = traces.chat(three_chunks())
+    for lines in (
+        stream(serving(), None, Asked(), None, 7),
+        stream(serving(), None, Asked(), None, fork=7),
+        stream(serving(), adapted_request=None, request=Asked(), raw=None, fork=7),
+    ):
+        *chunks, done = collected(lines)
+        assert done == DONE
+        assert [read(line)["choices"][0]["token_ids"] for line in chunks] == (
+            [[0], [1], [2]]
+        )
+        assert all("fork 7" in line for line in chunks)
+
+
+@pytest.mark.parametrize("wrapper", [traces.chat, traces.completions])
+def test_a_stream_that_is_closed_early_leaves_nothing_open(wrapper: Any) -> None:
+    closed: list[bool] = []
+    stream = wrapper(three_chunks(closed))
+    assert len(collected(stream(serving(), None, Asked(True), None), 1)) == 1
+    assert closed == [True]
+
+
+def test_who_wants_no_token_ids_gets_the_generator_itself() -> None:
+    for wrapper, asked in (
+        (traces.chat, Asked(False)),
+        (traces.completions, Asked(None)),
+        (traces.completions, Asked(False)),
+    ):
+        lines = wrapper(three_chunks())(serving(), None, asked, None)
+        assert collected(lines) == [*[line_of(0, content="fork 0")] * 3, DONE]
+
+
+async def without_a_place(
+    self: Any, adapted: Any, request: Asked, raw: Any, trace: Any
+) -> AsyncIterator[str]:
+    trace.push(0, Engine(0, True).delivers(1, 0))
+    yield line_of(0)
+    trace.push(0, Engine(0, True).delivers(1, 0))
+    yield line_of()
+
+
+def test_token_ids_that_no_line_had_a_place_for_are_an_error() -> None:
+    lines = collected(traces.chat(without_a_place)(serving(), None, Asked(), None))
+    *_, error, done = lines
+    assert "all token IDs of choice 0 were sent" in read(error)["error"]
+    assert done == DONE
+
+
+@pytest.mark.parametrize("made_before_status", [False, True])
+def test_an_error_before_the_first_line_is_raised_where_it_can_be_a_400(
+    made_before_status: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*args: Any, trace: Any) -> AsyncIterator[str]:
+        trace.write_logprobs = write_logprobs
+        trace.push(0, {"output_ids": [1], "meta_info": {}})
+        yield line_of(0)
+
+    monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", made_before_status)
+    lines = traces.chat(fails)(serving(), None, Asked(), None)
+    if made_before_status:
+        with pytest.raises(ValueError, match="gave 0 logprobs"):
+            collected(lines)
+    else:
+        error, done = collected(lines)
+        assert "gave 0 logprobs" in read(error)["error"]
+        assert done == DONE
