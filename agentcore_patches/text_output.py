@@ -359,12 +359,6 @@ def _status(result: StatusResult) -> Iterator[str]:
             if state is not PatchState.ABSENT and name in registry.names()
         ]
         yield f"{_are(absent)} not applied. To apply: `{_apply([*held, *absent])}`."
-    if result.pending is not None:
-        yield (
-            f"Found {result.pending}, which could not be repaired now. Run "
-            "`agentcore-patch status` again when no other command is running, as a user "
-            "who may write to SGLang's files."
-        )
 
 
 def _is_applied(result: StatusResult) -> bool:
