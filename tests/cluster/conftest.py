@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import apply
+from agentcore_patches.patches.files import LANDING
 from tests.cluster.local_ray import local_ray
 from tests.cluster.nodes import FILES, Cluster, Member, Tree, add, texts
 
@@ -61,7 +62,8 @@ def nodes(
         monkeypatch.setenv(name, value)
     yield running
     for member in running.members:
-        shutil.rmtree(member.package / ".agentcore-patch", ignore_errors=True)
+        for folder in (".agentcore-patch", LANDING):
+            shutil.rmtree(member.package / folder, ignore_errors=True)
         for path, text in released.items():
             (member.package / path).write_bytes(text)
 

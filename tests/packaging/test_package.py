@@ -199,8 +199,12 @@ def test_it_patches_a_copy_of_sglang_and_gives_it_back(
     target = f"--sglang-dir '{package}'"
     assert installed.run(f"agentcore-patch status --check {target}").code == 1
     installed.ok(f"agentcore-patch apply {target}")
-    changed = {name for name, text in hashes(package).items() if before[name] != text}
-    assert "srt/entrypoints/openai/serving_chat.py" in changed
+    after = hashes(package)
+    changed = {name for name, text in after.items() if before.get(name) != text}
+    assert {
+        "srt/entrypoints/openai/serving_chat.py",
+        "srt/agentcore/traces.py",
+    } <= changed
     installed.ok(f"agentcore-patch status --check {target}")
     status = json.loads(
         installed.ok(f"python -m agentcore_patches status --json {target}")
