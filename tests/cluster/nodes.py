@@ -59,7 +59,9 @@ def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
 
 
 def texts(package: Path) -> dict[str, bytes]:
-    return {path: (package / path).read_bytes() for path in FILES}
+    """The files that apply writes, as they are; those that it adds may be absent."""
+    files = {path: package / path for path in FILES}
+    return {path: file.read_bytes() for path, file in files.items() if file.is_file()}
 
 
 def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
