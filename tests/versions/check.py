@@ -198,14 +198,14 @@ def _sources(python: Path) -> dict[Path, bytes]:
     """The files that patches change, and the list of all that is in the package."""
     found = install.find(python=python, supported=SUPPORTED_VERSIONS)
     release = install.require_release(found, SUPPORTED_VERSIONS)
-    files = registry.files(registry.names(), release)
+    files = [found.package / file for file in registry.files(registry.names(), release)]
     listed = sorted(
         str(path.relative_to(found.package))
         for path in found.package.rglob("*")
         if "__pycache__" not in path.parts
     )
     return {
-        **{found.package / file: (found.package / file).read_bytes() for file in files},
+        **{file: file.read_bytes() for file in files if file.is_file()},
         found.package: "\n".join(listed).encode(),
     }
 
