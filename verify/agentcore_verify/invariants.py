@@ -43,22 +43,23 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
     _assert_counts(reply)
 
 
-def assert_prefix(subject: Subject, whole: Reply, reply: Reply) -> bool:
+def assert_prefix(subject: Subject, question: str, reply: Reply) -> None:
     """Raise Failed unless the IDs of an aborted answer are the first of the whole one.
 
-    An answer that ignores its end may have more: False, since its last IDs, which an
-    abort may spoil, were not compared.
+    An aborted answer that ignores its end may be longer than the whole one: it is
+    compared with one of its own length.
     """
-    ids, known = reply.completions[0].token_ids or (), whole.ids()
-    n_both = min(len(ids), len(known))
-    if ids[:n_both] != known[:n_both]:
+    ids, known = reply.completions[0].token_ids or (), subject.reference(question).ids()
+    if len(ids) > len(known):
+        length = {"ignore_eos": True, "max_tokens": len(ids)}
+        known = subject.reference(question, **length).ids()
+    if ids != known[: len(ids)]:
         raise Failed(
             f"{reply.where}: token_ids are not the first ones of the whole answer.",
             difference=id_difference(
                 subject, "whole answer", known, "aborted answer", ids
             ),
         )
-    return len(ids) <= len(known)
 
 
 def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
