@@ -148,31 +148,46 @@ class AddField(DefinitionEdit):
         return [field for field in fields if field is not None]
 
 
-class Check(DefinitionEdit):
+class Check(ScopedEdit):
     """Changes nothing: refuses sources in which the other edits would be wrong."""
 
 
 @dataclass(frozen=True)
-class Expect(Check):
-    """Refuse a definition that is missing, or that has no statement of a shape."""
-
-    shape: str = ""
+class ExpectDefinition(Check):
+    """Refuse a file that does not define what the scope names."""
 
     def describe(self) -> str:
-        return f"a check that there is `{headline(self.shape) or self.scope}`"
+        return f"a check that there is `{self.scope}`"
+
+
+@dataclass(frozen=True)
+class RefuseDefinition(Check):
+    """Refuse a file that defines what the scope names."""
+
+    def describe(self) -> str:
+        return f"a check that there is no `{self.scope}`"
+
+
+@dataclass(frozen=True)
+class Expect(DefinitionEdit, Check):
+    """Refuse a definition that has no statement of a shape."""
+
+    shape: str
+
+    def describe(self) -> str:
+        return f"a check that there is `{headline(self.shape)}`"
 
     def check(self) -> None:
         super().check()
-        if self.shape:
-            parse_shape(self.shape)
+        parse_shape(self.shape)
 
     def apply(self, definition: Definition) -> None:
-        if self.shape and not find(definition, parse_shape(self.shape)):
+        if not find(definition, parse_shape(self.shape)):
             raise Misplaced("it was not found, so this is another release's file")
 
 
 @dataclass(frozen=True)
-class RefuseField(Check):
+class RefuseField(DefinitionEdit, Check):
     """Refuse a class that has one of some fields, which our code would write twice."""
 
     fields: tuple[str, ...]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import takewhile
 from textwrap import indent
+from typing import TypeGuard
 
 import libcst as cst
 
@@ -19,8 +20,10 @@ from agentcore_patches.edits.cst_tools import descend, replace, statements_of
 from agentcore_patches.edits.kinds import (
     AddField,
     AddMethod,
+    ExpectDefinition,
     Import,
     Land,
+    RefuseDefinition,
     RefuseField,
 )
 from agentcore_patches.edits.matching import (
@@ -61,6 +64,10 @@ def apply_edits(
             changed[edit] = splice is not None
             if splice is not None:
                 splices.append(splice)
+        elif isinstance(edit, ExpectDefinition | RefuseDefinition):
+            with _placing(edit):
+                module.look_at(edit)
+            changed[edit] = False
     by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
     for scope, group in by_scope.items():
         with _placing(group[0]):
@@ -124,6 +131,16 @@ class _Spans:
     def span(self, scope: str) -> tuple[int, int]:
         """First line, and line after the last, of the definition, counted from 0."""
         return _span(self._definition(scope))
+
+    def look_at(self, check: ExpectDefinition | RefuseDefinition) -> None:
+        """Raise Misplaced unless the module defines what it should, and no more."""
+        *outer, name = check.scope.split(".")
+        body = self._definition(".".join(outer)).body if outer else self._tree.body
+        there = [node for node in body if _is_definition(node, name)]
+        if isinstance(check, ExpectDefinition):
+            expect_one_definition(name, len(there))
+        elif there:
+            raise Misplaced("it was found, so this is another release's file")
 
     def insertion(self, edit: Import | AddMethod) -> tuple[int, int, str] | None:
         """The splice that puts an edit's text in; None if the module has it.
@@ -227,17 +244,18 @@ class _Spans:
     ) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef:
         body: Sequence[ast.stmt] = self._tree.body
         for name in scope.split("."):
-            found = [
-                node
-                for node in body
-                if isinstance(node, _DEFINITIONS) and node.name == name
-            ]
+            found = [node for node in body if _is_definition(node, name)]
             expect_one_definition(name, len(found))
             body = found[0].body
         return found[0]
 
 
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _is_definition(node: ast.stmt, name: str) -> TypeGuard[_Definition]:
+    return isinstance(node, _DEFINITIONS) and node.name == name
 
 
 def _bound_names(statement: ast.stmt) -> set[str]:

@@ -1,21 +1,64 @@
 """What tells a release from those beside it, where the edits alone would not.
 
 All patches have these: an SGLang that states the number of another release is refused,
-and not patched with forms that fit it and are wrong.
+and not patched with forms that fit it and are wrong. Each stands in a file whose code
+differs from that release on.
 """
 
 from __future__ import annotations
 
-from agentcore_patches.edits import Expect, RefuseField
+from agentcore_patches.edits import (
+    Expect,
+    ExpectDefinition,
+    RefuseDefinition,
+    RefuseField,
+)
 from agentcore_patches.patches.files import (
     MULTI_TOKENIZER,
     PROTOCOL,
+    SERVING_BASE,
     SERVING_CHAT,
     TOKENIZER_MANAGER,
 )
 from agentcore_patches.patches.places import Place, absent
 
 TELLTALES: tuple[Place, ...] = (
+    Place(
+        "telltales/first-line",
+        "from 0.5.10 on a stream's first line precedes its status",
+        {
+            "0.5.8": RefuseDefinition(
+                SERVING_BASE, "OpenAIServingBase.extract_routed_dp_rank_from_header"
+            ),
+            "0.5.10": ExpectDefinition(
+                SERVING_BASE, "OpenAIServingBase.extract_routed_dp_rank_from_header"
+            ),
+        },
+    ),
+    Place(
+        "telltales/new-logprobs",
+        "from 0.5.11 on such chunks hold only the new logprobs",
+        {
+            "0.5.8": RefuseDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._coalesce_streaming_chunks"
+            ),
+            "0.5.11": ExpectDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._coalesce_streaming_chunks"
+            ),
+        },
+    ),
+    Place(
+        "telltales/workers-pause",
+        "from 0.5.12 on a pause reaches all tokenizer workers",
+        {
+            "0.5.8": RefuseDefinition(
+                MULTI_TOKENIZER, "TokenizerWorker.pause_generation"
+            ),
+            "0.5.12": ExpectDefinition(
+                MULTI_TOKENIZER, "TokenizerWorker.pause_generation"
+            ),
+        },
+    ),
     Place(
         "telltales/abort-of-unknown",
         "from 0.5.14 on SGLang ignores an abort that comes late",
@@ -32,31 +75,67 @@ TELLTALES: tuple[Place, ...] = (
         "telltales/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
         {
-            "0.5.8": Expect(
+            "0.5.8": ExpectDefinition(
                 MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
             ),
-            "0.5.15": absent("SGLang has no such method"),
+            "0.5.15": RefuseDefinition(
+                MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
+            ),
         },
     ),
     Place(
         "telltales/token-ids",
         "in 0.5.17 alone SGLang calls them as we do",
         {
-            "0.5.8": absent("SGLang gives no token IDs in chat"),
+            "0.5.8": RefuseField(
+                PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)
+            ),
             "0.5.17": Expect(
                 PROTOCOL,
                 "ChatCompletionResponseChoice",
                 "token_ids: Optional[List[int]] = None",
             ),
-            "0.5.18": absent("SGLang calls them response_token_ids"),
+            "0.5.18": Expect(
+                PROTOCOL,
+                "ChatCompletionResponseChoice",
+                "response_token_ids: Optional[List[int]] = None",
+            ),
+        },
+    ),
+    Place(
+        "telltales/dispatched",
+        "from 0.5.20 on a session's prompt may be empty",
+        {
+            "0.5.8": RefuseDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._mark_state_dispatched"
+            ),
+            "0.5.20": ExpectDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._mark_state_dispatched"
+            ),
         },
     ),
     Place(
         "telltales/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob are those of its ID",
         {
-            "0.5.8": Expect(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
-            "0.5.21": absent("SGLang has no such method"),
+            "0.5.8": ExpectDefinition(
+                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
+            ),
+            "0.5.21": RefuseDefinition(
+                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
+            ),
+        },
+    ),
+    Place(
+        "telltales/aborts-release-lora",
+        "from 0.5.22 on SGLang releases an aborted one's adapter",
+        {
+            "0.5.8": RefuseDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._release_lora_once"
+            ),
+            "0.5.22": ExpectDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._release_lora_once"
+            ),
         },
     ),
     Place(

@@ -1,8 +1,9 @@
-"""The files of a release under the number of one beside it: refused, or patched alike."""
+"""The files of a release under the number of another: refused, or patched alike."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,28 +11,41 @@ from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
 from tests.helpers.wheels import wheel_files
-from tests.sglang_sources.releases import FAMILIES, NAMES, patched
+from tests.sglang_sources.releases import FAMILIES, NAMES
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
-NEIGHBOURS = [
-    pair
-    for older, newer in itertools.pairwise(FAMILIES)
-    for pair in ((older, newer), (newer, older))
-]
+# Both are patched alike.
 ALIKE = {("0.5.15", "0.5.16"), ("0.5.16", "0.5.15")}
 
 
-@pytest.mark.parametrize(("release", "number"), NEIGHBOURS)
-def test_the_files_of_another_release_are_refused(release: str, number: str) -> None:
-    files = wheel_files(release, registry.files(NAMES, number))
+def tree(
+    selection: tuple[str, ...], release: str, number: str
+) -> Mapping[str, bytes] | None:
+    """What a release's files become under a number; None if they are refused."""
+    files = wheel_files(release, registry.files(selection, number))
 
     def read(path: str) -> bytes | None:
         return wheel_files(release, [path]).get(path)
 
-    if (release, number) in ALIKE:
-        made = make_plan(files, NAMES, number, read).files
-        assert {**files, **made} == patched(release)
-        return
-    with pytest.raises(SourceConflict, match="Nothing was written"):
-        make_plan(files, NAMES, number, read)
+    try:
+        made = make_plan(files, selection, number, read).files
+    except SourceConflict as refused:
+        assert "Nothing was written" in str(refused)
+        return None
+    return {**files, **made}
+
+
+@pytest.mark.parametrize(
+    "selection", [NAMES, *((name,) for name in NAMES)], ids="+".join
+)
+def test_the_files_of_another_release_are_refused(selection: tuple[str, ...]) -> None:
+    taken = set()
+    for release, number in itertools.permutations(FAMILIES, 2):
+        made = tree(selection, release, number)
+        if made is not None:
+            assert made == tree(selection, release, release), (release, number)
+            taken.add((release, number))
+    assert taken >= ALIKE
+    if selection == NAMES:
+        assert taken == ALIKE

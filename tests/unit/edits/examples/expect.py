@@ -1,4 +1,4 @@
-"""A definition that is missing, or lacks a statement, is refused; nothing is changed."""
+"""A definition that lacks a statement is refused; nothing is ever changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from agentcore_patches.edits import Expect
 from tests.unit.edits.tables import FILE, Examples, Words
 
 EXPECT = Expect(FILE, "Answer", "ids: T = ...", name="telltales/ids")
-DEFINED = Expect(FILE, "Answer.send")
 
 EXAMPLES: Examples = {
     EXPECT: """
@@ -29,24 +28,13 @@ EXAMPLES: Examples = {
         ! `Answer` is not defined
           x = 1
     """,
-    DEFINED: """
-        a class with the method
-          class Answer:
-              def send(self): pass
-
-        a class without
-        ! `send` is not defined
-          class Answer:
-              def receive(self): pass
-    """,
 }
 
 DESCRIBED: Words = {
     EXPECT: "a check that there is `ids: T = ...`",
-    DEFINED: "a check that there is `Answer.send`",
 }
 
 MALFORMED: Words = {
     Expect(FILE, "A", "x ="): "`x =` cannot be parsed as one statement",
-    Expect(FILE, "A b"): "the scope `A b` is not a dotted name",
+    Expect(FILE, "A b", "x = 1"): "the scope `A b` is not a dotted name",
 }
