@@ -284,7 +284,9 @@ def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> No
     limit = manager.max_req_input_len
     if limit is not None and len(input_ids) > limit:
         input_ids = input_ids[:limit]
-    prompt = input_ids if obj.return_prompt_token_ids else None
+    # Only those patches that return it add the field.
+    wanted = getattr(obj, "return_prompt_token_ids", False)
+    prompt = input_ids if wanted else None
     state = manager.rid_to_state.get(obj.rid)
     for holder in (obj, obj if state is None else state.obj):
         vars(holder)["prefilled"] = (len(input_ids), prompt)

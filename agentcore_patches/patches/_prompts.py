@@ -18,7 +18,34 @@ _UPSTREAM = "return_prompt_token_ids, PR 23751, 0.5.13"
 
 # The IDs of the prompt, taken once, where a request is tokenized: only there are they
 # known whatever way the prompt came (text, IDs, images).
+# Aborted answers say how many tokens their prompts have.
+KEPT_PROMPTS: tuple[Place, ...] = (
+    Place(
+        "prompts/keep",
+        "the prompt that the engine prefills",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._create_tokenized_object",
+            "agentcore.prompts.keep(self, obj, input_ids)",
+        ),
+    ),
+    Place(
+        "prompts/keep-of-batch",
+        "`obj[i]` makes another object each time",
+        {
+            "0.5.8": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._send_batch_request",
+                "agentcore.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
+                before="self.rid_to_state[tmp_obj.rid] = state",
+            ),
+            "0.5.10": absent("the state has its object before it is tokenized"),
+        },
+    ),
+)
+
 PROMPT_TOKEN_IDS: tuple[Place, ...] = (
+    *KEPT_PROMPTS,
     Place(
         "prompts/generate-flag",
         "return the prompt's token IDs; null means absent",
@@ -83,28 +110,6 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
             "0.5.13": absent("SGLang passes the flag"),
         },
         upstream=_UPSTREAM,
-    ),
-    Place(
-        "prompts/keep",
-        "the prompt that the engine prefills",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._create_tokenized_object",
-            "agentcore.prompts.keep(self, obj, input_ids)",
-        ),
-    ),
-    Place(
-        "prompts/keep-of-batch",
-        "`obj[i]` makes another object each time",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._send_batch_request",
-                "agentcore.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
-                before="self.rid_to_state[tmp_obj.rid] = state",
-            ),
-            "0.5.10": absent("the state has its object before it is tokenized"),
-        },
     ),
     Place(
         "prompts/add",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from agentcore_patches import apply, revert
 from agentcore_patches.patches.registry import names
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
+from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Launch
@@ -41,6 +43,24 @@ def patched(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = shutil.copytree(original, folder / "sglang")
     apply(sglang_dir=package)
     return package
+
+
+def assert_aborted(server: Server, body: dict[str, Any]) -> None:
+    """An aborted answer says how long its prompt is."""
+    rid = "aborted"
+    with ThreadPoolExecutor(1) as pool:
+        params = {**body["sampling_params"], "max_new_tokens": 6000}
+        asked = pool.submit(
+            client.generate,
+            server.base_url,
+            **{**body, "rid": rid, "sampling_params": params},
+        )
+        # One that comes before the request is ignored.
+        while not asked.done():
+            client.post(server.base_url + "/abort_request", {"rid": rid})
+        meta_info = asked.result()["meta_info"]
+    assert meta_info["finish_reason"]["type"] == "abort"
+    assert meta_info["prompt_tokens"] == len(body["input_ids"])
 
 
 @pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
@@ -87,6 +107,7 @@ def test_a_selection_gives_what_was_selected(
         if {"token-ids", "customized-info"} & set(selection):
             chunks = client.generate_stream(server.base_url, **body)
             assert sum(len(chunk["output_ids"]) for chunk in chunks) == 120
+            assert_aborted(server, body)
 
     revert(sglang_dir=package)
     assert contents(package, "*.py") == contents(original, "*.py")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from agentcore_patches.edits import RefuseDefinition, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -47,6 +48,18 @@ def changed_files(version: str, selection: tuple[str, ...] = NAMES) -> tuple[str
     """The files of a release that patches change; not those that they add."""
     files = registry.files(selection, version)
     return tuple(path for path in files if path not in LANDED)
+
+
+def scopes(version: str, file: str) -> set[str]:
+    """The definitions of a file that patches change or look at."""
+    return {
+        edit.scope
+        for name in NAMES
+        for edit in registry.edits(name, version)
+        if edit.file == file
+        and isinstance(edit, ScopedEdit)
+        and not isinstance(edit, RefuseDefinition)
+    }
 
 
 def hooks(files: Mapping[str, bytes]) -> Mapping[str, bytes]:

@@ -16,6 +16,7 @@ from agentcore_patches.edits import (
     Edit,
     Import,
     Insert,
+    RefuseDefinition,
     Replace,
     ScopedEdit,
     apply_edits,
@@ -38,7 +39,11 @@ EDITS = list(
     )
 )
 
-SCOPED = [edit for edit in EDITS if isinstance(edit, ScopedEdit)]
+SCOPED = [
+    edit
+    for edit in EDITS
+    if isinstance(edit, ScopedEdit) and not isinstance(edit, RefuseDefinition)
+]
 PLACES = list(dict.fromkeys((edit.file, edit.scope) for edit in SCOPED))
 
 

@@ -10,7 +10,6 @@ from functools import cache
 
 import pytest
 
-from agentcore_patches.edits import ScopedEdit
 from agentcore_patches.patches import registry
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
@@ -20,6 +19,7 @@ from tests.sglang_sources.releases import (
     hooks,
     patched,
     planned,
+    scopes,
     sources,
 )
 
@@ -197,16 +197,8 @@ def test_a_fork_of_a_release_is_patched_as_it_is(version: str) -> None:
 
 def patch_fork(fork: Fork, version: str) -> None:
     """Patch a fork of a release, and the release: they differ by the fork's own alone."""
-    edits = [edit for name in NAMES for edit in registry.edits(name, version)]
     forked = {
-        file: fork(
-            source,
-            {
-                edit.scope
-                for edit in edits
-                if edit.file == file and isinstance(edit, ScopedEdit)
-            },
-        )
+        file: fork(source, scopes(version, file))
         for file, source in sources(version).items()
     }
     assert forked != sources(version)

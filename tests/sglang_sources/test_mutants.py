@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from agentcore_patches.edits import ScopedEdit
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from tests.helpers.planning import VERSION
@@ -20,6 +19,7 @@ from tests.sglang_sources.releases import (
     NAMES,
     changed_files,
     planned,
+    scopes,
     sources,
 )
 
@@ -174,13 +174,9 @@ def try_mutant(version: str, number: int) -> str:
     file = files[number % len(files)]
     mutate = MUTATIONS[number // len(files) % len(MUTATIONS)]
     source = sources(version)[file]
-    edits = [edit for name in NAMES for edit in registry.edits(name, version)]
-    scopes = {
-        edit.scope
-        for edit in edits
-        if edit.file == file and isinstance(edit, ScopedEdit)
-    }
-    places = [surgery.definition(source, scope) for scope in sorted(scopes)]
+    places = [
+        surgery.definition(source, scope) for scope in sorted(scopes(version, file))
+    ]
     mutant = source
     while mutant == source:
         mutant = mutate(random, source, places)
