@@ -27,7 +27,13 @@ from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.install import Install
 from agentcore_patches.marks import is_created, is_ours
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
+from agentcore_patches.patches.files import FACTS_MODULE
+from agentcore_patches.patches.releases import (
+    FIRST_WITH_RUST,
+    RUST_SERVER,
+    SUPPORTED_VERSIONS,
+    is_between,
+)
 from agentcore_patches.plan import make_plan
 from agentcore_patches.planned_apply import PlannedApply
 from agentcore_patches.results import (
@@ -159,6 +165,7 @@ def status(
         files=_file_statuses(install, snapshot, now),
         pending=snapshot.pending,
         sglang_change=snapshot.sglang_change,
+        rust_server=_asks_for_rust_server(install),
     )
 
 
@@ -375,6 +382,14 @@ def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:
     )
 
 
+def _asks_for_rust_server(install: Install) -> bool:
+    """Whether a server that is started here would be the one in Rust."""
+    asked = os.environ.get(RUST_SERVER, "").lower() in ("true", "1", "yes", "y")
+    return asked and (
+        install.release is None or is_between(install.release, FIRST_WITH_RUST, "")
+    )
+
+
 def _release(
     install: Install,
     patches: Sequence[str],
@@ -454,14 +469,31 @@ def _state_of_patches(snapshot: Snapshot) -> PatchState:
 
 def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
     """The patches of which all edits are in these texts; found out by planning again."""
-    held: list[str] = []
-    if install.release is None:
+    release = install.release
+    if release is None:
         return ()
-    for name in registry.names():
+
+    def holds(patches: Sequence[str], facts: Mapping[str, bytes]) -> bool:
         with suppress(SourceConflict, KeyError):
-            if not make_plan(texts, [name], install.release).files:
-                held.append(name)
-    return tuple(held)
+            return not make_plan({**texts, **facts}, patches, release).files
+        return False
+
+    # The facts depend on all patches that are in place.
+    held = tuple(
+        name
+        for name in registry.names()
+        if holds([name], _facts([name], release, texts))
+    )
+    return held if held and holds(held, {}) else ()
+
+
+def _facts(
+    patches: Sequence[str], release: str, texts: Mapping[str, bytes]
+) -> Mapping[str, bytes]:
+    """The facts for these patches, where an install has any."""
+    if FACTS_MODULE not in texts:
+        return {}
+    return {FACTS_MODULE: registry.facts(patches, release).text.encode()}
 
 
 def _refuse_unrecorded(install: Install) -> None:

@@ -73,7 +73,7 @@ def make_plan(
     from agentcore_patches.edits import Check, apply_edits
     from agentcore_patches.undefined import refuse_undefined_attributes
 
-    edits = _edits(patches, version)
+    edits = _edits(patches, version, patches)
     refusals = [edit for edit in edits if isinstance(edit, Check)]
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
@@ -108,7 +108,7 @@ def make_plan(
             "applied" if changed[edit] else "present",
         )
         for patch in patches
-        for edit in registry.edits(patch, version)
+        for edit in _edits([patch], version, patches)
         if edit in changed
     )
     return Plan(tuple(patches), files, outcomes)
@@ -126,10 +126,16 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _edits(patches: Sequence[str], version: str) -> list[Edit]:
-    """The edits of all patches, each once."""
-    listed = (edit for patch in patches for edit in registry.edits(patch, version))
-    return list(dict.fromkeys(listed))
+def _edits(
+    patches: Sequence[str], version: str, selection: Sequence[str]
+) -> list[Edit]:
+    """The edits of patches, each once; facts are of all that are selected."""
+    from agentcore_patches.edits import Land
+
+    edits = [edit for patch in patches for edit in registry.edits(patch, version)]
+    if any(isinstance(edit, Land) for edit in edits):
+        edits.insert(0, registry.facts(selection, version))
+    return list(dict.fromkeys(edits))
 
 
 def _refuse_halves(changed: Mapping[Edit, bool]) -> None:

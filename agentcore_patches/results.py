@@ -112,6 +112,8 @@ class StatusResult:
         pending: what an unfinished command left: another one is at work, or was killed;
             None if nothing. The next `apply` or `revert` finishes or undoes it.
         sglang_change: as for `apply`.
+        rust_server: whether the environment of this command asks for SGLang's server in
+            Rust, which does not run the code that patches change.
     """
 
     install: Install
@@ -122,6 +124,7 @@ class StatusResult:
     files: tuple[FileStatus, ...]
     pending: str | None
     sglang_change: str | None
+    rust_server: bool = False
 
     @property
     def recovered(self) -> None:

@@ -15,6 +15,7 @@ from agentcore_patches.hints import with_target
 from agentcore_patches.install import Install
 from agentcore_patches.marks import is_created
 from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import RUST_SERVER
 from agentcore_patches.results import (
     ApplyResult,
     EditInfo,
@@ -51,6 +52,11 @@ _NO_BREAK = "\0"
 
 _RESTART = "Restart its servers."
 _DRY_RUN = "Dry run: nothing was written."
+
+NO_RUST_SERVER = (
+    f"{RUST_SERVER} is set: it starts SGLang's server in Rust, which does not run the code "
+    "that patches change."
+)
 
 _UNRECORDED = (
     "The original files are unknown (the folder `.agentcore-patch` in the package, where "
@@ -320,6 +326,8 @@ def _status(result: StatusResult) -> Iterator[str]:
         )
     if result.sglang_change is not None:
         yield f"{result.sglang_change} since the last apply."
+    if result.rust_server:
+        yield f"{NO_RUST_SERVER} Unset it before you start a server."
     if result.install.release is None and result.recorded and _is_applied(result):
         yield (
             f"SGLang {result.install.version} is none that agentcore-patch "

@@ -20,12 +20,16 @@ import click
 from agentcore_patches import install, plan, results
 from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
+from agentcore_patches.patches import registry
 from agentcore_verify import checks, json_report
 from agentcore_verify import results as verify_results
 from agentcore_verify.command import verify
 from tests.helpers import json_documents
 
 REFERENCE = Path(__file__).parent / "reference"
+
+FACTS_OF = "0.5.9"
+"""The release whose facts are in the repository."""
 
 NOTICE = "<!-- Made by docs/pages.py: `make docs`. -->"
 
@@ -334,6 +338,16 @@ def write(folder: Path = REFERENCE) -> Sequence[Path]:
     return changed
 
 
+def write_facts() -> Sequence[Path]:
+    """Writes the facts that the modules that land have in the repository."""
+    file = Path(registry.__file__).parents[1] / "landing" / "release.py"
+    text = registry.facts(registry.names(), FACTS_OF).text
+    if file.read_text("utf-8") == text:
+        return []
+    file.write_text(text, "utf-8")
+    return [file]
+
+
 if __name__ == "__main__":
-    for made in write():
+    for made in [*write_facts(), *write()]:
         print(made)

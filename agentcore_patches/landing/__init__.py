@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from . import answers as answers
 from . import customized_info as customized_info
+from . import defaults as defaults
 from . import ended_requests as ended_requests
 from . import images as images
 from . import logprobs as logprobs
 from . import messages as messages
 from . import prompts as prompts
+from . import responses as responses
+from . import server as server
 from . import stream_output as stream_output
 from . import traces as traces

@@ -32,3 +32,47 @@ SESSIONS_HAVE_PROMPTS = False
 
 # Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.
 PYDANTIC_ANSWERS = False
+
+# The version of agentcore-patch that wrote this.
+VERSION = "0.2.0"
+
+# The patches that are in place.
+PATCHES = (
+    "customized-info",
+    "fast-answers",
+    "tito",
+    "token-ids",
+)
+
+# Their boolean request fields.
+REQUEST_FLAGS = (
+    "return_prompt_token_ids",
+    "return_meta_info",
+    "return_token_ids",
+    "return_tokens_as_token_ids",
+)
+
+# The releases that it has edits for.
+LISTED = (
+    "0.5.8",
+    "0.5.8.post1",
+    "0.5.9",
+    "0.5.10",
+    "0.5.10.post1",
+    "0.5.11",
+    "0.5.12",
+    "0.5.12.post1",
+    "0.5.13",
+    "0.5.13.post1",
+    "0.5.14",
+    "0.5.15",
+    "0.5.15.post1",
+    "0.5.16",
+    "0.5.17",
+    "0.5.18",
+    "0.5.19",
+    "0.5.20",
+    "0.5.21",
+    "0.5.22",
+    "0.5.23",
+)

@@ -87,6 +87,7 @@ class Trace:
         self.incremental = incremental
         self.incremental_logprobs = incremental and release.LOGPROBS_ARE_NEW
         self.write_logprobs = write_logprobs
+        self.has_logprobs = write_logprobs is not None
         self.prompt_on_chunk = prompt_on_chunk
         self.prompt_on_choices = prompt_on_choices
         self.n_choices = n_choices
@@ -112,7 +113,7 @@ class Trace:
         # The engine may add to its list before a line is stamped.
         choice.n_received = len(choice.output_ids)
         choice.meta_info = meta_info = content["meta_info"]
-        if self.incremental_logprobs and self.write_logprobs is not None:
+        if self.incremental_logprobs and self.has_logprobs:
             for key in _LOGPROBS:
                 if (values := meta_info.get(key)) is not None:
                     choice.new_logprobs.setdefault(key, []).extend(values)
@@ -135,7 +136,7 @@ class Trace:
         if not isinstance(line, str):
             line = bytes(line).decode()
         if line.find("\n\n") != len(line) - 2:
-            return "".join(map(self.stamp, _events(line)))
+            return "".join(map(self.stamp, events_of(line)))
         choice = self.quiet
         if choice is not None:
             # Most lines of most streams.
@@ -172,7 +173,7 @@ class Trace:
         written, token_ids = "null", ""
         if start != end:
             if self.write_logprobs is not None:
-                written = self.write_logprobs(_cut(choice))
+                written = self.write_logprobs(cut(choice))
             token_ids = f'"token_ids":{_json(choice.output_ids[start:end])},'
             choice.n_sent = end
         on_choice = f'"logprobs":{written},{token_ids}'
@@ -375,7 +376,7 @@ async def _stamped(
         await lines.aclose()
 
 
-def _events(text: str) -> Iterator[str]:
+def events_of(text: str) -> Iterator[str]:
     """The events of a string, each with the empty line that ends it."""
     *events, rest = text.split("\n\n")
     for event in events:
@@ -391,7 +392,7 @@ def _json(value: Any) -> str:
     return text.decode()
 
 
-def _cut(choice: Choice) -> dict[str, Any]:
+def cut(choice: Choice) -> dict[str, Any]:
     """The engine's logprobs for the tokens of a choice that wait.
 
     Raises:
@@ -405,11 +406,11 @@ def _cut(choice: Choice) -> dict[str, Any]:
             f"The engine gave {len(tokens)} logprobs for the {end - start} tokens "
             f"{start} to {end - 1} of choice {choice.index}."
         )
-    cut = {"output_token_logprobs": tokens}
+    found = {"output_token_logprobs": tokens}
     if (tops := meta_info.get("output_top_logprobs")) is not None:
-        cut["output_top_logprobs"] = tops[start:end]
+        found["output_top_logprobs"] = tops[start:end]
     if start == 0:
         for key in ("input_token_logprobs", "input_top_logprobs"):
             if key in meta_info:
-                cut[key] = meta_info[key]
-    return cut
+                found[key] = meta_info[key]
+    return found

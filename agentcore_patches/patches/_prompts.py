@@ -53,13 +53,13 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
             "0.5.8": AddField(
                 IO_STRUCT,
                 "GenerateReqInput",
-                "return_prompt_token_ids: Optional[bool] = False",
+                "return_prompt_token_ids: Optional[bool] = None",
             ),
             "0.5.13": Replace(
                 IO_STRUCT,
                 "GenerateReqInput",
                 "return_prompt_token_ids: bool = False",
-                "return_prompt_token_ids: Optional[bool] = False",
+                "return_prompt_token_ids: Optional[bool] = None",
             ),
         },
         upstream=_UPSTREAM,
@@ -85,13 +85,13 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
             "0.5.8": AddField(
                 IO_STRUCT,
                 "EmbeddingReqInput",
-                "return_prompt_token_ids: Optional[bool] = False",
+                "return_prompt_token_ids: Optional[bool] = None",
             ),
             "0.5.13": Replace(
                 IO_STRUCT,
                 "EmbeddingReqInput",
                 "return_prompt_token_ids: bool = False",
-                "return_prompt_token_ids: Optional[bool] = False",
+                "return_prompt_token_ids: Optional[bool] = None",
             ),
         },
         upstream=_UPSTREAM,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from agentcore_patches.edits import AddKeyword, Insert, Replace
 from agentcore_patches.patches._ended_requests import ABORTED_ANSWERS
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS, KEPT_PROMPTS
+from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches.files import (
@@ -134,6 +135,7 @@ ACCUMULATION: tuple[Place, ...] = (
 
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
+    *SERVER,
     *CHECKED_PROMPTS,
     *KEPT_PROMPTS,
     *SCHEDULER,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from agentcore_patches.edits import Replace
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS
+from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches._whole_answers import ANSWER_BY_ORJSON
 from agentcore_patches.patches.files import HTTP_SERVER, IO_STRUCT, SERVING_CHAT
@@ -58,6 +59,7 @@ FAST_ANSWERS: tuple[Place, ...] = (
 
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
+    *SERVER,
     *CHECKED_PROMPTS,
     *ANSWER_BY_ORJSON,
     *FAST_ANSWERS,

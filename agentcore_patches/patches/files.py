@@ -7,6 +7,9 @@ from pathlib import Path
 LANDING = "srt/agentcore"
 """The folder of the modules that land."""
 
+FACTS_MODULE = f"{LANDING}/release.py"
+"""What the others are told of the release and of the patches."""
+
 LANDED = tuple(
     f"{LANDING}/{module.name}"
     for module in sorted(Path(__file__).parents[1].joinpath("landing").glob("*.py"))
@@ -27,6 +30,7 @@ PROTOCOL = "srt/entrypoints/openai/protocol.py"
 OPENAI_UTILS = "srt/entrypoints/openai/utils.py"
 SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
+SERVING_RESPONSES = "srt/entrypoints/openai/serving_responses.py"
 SERVING_COMPLETIONS = "srt/entrypoints/openai/serving_completions.py"
 ANTHROPIC_PROTOCOL = "srt/entrypoints/anthropic/protocol.py"
 ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
@@ -55,6 +59,7 @@ WRITING_ORDER = (
     SERVING_BASE,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
+    SERVING_RESPONSES,
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     HTTP_SERVER,

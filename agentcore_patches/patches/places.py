@@ -129,6 +129,7 @@ class Patch:
     summary: str
     places: tuple[Place, ...]
     response_fields: tuple[str, ...]
+    request_flags: tuple[str, ...] = ()
 
 
 def checked(name: str, module: ModuleType) -> Patch:
@@ -146,9 +147,11 @@ def checked(name: str, module: ModuleType) -> Patch:
     listed, fields = (
         getattr(module, attribute, None) for attribute in ("PLACES", "RESPONSE_FIELDS")
     )
+    flags = getattr(module, "REQUEST_FLAGS", ())
     for attribute, value, kind in (
         ("PLACES", listed, Place),
         ("RESPONSE_FIELDS", fields, str),
+        ("REQUEST_FLAGS", flags, str),
     ):
         if not isinstance(value, tuple) or not all(isinstance(v, kind) for v in value):
             raise PatchError(
@@ -166,4 +169,4 @@ def checked(name: str, module: ModuleType) -> Patch:
                 f"The patch `{name}` has a place that is written wrongly: "
                 f"{place.name}: {error}."
             ) from error
-    return Patch(summary, listed, fields)
+    return Patch(summary, listed, fields, flags)

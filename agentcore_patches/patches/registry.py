@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches.files import LANDED, RELEASES
+from agentcore_patches.patches.files import FACTS_MODULE, LANDED, RELEASES
 from agentcore_patches.patches.files import LANDING as LANDING
 from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
 from agentcore_patches.patches.releases import facts_module, is_between
 
 if TYPE_CHECKING:
-    from agentcore_patches.edits import Edit
+    from agentcore_patches.edits import Edit, Land
     from agentcore_patches.patches.places import Patch, Place
 
 _PATCHES = Path(__file__).parent
@@ -44,7 +44,8 @@ def places(name: str) -> tuple[Place, ...]:
 def edits(name: str, version: str) -> tuple[Edit, ...]:
     """The edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`.
 
-    The modules that land come first. A file whose edits call them imports them.
+    The modules that land come first, without the one of `facts`, which depends on all
+    patches. A file whose edits call them imports them.
 
     Raises:
         PatchError: the patch is written wrongly, or has no edit for this release.
@@ -57,13 +58,21 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
         raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
     calling = [edit.file for edit in chosen if "agentcore." in edit.new_code]
     return (
-        *(Land(path, _landing_text(path, version)) for path in LANDED),
+        *(Land(path, _landing_text(path)) for path in LANDED if path != FACTS_MODULE),
         *(
             Import(file, "sglang.srt", "agentcore", name="what the patches call")
             for file in dict.fromkeys(calling)
         ),
         *chosen,
     )
+
+
+def facts(names: Sequence[str], version: str) -> Land:
+    """The edit that lands what the other modules are told of release and patches."""
+    from agentcore_patches.edits import Land
+
+    flags = [flag for name in names for flag in _patch(name).request_flags]
+    return Land(FACTS_MODULE, facts_module(version, names, list(dict.fromkeys(flags))))
 
 
 def files(names: Iterable[str], version: str) -> tuple[str, ...]:
@@ -76,6 +85,8 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
         for edit in edits(name, version)
         if not isinstance(edit, Check)
     }
+    if not touched.isdisjoint(LANDED):
+        touched.add(FACTS_MODULE)
     return tuple(sorted(touched, key=WRITING_ORDER.index))
 
 
@@ -116,10 +127,8 @@ def _edit(place: Place, version: str) -> Edit | None:
 
 
 @cache
-def _landing_text(path: str, version: str) -> str:
+def _landing_text(path: str) -> str:
     name = path.removeprefix(f"{LANDING}/")
-    if name == "release.py":
-        return facts_module(version)
     return (_PATCHES.parent / "landing" / name).read_text("utf-8")
 
 

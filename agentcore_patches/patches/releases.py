@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Template
 from typing import TypeVar
 
+from agentcore_patches._version import __version__
 from agentcore_patches.patches.files import (
     OUTPUT_PROCESSOR,
     OUTPUT_SENDER,
@@ -38,6 +39,12 @@ SUPPORTED_VERSIONS = (
     "0.5.22",
     "0.5.23",
 )
+
+RUST_SERVER = "SGLANG_RUST_SERVER"
+"""The environment variable that starts SGLang's server in Rust."""
+
+FIRST_WITH_RUST = "0.5.17"
+"""The first release that has it."""
 
 T = TypeVar("T")
 
@@ -164,16 +171,38 @@ def with_names_of(version: str, code: str) -> str:
     return Template(code).substitute(names)
 
 
-def facts_module(version: str) -> str:
-    """The text of `landing/release.py` for a release."""
+def facts_module(
+    version: str, patches: Sequence[str], request_flags: Sequence[str]
+) -> str:
+    """The text of `landing/release.py` for a release with these patches.
+
+    It does not name the release: an SGLang that none lists gets the same text.
+    """
+    facts: list[tuple[str, str, object]] = [
+        (name, meaning, of_release(version, values))
+        for name, (meaning, values) in FACTS.items()
+    ]
+    facts += [
+        ("VERSION", "The version of agentcore-patch that wrote this.", __version__),
+        ("PATCHES", "The patches that are in place.", tuple(patches)),
+        ("REQUEST_FLAGS", "Their boolean request fields.", tuple(request_flags)),
+        ("LISTED", "The releases that it has edits for.", SUPPORTED_VERSIONS),
+    ]
     lines = [
         '"""What this release of SGLang does: written by agentcore-patch apply."""'
     ]
-    for name, (meaning, values) in FACTS.items():
-        value = of_release(version, values)
-        text = json.dumps(value) if isinstance(value, str) else repr(value)
-        lines += ["", f"# {meaning}", f"{name} = {text}"]
+    for name, meaning, value in facts:
+        lines += ["", f"# {meaning}", f"{name} = {_literal(value)}"]
     return "\n".join([*lines, ""])
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, tuple) and value:
+        items = "".join(f"    {json.dumps(item)},\n" for item in value)
+        return f"(\n{items})"
+    return repr(value)
 
 
 def is_between(version: str, since: str, until: str) -> bool:

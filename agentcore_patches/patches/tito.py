@@ -8,6 +8,7 @@ is wrong with `input_ids` is found when the request is validated.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
+from agentcore_patches.patches._defaults import DEFAULTS
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._prompts import (
@@ -16,11 +17,13 @@ from agentcore_patches.patches._prompts import (
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches.places import Place, absent
 
 RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
+REQUEST_FLAGS = ("return_prompt_token_ids", "return_meta_info")
 
 _CHAT = "OpenAIServingChat"
 _UPSTREAM = "PR 23751, 0.5.13"
@@ -203,6 +206,8 @@ ANSWER: tuple[Place, ...] = (
 
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
+    *SERVER,
+    *DEFAULTS,
     *CHECKED_PROMPTS,
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,

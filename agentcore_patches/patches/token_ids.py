@@ -10,6 +10,7 @@ from __future__ import annotations
 from agentcore_patches.edits import AddField, AddKeyword, AddMethod, Insert, Replace
 from agentcore_patches.patches._chat_streams import CHAT_STREAMS
 from agentcore_patches.patches._completions import COMPLETIONS
+from agentcore_patches.patches._defaults import DEFAULTS
 from agentcore_patches.patches._ended_requests import (
     ABORTED_STREAMS,
     ENDED_REQUESTS,
@@ -23,6 +24,8 @@ from agentcore_patches.patches._prompts import (
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._responses import RESPONSES
+from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
@@ -31,6 +34,11 @@ from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches.places import Place, absent
 
 RESPONSE_FIELDS = ("prompt_token_ids", "token_ids")
+REQUEST_FLAGS = (
+    "return_token_ids",
+    "return_tokens_as_token_ids",
+    "return_prompt_token_ids",
+)
 
 _CHAT = "OpenAIServingChat"
 
@@ -194,6 +202,8 @@ CHAT: tuple[Place, ...] = (
 
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
+    *SERVER,
+    *DEFAULTS,
     *CHECKED_PROMPTS,
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,
@@ -209,4 +219,5 @@ PLACES: tuple[Place, ...] = (
     *TOKENS_AS_TOKEN_IDS,
     *COMPLETIONS,
     *MESSAGES,
+    *RESPONSES,
 )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import requests
 
 from agentcore_verify.server import Server, free_port
 from tests.helpers.asking import CASES, ask
+from tests.helpers.servers import Launch, Trees
 from tests.live import conftest as live
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -50,6 +52,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return make
 
 
+@pytest.fixture(scope="package")
+def defaulting(trees: Trees, launch: Launch) -> Iterator[Server]:
+    """A patched server that gives what clients do not know to ask for."""
+    named = "return_token_ids,return_prompt_token_ids,return_meta_info"
+    with launch(trees.patched, env={"AGENTCORE_DEFAULTS": named}) as running:
+        yield running
+
+
 @pytest.fixture
 def ask_by(environment: Environment, server: Server) -> Ask:
     def run(
@@ -58,6 +68,7 @@ def ask_by(environment: Environment, server: Server) -> Ask:
         *,
         base_url: str = server.base_url,
         completions: bool = True,
+        asks: bool = True,
     ) -> dict[str, dict[str, Any]]:
         answer = ask(server, CASES["emoji"])
         task = {
@@ -65,6 +76,7 @@ def ask_by(environment: Environment, server: Server) -> Ask:
             "messages": CASES["emoji"].body()["messages"],
             "prompt": answer.prompt_token_ids,
             "completions": completions,
+            "asks": asks,
         }
         done = subprocess.run(
             [environment(requirement), SCRIPTS / f"{script}.py"],
@@ -84,6 +96,21 @@ def ask_by(environment: Environment, server: Server) -> Ask:
 @pytest.fixture
 def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator[str]:
     """The URL of an sglang-router in front of the server."""
+    with _router(environment, server, tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def defaulting_router(
+    environment: Environment, defaulting: Server, tmp_path: Path
+) -> Iterator[str]:
+    """The URL of an sglang-router in front of the server with defaults."""
+    with _router(environment, defaulting, tmp_path) as url:
+        yield url
+
+
+@contextmanager
+def _router(environment: Environment, server: Server, folder: Path) -> Iterator[str]:
     python = environment("sglang-router==0.3.2")
     port, metrics = free_port(), free_port()
     command: list[str | Path] = [
@@ -92,7 +119,7 @@ def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator
         *("--prometheus-host", "127.0.0.1", "--worker-urls", server.base_url),
     ]
     url = f"http://127.0.0.1:{port}"
-    with (tmp_path / "router.log").open("w") as log:
+    with (folder / "router.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
         _wait_ready(url, process)

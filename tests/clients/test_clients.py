@@ -87,6 +87,20 @@ def test_answers_pass_the_router(
     assert measured == _table(client)
 
 
+def test_a_client_that_asks_for_nothing_has_what_the_server_defaults_to(
+    server: Server, defaulting: Server, ask_by: Ask, count: Counter[str]
+) -> None:
+    read = ask_by(
+        "anthropic==2.12.0",
+        "anthropic_sdk",
+        base_url=defaulting.base_url,
+        asks=False,
+    )
+    client = "anthropic 2.12.0, AGENTCORE_DEFAULTS=return_token_ids"
+    measured = _rows(client, read, server, count)
+    assert measured == _table(client)
+
+
 def _rows(
     client: str, read: dict[str, dict[str, Any]], server: Server, count: Counter[str]
 ) -> list[Row]:

@@ -69,3 +69,28 @@ def test_what_the_documents_say_of_the_router(router: str, server: Server) -> No
     assert direct["prompt_token_ids"] == [5, 6]
     assert "prompt_token_ids" not in routed
     assert routed["meta_info"]["prompt_tokens"] == 2
+
+
+def test_what_the_router_drops_the_server_may_default_to(
+    defaulting_router: str, server: Server
+) -> None:
+    body = CASES["one tool call"].body(logprobs=True)
+    asked = client.chat(
+        server.base_url, **body, return_prompt_token_ids=True, return_meta_info=True
+    )
+    routed = client.chat(
+        defaulting_router, **body, return_prompt_token_ids=True, return_meta_info=True
+    )
+    [expected], [choice] = asked["choices"], routed["choices"]
+    assert choice["prompt_token_ids"] == expected["prompt_token_ids"]
+    assert choice["token_ids"] == expected["token_ids"]
+    logprobs = choice["meta_info"]["output_token_logprobs"]
+    assert [token_id for _, token_id, _ in logprobs] == choice["token_ids"]
+    assert choice["message"]["content"] == ""
+
+    streamed = client.ask(defaulting_router, **body, stream=True)
+    assert streamed.errors == ()
+    assert list(streamed.completions[0].token_ids or ()) == choice["token_ids"]
+    assert "return_meta_info" not in {
+        field.name for field in routers.dropped_fields(Subject(defaulting_router))
+    }

@@ -83,6 +83,7 @@ class StatusDocument(TypedDict):
     pending: str | None
     recovered: None
     sglang_change: str | None
+    rust_server: bool
 
 
 class RevertDocument(TypedDict):

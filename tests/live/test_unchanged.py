@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server
@@ -48,6 +49,8 @@ def body_of(server: Server, path: str, body: dict[str, Any]) -> list[str]:
         (r'"id":"call_[0-9a-f]{24}"', '"id":"CALL"'),
         (r'"(id|call_id)":"(toolu_|call_)[0-9a-f]+"', r'"\1":"CALL"'),
         (r'"created":\d+', '"created":0'),
+        (r'"created_at":\d+', '"created_at":0'),
+        (r'"(id|item_id)":"(resp|fc|msg|rs)_[0-9a-f]+"', r'"\1":"ID"'),
         (r'"e2e_latency":[0-9.]+', '"e2e_latency":0'),
         # The last digits of a logprob depend on what else was in the batch.
         (r'("logprob":-?\d+\.\d{3})\d*(e-\d+)?', r"\1"),
@@ -105,6 +108,31 @@ def test_messages_answer_as_before(
         "stream": stream,
     }
     assert_same(server, vanilla, "/v1/messages", body)
+
+
+@pytest.mark.parametrize("flag", [{}, {"return_token_ids": False}])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ["plain", "tool"])
+def test_responses_answer_as_before(
+    server: Server,
+    vanilla: Server,
+    release: str,
+    name: str,
+    stream: bool,
+    flag: dict[str, Any],
+) -> None:
+    if is_between(release, "", "0.5.13"):
+        pytest.skip(f"SGLang {release} has no function tools there")
+    body = {
+        "model": Subject(vanilla.base_url).served_model(),
+        "input": line(name).messages,
+        "max_output_tokens": 100,
+        "temperature": 0,
+        "tools": [{"type": "function", **tool["function"]} for tool in TOOLS],
+        "stream": stream,
+        **flag,
+    }
+    assert_same(server, vanilla, "/v1/responses", body)
 
 
 COMPLETIONS: dict[str, dict[str, Any]] = {

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from agentcore_patches._version import __version__
 from agentcore_patches.patches import registry
 from agentcore_verify import checks, parsers
 from agentcore_verify.json_report import ReportDocument
@@ -183,3 +184,14 @@ def test_a_running_server_is_judged_by_its_answers(
     assert "no prompt_token_ids" in ran.out
     assert "`agentcore-patch status`" in ran.out
     assert "secret" not in json.dumps(ran.report) + ran.out + ran.err
+
+
+@pytest.mark.parametrize("mode", ["default"], indirect=True)
+def test_a_running_server_says_which_patches_it_has(
+    verify: Callable[..., Ran], server: Server
+) -> None:
+    ran = verify(
+        "--base-url", server.base_url, "--check", "non-streaming", launches=False
+    )
+    assert ran.code == 0
+    assert f"The server has agentcore-patch {__version__}: " in ran.out

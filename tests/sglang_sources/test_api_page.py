@@ -22,6 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 pytestmark = pytest.mark.usefixtures("planned_once")
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
+RESPONSES = "/v1/responses"
 
 # What a model is: endpoint, part of the page, and where its fields stand.
 MODELS = {
@@ -40,6 +41,8 @@ MODELS = {
     "CompletionResponseStreamChoice": (COMPLETIONS, "Chunks", "choices[0]."),
     "AnthropicMessagesRequest": (MESSAGES, "Request", ""),
     "AnthropicMessagesResponse": (MESSAGES, "Whole answers", ""),
+    "ResponsesRequest": (RESPONSES, "Request", ""),
+    "ResponsesResponse": (RESPONSES, "Whole answers", ""),
     "GenerateReqInput": ("/generate", "Request", ""),
     "EmbeddingReqInput": ("/generate", "Request", ""),
 }
@@ -52,6 +55,14 @@ UNTYPED = {
     (MESSAGES, "Events", "message.prompt_token_ids"),
     (MESSAGES, "Events", "token_ids"),
     (MESSAGES, "Events", "token_logprobs"),
+    (RESPONSES, "Whole answers", "prompt_token_ids"),
+    (RESPONSES, "Whole answers", "token_ids"),
+    (RESPONSES, "Whole answers", "token_logprobs"),
+    (RESPONSES, "Events", "response.prompt_token_ids"),
+    (RESPONSES, "Events", "token_ids"),
+    (RESPONSES, "Events", "token_logprobs"),
+    (RESPONSES, "Events", "response.token_ids"),
+    (RESPONSES, "Events", "response.token_logprobs"),
     ("/generate", "Answers", "prompt_token_ids"),
     ("/generate", "Answers", "meta_info[KEY]"),
 }
@@ -75,6 +86,8 @@ SINGLY = ("0.5.8", "0.5.9")
 
 TYPES = {
     "bool": "boolean",
+    # Refused by hand, whatever it is, where there is no trace.
+    "Any": "boolean",
     "List[int]": "list of integers",
     # Its elements are checked by hand.
     "List[Any]": "list of integers",

@@ -41,6 +41,8 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Edit, ...]]:
     """Patches for two small files, of which serving is to be written before the models."""
     made: dict[str, tuple[Edit, ...]] = dict(MADE)
     monkeypatch.setattr(registry, "edits", lambda name, version: made[name])
+    facts = Land("srt/agentcore/release.py", "", name="no file of these")
+    monkeypatch.setattr(registry, "facts", lambda names, version: facts)
     monkeypatch.setattr(
         registry,
         "files",

@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 
 from agentcore_patches import api, cli
+from agentcore_patches._version import __version__
 from agentcore_patches.edits import (
     AddField,
     Check,
@@ -24,16 +25,26 @@ from agentcore_patches.edits import (
     Insert,
     Land,
     RefuseField,
+    Replace,
 )
 from agentcore_patches.errors import PatchError, UsageError
 from agentcore_patches.patches import registry, releases
-from agentcore_patches.patches.files import LANDED, PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches._server import SERVER
+from agentcore_patches.patches.files import (
+    FACTS_MODULE,
+    LANDED,
+    PROTOCOL,
+    SERVING_CHAT,
+)
 from agentcore_patches.patches.places import Patch, Place, absent
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, facts_module
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from tests.helpers.documents import mismatches
 from tests.helpers.json_documents import EditsDocument
 from tests.helpers.planning import VERSION
 from tests.unit.small_sglang import build
+
+MODULES = tuple(path for path in LANDED if path != FACTS_MODULE)
+"""What lands whatever the release and the selection."""
 
 LANDING = Path(registry.__file__).parents[1] / "landing"
 
@@ -57,9 +68,9 @@ def all_edits(version: str = "") -> tuple[Edit, ...]:
 
 def landed_text(version: str) -> str:
     """All that lands in a release: modules, and what edits put into SGLang's files."""
+    edits = [registry.facts(registry.names(), version), *all_edits(version)]
     return "\n".join(
-        edit.text if isinstance(edit, Land) else edit.new_code
-        for edit in all_edits(version)
+        edit.text if isinstance(edit, Land) else edit.new_code for edit in edits
     )
 
 
@@ -76,7 +87,7 @@ def test_a_summary_is_one_line(name: str) -> None:
 
 def test_every_file_of_the_writing_order_is_changed() -> None:
     changed = {edit.file for edit in all_edits() if not isinstance(edit, Check)}
-    assert changed == set(registry.WRITING_ORDER)
+    assert changed | {FACTS_MODULE} == set(registry.WRITING_ORDER)
 
 
 @each_patch
@@ -145,7 +156,41 @@ def test_what_lands_uses_the_names_of_the_release(version: str, flag: str) -> No
 
 def test_the_facts_in_the_repository_are_those_of_a_release() -> None:
     text = (LANDING / "release.py").read_text("utf-8")
-    assert text == facts_module(VERSION) != facts_module(SUPPORTED_VERSIONS[-1])
+    # `make docs` writes it.
+    assert text == facts_text(VERSION) != facts_text(SUPPORTED_VERSIONS[-1])
+
+
+def facts_text(version: str) -> str:
+    return registry.facts(registry.names(), version).text
+
+
+def test_the_facts_tell_of_the_patches_but_not_of_the_release() -> None:
+    facts: dict[str, object] = {}
+    exec(registry.facts(["tito"], "0.5.15").text, facts)
+    assert facts["VERSION"] == __version__
+    assert facts["PATCHES"] == ("tito",)
+    assert facts["REQUEST_FLAGS"] == ("return_prompt_token_ids", "return_meta_info")
+    assert facts["LISTED"] == SUPPORTED_VERSIONS
+    assert facts_text("0.5.15") == facts_text("0.5.15.post1") == facts_text("0.5.16")
+
+
+def test_request_flags_are_boolean_fields_that_the_patches_add_or_change() -> None:
+    declared = {
+        line
+        for edit in all_edits()
+        for line in edit.new_code.splitlines()
+        if isinstance(edit, AddField | Replace)
+    }
+    for name in registry.names():
+        told: dict[str, tuple[str, ...]] = {}
+        exec(registry.facts([name], VERSION).text, told)
+        for flag in told["REQUEST_FLAGS"]:
+            assert f"{flag}: Optional[bool] = None" in declared
+
+
+@each_patch
+def test_a_server_says_of_every_patch_that_it_is_in_place(name: str) -> None:
+    assert set(SERVER) <= set(registry.places(name))
 
 
 def test_names_and_facts_begin_with_the_oldest_release() -> None:
@@ -197,7 +242,7 @@ def test_modules_that_land_come_first_then_imports_of_files_that_call_them(
     edits = registry.edits(small, "0.5.10")
     landed, [imported, field, hook, refused] = edits[:-4], edits[-4:]
     assert all(isinstance(edit, Land) for edit in landed)
-    assert tuple(edit.file for edit in landed) == LANDED
+    assert tuple(edit.file for edit in landed) == MODULES
     assert isinstance(imported, Import)
     assert (imported.file, imported.line) == (
         SERVING_CHAT,
@@ -212,14 +257,12 @@ def test_modules_that_land_come_first_then_imports_of_files_that_call_them(
 
 def test_every_release_gets_the_same_modules_but_for_the_facts() -> None:
     old, new = (
-        {edit.file: edit for edit in all_edits(version) if isinstance(edit, Land)}
+        {edit for edit in all_edits(version) if isinstance(edit, Land)}
         for version in (SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1])
     )
-    assert list(old) == list(new) == list(LANDED)
-    assert [file for file in LANDED if old[file] != new[file]] == [
-        "srt/agentcore/release.py"
-    ]
-    assert old["srt/agentcore/release.py"].text == facts_module(SUPPORTED_VERSIONS[0])
+    assert old == new
+    assert {edit.file for edit in old} == set(MODULES)
+    assert facts_text(SUPPORTED_VERSIONS[0]) != facts_text(SUPPORTED_VERSIONS[-1])
 
 
 def test_files_are_in_writing_order_and_written_ones_only(small: str) -> None:

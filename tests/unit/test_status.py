@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import agentcore_patches
+from agentcore_patches import api
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import (
     SourceConflict,
@@ -17,6 +19,7 @@ from agentcore_patches.errors import (
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents, photograph
+from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
 Command = Callable[..., Any]
@@ -46,6 +49,22 @@ def test_status_of_a_patched_install(package: Path) -> None:
     assert [(file.state, file.pristine) for file in result.files] == [
         (FileState.PATCHED, True)
     ] * 2
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", "y"])
+def test_the_server_in_rust_is_told_where_it_would_be_started(
+    run: Run, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("SGLANG_RUST_SERVER", value)
+    run("apply")
+    # 0.5.9 has none.
+    assert "SGLANG_RUST_SERVER" not in run("status").out
+    monkeypatch.setattr(api, "FIRST_WITH_RUST", "0.5.9")
+    told = run("status").out
+    assert "SGLANG_RUST_SERVER is set: it starts SGLang's server in Rust" in told
+    assert json.loads(run("status", "--json").out)["rust_server"] is True
+    monkeypatch.setenv("SGLANG_RUST_SERVER", "0")
+    assert "SGLANG_RUST_SERVER" not in run("status").out
 
 
 def test_complete_is_about_the_patches_asked_for(package: Path) -> None:

@@ -18,6 +18,7 @@ from agentcore_patches import api
 from agentcore_patches.errors import ServerError, UsageError
 from agentcore_patches.hints import with_target
 from agentcore_patches.results import PatchState, StatusResult
+from agentcore_patches.text_output import NO_RUST_SERVER
 
 from . import checks, cpu, parsers, router
 from .parsers import Parsers
@@ -102,17 +103,43 @@ class _Run:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
-            self._run_checks(subject, {}, skipped=self._look_for_router(subject))
+            missing = self._missing_on(subject)
+            self._run_checks(subject, missing, skipped=self._look_for_router(subject))
         except ServerError as error:
             return self._report(target, self.options.model or "", error=str(error))
-        if any(result.outcome is Outcome.FAILED for result in self.results):
-            self.notes.append(
-                "Whether the SGLang of this server is patched is not known here: run "
-                "`agentcore-patch status` on its machine."
-            )
         if version := subject.info.get("version"):
             target = f"SGLang {version} at {url}"
         return self._report(target, model)
+
+    def _missing_on(self, subject: Subject) -> dict[str, str]:
+        """Note what a running server says of its patches.
+
+        Returns the message for each patch that it lacks, by patch name: for none if it
+        does not say.
+        """
+        told = subject.info.get("agentcore_patches")
+        if not isinstance(told, dict):
+            self.notes.append(
+                "The server is SGLang's in Rust, which does not run the code that patches "
+                "change: start it without SGLANG_RUST_SERVER."
+                if subject.info.get("frontend") == "rust"
+                else "The server's /server_info does not tell of patches: a router stands "
+                "before it, or it is not patched, or by an older agentcore-patch. Run "
+                "`agentcore-patch status` on its machine."
+            )
+            return {}
+        patches = [str(name) for name in told.get("patches") or ()]
+        self.notes.append(
+            f"The server has agentcore-patch {told.get('version')}: {', '.join(patches)}."
+        )
+        if told.get("release") is None:
+            self.notes.append("That version lists no such SGLang.")
+        return {
+            name: f"The server lacks the patch {name}. Run `agentcore-patch apply` on its "
+            "machine, and restart it."
+            for name in api.select(())
+            if name not in patches
+        }
 
     def _look_for_router(self, subject: Subject) -> dict[str, Result]:
         """Note what a router drops; the checks that it makes impossible, by name."""
@@ -142,6 +169,8 @@ class _Run:
             sglang_dir=options.sglang_dir,
             python=None if options.sglang_dir else options.python,
         )
+        if status.rust_server:
+            raise UsageError(f"{NO_RUST_SERVER} Unset it to verify.")
         missing = self._missing(status)
         install = status.install
         target = f"SGLang {install.version} in {install.package}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,27 @@ class Subject:
         """Whether the server has /v1/messages; yes if its release is unknown."""
         release = self._release()
         return release is None or registry.is_file_of(release, MESSAGES_FILE)
+
+    def traces_responses(self) -> bool:
+        """Whether the server has /v1/responses with token IDs.
+
+        SGLang serves without the endpoint where it cannot load what gpt-oss needs.
+        """
+        release = self._release()
+        if release is not None and is_between(release, "", "0.5.13"):
+            return False
+        body = {"model": self.served_model(), "input": "-", "max_output_tokens": 4}
+        try:
+            self.post("/v1/responses", body).close()
+        except ClientError:
+            return False
+        return True
+
+    def served_model(self) -> str:
+        """The model by the name that the server has for it."""
+        with suppress(requests.RequestException, ValueError, LookupError, TypeError):
+            return str(self.get("/v1/models").json()["data"][0]["id"])
+        return self.model
 
     def loses_text(self, path: str) -> bool:
         """Whether this SGLang itself loses text of streams of a path.

@@ -19,7 +19,7 @@ def main() -> None:
         "max_tokens": 400,
         "temperature": 0,
         "messages": task["messages"],
-        "extra_body": {"return_token_ids": True},
+        "extra_body": {"return_token_ids": True} if task["asks"] else {},
     }
     try:
         whole = client.messages.create(**asked)

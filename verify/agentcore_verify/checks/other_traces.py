@@ -1,7 +1,8 @@
-"""/v1/completions, /v1/messages and "token_id:N" give the trace of the chat endpoint.
+"""Completions, messages, responses and "token_id:N" give the trace of the chat endpoint.
 
-With `return_token_ids: true` both endpoints return the prompt's IDs, the completion's and
-its logprobs, with and without streaming, and they equal those of the same prompt in chat.
+With `return_token_ids: true` `/v1/completions`, `/v1/messages` and `/v1/responses` return
+the prompt's IDs, the completion's and its logprobs, with and without streaming, and they
+equal those of the same prompt in chat.
 `return_tokens_as_token_ids: true` names each token of the logprobs by its ID. If not,
 trainers that read these places lose their samples without a message.
 """
@@ -24,11 +25,16 @@ BY_ID = "return_tokens_as_token_ids"
 def check(subject: Subject) -> str:
     chat = subject.reference(QUESTION, separate_reasoning=True)
     _check_completions(subject, chat)
+    paths = ["/v1/completions"]
     if subject.has_messages():
         _check_messages(subject, chat)
+        paths.append("/v1/messages")
+    if subject.traces_responses():
+        _check_responses(subject, chat)
+        paths.append("/v1/responses")
     for stream in (False, True):
         _check_names(subject, chat, stream)
-    return f"{len(chat.ids())} tokens by /v1/completions, /v1/messages and token_id:N"
+    return f"{len(chat.ids())} tokens by {', '.join(paths)} and token_id:N"
 
 
 def _check_completions(subject: Subject, chat: Reply) -> None:
@@ -72,6 +78,35 @@ def _check_messages(subject: Subject, chat: Reply) -> None:
             prompt += answer.get("message", answer).get("prompt_token_ids") or []
             ids += new
         _assert_ids(subject, f"{path}, {mode}", chat, prompt, ids)
+
+
+def _check_responses(subject: Subject, chat: Reply) -> None:
+    path = "/v1/responses"
+    body: Json = {
+        # From 0.5.20 on another name is refused here.
+        "model": subject.served_model(),
+        "input": line(QUESTION).messages,
+        # SGLang generates two fewer.
+        "max_output_tokens": MAX_TOKENS + 2,
+        "temperature": 0,
+        "return_token_ids": True,
+    }
+    whole, events = _ask(subject, path, body, done=False)
+    last: Json = events[-1]["response"]
+    for where, answers in (
+        (f"{path}, non-streaming", [whole]),
+        (f"{path}, streaming", events),
+        (f"{path}, the last event", [last]),
+    ):
+        ids: list[int] = []
+        for answer in answers:
+            new = answer.get("token_ids") or []
+            logprobs = answer.get("token_logprobs") or []
+            _assert_in_step(where, len(new), len(logprobs))
+            ids += new
+        first: Json = answers[0].get("response") or answers[0]
+        prompt = first.get("prompt_token_ids") or []
+        _assert_ids(subject, where, chat, prompt, ids)
 
 
 def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:

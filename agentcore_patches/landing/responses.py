@@ -1,0 +1,253 @@
+"""Token IDs and logprobs of /v1/responses, streamed or not.
+
+The engine's results are taken in where SGLang reads them. What they carry is written on
+the events that leave, or on the whole response.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextvars import ContextVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from . import defaults, logprobs, traces
+
+if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
+    from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
+
+_FIRST = "response.created"
+_LAST = ("response.completed", "response.incomplete", "response.failed")
+
+# The trace of the response that is being made.
+_trace: ContextVar[ResponseTrace | None] = ContextVar(
+    "agentcore_response_trace", default=None
+)
+
+
+class ResponseTrace(traces.Trace):
+    """Token IDs and logprobs of a response that no event has carried.
+
+    `push` takes in what the engine delivers; `stamp` writes what waits on an event.
+    """
+
+    def __init__(self, incremental: bool):
+        super().__init__(incremental)
+        self.has_logprobs = True
+        self.token_ids: list[int] = []
+        self.token_logprobs: list[float] = []
+        self.results: Results | None = None
+
+    def stamp(self, line: str | bytes) -> str:
+        """Events with all that waits; the last one's response with all there was.
+
+        Raises:
+            ValueError: the engine gave fewer logprobs than tokens.
+        """
+        if not isinstance(line, str):
+            line = bytes(line).decode()
+        if line.find("\n\n") != len(line) - 2:
+            return "".join(map(self.stamp, traces.events_of(line)))
+        start, data, body = line.partition("data: ")
+        if not data:
+            return line
+        new = self.take()
+        # A quote inside a JSON string is escaped: this is a key.
+        if '"response":{' not in body:
+            if not new:
+                return line
+            before, brace, end = body.rpartition("}")
+            return (
+                f"{start}{data}{before},{orjson.dumps(new).decode()[1:-1]}{brace}{end}"
+            )
+        event = orjson.loads(body)
+        event.update(new)
+        if event["type"] == _FIRST:
+            event["response"].update(self._prompt())
+        elif event["type"] in _LAST:
+            self.failed = self.failed or event["type"] == "response.failed"
+            event["response"].update(self.whole())
+        return f"{start}{data}{orjson.dumps(event).decode()}\n\n"
+
+    def take(self) -> dict[str, Any]:
+        """What waits, as members of an event.
+
+        Raises:
+            ValueError: the engine gave fewer logprobs than tokens.
+        """
+        choice = self.last
+        if choice is None or choice.n_sent == choice.n_received:
+            return {}
+        new = {
+            "token_ids": choice.output_ids[choice.n_sent : choice.n_received],
+            "token_logprobs": [
+                entry[0] for entry in traces.cut(choice)["output_token_logprobs"]
+            ],
+        }
+        choice.n_sent = choice.n_received
+        self.token_ids += new["token_ids"]
+        self.token_logprobs += new["token_logprobs"]
+        return new
+
+    def whole(self) -> dict[str, Any]:
+        """What a whole response has; all that waited is taken."""
+        return {
+            **self._prompt(),
+            "token_ids": self.token_ids,
+            "token_logprobs": self.token_logprobs,
+        }
+
+    def _prompt(self) -> dict[str, Any]:
+        """The prompt's token IDs, none where they are unknown."""
+        if self.prompt_token_ids is None:
+            return {}
+        return {"prompt_token_ids": self.prompt_token_ids}
+
+
+class Results:
+    """The engine's results for a response, each taken in before it is handed on."""
+
+    def __init__(self, trace: ResponseTrace, results: Any):
+        self._trace = trace
+        self._results = results
+        self._waiting: list[Any] = []
+
+    def __aiter__(self) -> Results:
+        return self
+
+    async def __anext__(self) -> Any:
+        if not self._waiting:
+            return await self._next()
+        outcome = self._waiting.pop()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _next(self) -> Any:
+        context = await anext(self._results)
+        self._trace.push(0, context.last_output)
+        return context
+
+    async def wait_for_first(self) -> None:
+        """Take in the first result, or the error that who reads the results gets."""
+        try:
+            self._waiting.append(await self._next())
+        except Exception as error:
+            self._waiting.append(error)
+
+    async def aclose(self) -> None:
+        await self._results.aclose()
+
+
+def results(generate: Any) -> Any:
+    """Have the engine's results for a response taken in, if its trace is asked for."""
+    signature = inspect.signature(generate)
+
+    @wraps(generate)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        trace = _trace.get()
+        made = generate(*args, **kwargs)
+        if trace is None:
+            return made
+        adapted = signature.bind(*args, **kwargs).arguments["adapted_request"]
+        adapted.return_logprob = True
+        adapted.return_prompt_token_ids = True
+        trace.results = Results(trace, made)
+        return trace.results
+
+    return traced
+
+
+def responses(create: Any) -> Any:
+    """Have a response carry token IDs and logprobs, if asked to."""
+
+    @wraps(create)
+    async def traced(
+        self: OpenAIServingResponses,
+        request: ResponsesRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        is_asked = request.return_token_ids
+        defaults.fill(request, self.tokenizer_manager)
+        if not request.return_token_ids:
+            return await create(self, request, *args, **kwargs)
+        if refusal := _refusal(self, request):
+            if is_asked:
+                return self.create_error_response(refusal, param="return_token_ids")
+            return await create(self, request, *args, **kwargs)
+        trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
+        reset = _trace.set(trace)
+        try:
+            response = await create(self, request, *args, **kwargs)
+        finally:
+            _trace.reset(reset)
+        if isinstance(response, AsyncGenerator):
+            return _stamped(trace, response)
+        return _with_trace(self, trace, response)
+
+    return traced
+
+
+def find_untraced(request: ResponsesRequest) -> str | None:
+    """Why a request is refused by a release without traces here, None if it is not."""
+    if request.return_token_ids in (None, False):
+        return None
+    return (
+        "return_token_ids is not supported on /v1/responses by this release of SGLang: "
+        "0.5.14 is the first. Use /v1/chat/completions."
+    )
+
+
+def _refusal(serving: OpenAIServingResponses, request: ResponsesRequest) -> str | None:
+    """Why a response has no trace, None if it has one."""
+    if serving.use_harmony:
+        return (
+            "return_token_ids is not supported on /v1/responses with gpt-oss models. "
+            "Use /v1/chat/completions."
+        )
+    if request.background:
+        return (
+            "return_token_ids is not supported on /v1/responses with background=true: "
+            "set background=false."
+        )
+    return logprobs.refusal(serving.tokenizer_manager)
+
+
+def _with_trace(
+    serving: OpenAIServingResponses, trace: ResponseTrace, response: Any
+) -> Any:
+    """The HTTP response of a whole response with its trace; errors stay as they are."""
+    from fastapi import Response
+    from fastapi.encoders import jsonable_encoder
+
+    if isinstance(response, Response):
+        return response
+    try:
+        trace.take()
+    except ValueError as error:
+        return serving.create_error_response(str(error))
+    content = {**jsonable_encoder(response), **trace.whole()}
+    return Response(orjson.dumps(content), media_type="application/json")
+
+
+async def _stamped(trace: ResponseTrace, lines: Any) -> AsyncIterator[str]:
+    """The events of a stream, stamped; an error is its last event."""
+    try:
+        # The first event has the prompt, which the engine's first result brings.
+        if trace.results is not None:
+            await trace.results.wait_for_first()
+        async for line in lines:
+            yield trace.stamp(line)
+        trace.end()
+    except ValueError as error:
+        event = {"type": "error", "code": None, "message": str(error), "param": None}
+        yield f"event: error\ndata: {orjson.dumps(event).decode()}\n\n"
+    finally:
+        await lines.aclose()
+        if trace.results is not None:
+            await trace.results.aclose()

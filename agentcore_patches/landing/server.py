@@ -1,0 +1,97 @@
+"""What a server says of its patches, and what it refuses to start with."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import Any
+
+from . import defaults, release
+
+logger = logging.getLogger(__name__)
+
+ALLOW_UNPATCHED = "AGENTCORE_ALLOW_UNPATCHED"
+
+
+def check_environment() -> None:
+    """Refuse to start with environment variables that cannot be followed.
+
+    Raises:
+        ValueError: says which one, and what to do.
+    """
+    defaults.names()
+
+
+def refuse_rust_server() -> None:
+    """Refuse to start the server in Rust, which does not run the code that is patched.
+
+    Raises:
+        ValueError: the environment does not allow it.
+    """
+    what = (
+        "SGLANG_RUST_SERVER=1 starts SGLang's server in Rust, which does not run the "
+        f"code that agentcore-patch {release.VERSION} changed"
+    )
+    if os.environ.get(ALLOW_UNPATCHED) != "1":
+        raise ValueError(
+            f"{what}. Unset it, or set {ALLOW_UNPATCHED}=1 to serve without patches."
+        )
+    logger.warning("%s: requests are answered without the patches.", what)
+
+
+def announce(info: dict[str, Any]) -> None:
+    """Say which patches are in place, in the log and in what /server_info answers.
+
+    Raises:
+        ValueError: the environment has variables that cannot be followed.
+    """
+    from sglang.version import __version__
+
+    check_environment()
+    listed = listed_release(__version__)
+    info["agentcore_patches"] = {
+        "version": release.VERSION,
+        "patches": list(release.PATCHES),
+        "release": listed,
+    }
+    patches = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
+    if listed is None:
+        logger.warning(
+            "%s. It does not list SGLang %s: run `agentcore-patch verify` on it.",
+            patches,
+            __version__,
+        )
+    else:
+        logger.info(patches)
+    if names := defaults.names():
+        logger.info("%s: true by default: %s", defaults.VARIABLE, ", ".join(names))
+
+
+def listed_release(version: str) -> str | None:
+    """The listed release that a version stands for, as `agentcore-patch` reads it."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        stated = Version(version)
+    except InvalidVersion:
+        return None
+    # setuptools-scm says so of a release's own commit with uncommitted changes.
+    is_changed = re.search(r"(^|\.)d\d{8}$", stated.local or "")
+    for name in release.LISTED:
+        listed = Version(name)
+        if stated.public == listed.public:
+            return name
+        *head, micro = listed.release
+        next_ones = (
+            (f"{listed.base_version}.post{listed.post + 1}.dev0",)
+            if listed.post is not None
+            else (
+                f"{'.'.join(map(str, [*head, micro + 1]))}.dev0",
+                f"{name}.post1.dev0",
+                f"{name}.post0",
+            )
+        )
+        if is_changed and stated.public in next_ones:
+            return name
+    return None

@@ -1,0 +1,45 @@
+"""Fields that are true by default (AGENTCORE_DEFAULTS), for `token-ids` and `tito`."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Insert
+from agentcore_patches.patches.files import (
+    ANTHROPIC_SERVING,
+    HTTP_SERVER,
+    SERVING_BASE,
+)
+from agentcore_patches.patches.places import Place
+
+_WHY = "true by default if AGENTCORE_DEFAULTS says so"
+_FILL_NATIVE = "agentcore.defaults.fill_native(obj)"
+
+DEFAULTS: tuple[Place, ...] = (
+    Place(
+        "defaults/openai",
+        _WHY,
+        Insert(
+            SERVING_BASE,
+            "OpenAIServingBase.handle_request",
+            "agentcore.defaults.fill(request, self.tokenizer_manager)",
+        ),
+    ),
+    Place(
+        "defaults/messages",
+        _WHY,
+        Insert(
+            ANTHROPIC_SERVING,
+            "AnthropicServing.handle_messages",
+            "manager = self.openai_serving_chat.tokenizer_manager\n"
+            "agentcore.defaults.fill(request, manager)",
+        ),
+    ),
+    Place(
+        "defaults/generate",
+        _WHY,
+        Insert(HTTP_SERVER, "$generate_request", _FILL_NATIVE),
+    ),
+    Place("defaults/encode", _WHY, Insert(HTTP_SERVER, "encode_request", _FILL_NATIVE)),
+    Place(
+        "defaults/classify", _WHY, Insert(HTTP_SERVER, "classify_request", _FILL_NATIVE)
+    ),
+)

@@ -1,0 +1,254 @@
+"""AGENTCORE_DEFAULTS: clients that ask for nothing get what the server's variable names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from agentcore_patches._version import __version__
+from agentcore_patches.errors import ServerError
+from agentcore_patches.patches.registry import names
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify.client import HttpError
+from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
+from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.servers import MODES, Launch, Trees
+from tests.live.test_messages import TOOL_SCHEMAS
+
+CHAT = "/v1/chat/completions"
+FLAGS = ("return_token_ids", "return_prompt_token_ids", "return_meta_info")
+
+each_mode = pytest.mark.parametrize(
+    "mode", ["default", "stream-output", "two-workers"], indirect=True
+)
+
+
+@pytest.fixture(scope="module")
+def defaulting(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
+    """A patched server whose environment names all flags but one."""
+    env = {"AGENTCORE_DEFAULTS": ", ".join(FLAGS)}
+    with launch(trees.patched, *MODES[mode], env=env) as running:
+        yield running
+
+
+def info_of(server: Server, path: str) -> Json:
+    info: Json = requests.get(server.base_url + path, timeout=30).json()
+    return info
+
+
+def chat_of(name: str, **more: Any) -> Json:
+    tools = {"tools": list(TOOLS)} if "tool" in name else {}
+    body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 300}
+    return {**body, **tools, **more}
+
+
+@each_mode
+@pytest.mark.parametrize("name", ["emoji", "two_tools"])
+def test_a_whole_chat_answer_has_all_that_is_named(
+    defaulting: Server, name: str
+) -> None:
+    answer = post(defaulting, CHAT, **chat_of(name, logprobs=True))
+    [choice] = answer["choices"]
+    assert choice["prompt_token_ids"] == answer["prompt_token_ids"] != []
+    assert len(choice["token_ids"]) == answer["usage"]["completion_tokens"]
+    assert isinstance(choice["message"]["content"], str)
+    logprobs = choice["meta_info"]["output_token_logprobs"]
+    assert [token_id for _, token_id, _ in logprobs] == choice["token_ids"]
+    explicit = post(
+        defaulting, CHAT, **chat_of(name, logprobs=True), **dict.fromkeys(FLAGS, True)
+    )
+    assert explicit["choices"][0].keys() == choice.keys()
+    nulls = post(defaulting, CHAT, **chat_of(name), **dict.fromkeys(FLAGS))
+    assert nulls["choices"][0].keys() == choice.keys()
+
+
+@each_mode
+@pytest.mark.parametrize("streamed", [False, True])
+def test_false_is_heeded(defaulting: Server, streamed: bool) -> None:
+    body = chat_of("emoji", **dict.fromkeys(FLAGS, False))
+    ask = stream if streamed else lambda *args, **body: [post(*args, **body)]
+    for event in ask(defaulting, CHAT, **body):
+        assert "prompt_token_ids" not in event
+        for choice in event["choices"]:
+            assert not {"token_ids", "prompt_token_ids", "meta_info"} & choice.keys()
+
+
+@each_mode
+def test_a_stream_has_what_streams_may_have(defaulting: Server) -> None:
+    whole = post(defaulting, CHAT, **chat_of("emoji"))
+    events = stream(defaulting, CHAT, **chat_of("emoji"))
+    [*_, last] = events
+    assert events[0]["prompt_token_ids"] == whole["prompt_token_ids"]
+    first = events[0]["choices"][0]
+    assert first["prompt_token_ids"] == whole["prompt_token_ids"]
+    ids = [
+        token_id
+        for event in events
+        for choice in event["choices"]
+        for token_id in choice.get("token_ids", ())
+    ]
+    assert ids == whole["choices"][0]["token_ids"]
+    assert not any("meta_info" in choice for e in events for choice in e["choices"])
+    assert last["choices"][0]["finish_reason"] == "stop"
+
+
+@each_mode
+@pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
+def test_a_stream_that_asks_in_so_many_words_is_refused(
+    defaulting: Server, flag: str
+) -> None:
+    with pytest.raises(HttpError) as refused:
+        stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
+    assert refused.value.status == 400
+    assert flag in refused.value.body and "stream=false" in refused.value.body
+
+
+@each_mode
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_wrong_type_is_refused_by_name(
+    defaulting: Server, flag: str, streamed: bool
+) -> None:
+    with pytest.raises(HttpError) as refused:
+        post(defaulting, CHAT, **chat_of("plain", stream=streamed), **{flag: ["true"]})
+    assert refused.value.status == 400
+    assert flag in refused.value.body
+
+
+@each_mode
+def test_completions_have_ids_that_nobody_asked_for(defaulting: Server) -> None:
+    body = {"prompt": "Here they are:", "max_tokens": 12, "temperature": 0}
+    [choice] = post(defaulting, "/v1/completions", **body)["choices"]
+    assert choice["prompt_token_ids"] and len(choice["token_ids"]) == 12
+    events = stream(defaulting, "/v1/completions", **body)
+    assert events[0]["choices"][0]["prompt_token_ids"] == choice["prompt_token_ids"]
+    ids = [i for e in events for c in e["choices"] for i in c.get("token_ids", ())]
+    assert ids == choice["token_ids"]
+    [without] = post(defaulting, "/v1/completions", **body, return_token_ids=False)[
+        "choices"
+    ]
+    assert not {"token_ids", "prompt_token_ids"} & without.keys()
+
+
+@each_mode
+def test_messages_have_ids_that_nobody_asked_for(
+    defaulting: Server, release: str
+) -> None:
+    if is_between(release, "", "0.5.8"):
+        pytest.skip(f"SGLang {release} has no /v1/messages")
+    body: Json = {
+        "messages": line("text_then_tool").messages,
+        "tools": TOOL_SCHEMAS,
+        "max_tokens": 300,
+        "temperature": 0,
+    }
+    message = post(defaulting, "/v1/messages", **body)
+    assert len(message["token_ids"]) == message["usage"]["output_tokens"]
+    assert len(message["token_logprobs"]) == len(message["token_ids"])
+    events = stream(defaulting, "/v1/messages", **body)
+    assert events[0]["message"]["prompt_token_ids"] == message["prompt_token_ids"]
+    ids = [i for event in events for i in event.get("token_ids", ())]
+    assert ids == message["token_ids"]
+    without = post(defaulting, "/v1/messages", **body, return_token_ids=False)
+    assert "token_ids" not in without
+
+
+@each_mode
+def test_responses_have_ids_that_nobody_asked_for(
+    defaulting: Server, release: str
+) -> None:
+    if is_between(release, "", "0.5.13"):
+        pytest.skip(f"/v1/responses of SGLang {release} is not traced")
+    body: Json = {
+        "model": Subject(defaulting.base_url).served_model(),
+        "input": line("emoji").messages,
+        "max_output_tokens": 300,
+        "temperature": 0,
+    }
+    response = post(defaulting, "/v1/responses", **body)
+    assert len(response["token_logprobs"]) == len(response["token_ids"]) > 0
+    events = stream(defaulting, "/v1/responses", **body)
+    created, last = events[0]["response"], events[-1]["response"]
+    assert created["prompt_token_ids"] == response["prompt_token_ids"]
+    assert last["token_ids"] == response["token_ids"]
+    without = post(defaulting, "/v1/responses", **body, return_token_ids=False)
+    assert "token_ids" not in without
+    # What has no trace is not refused, since nobody asked for one.
+    try:
+        queued = post(defaulting, "/v1/responses", **body, background=True)
+    except HttpError as refused:
+        assert "Response store is disabled" in refused.body
+    else:
+        assert queued["status"] == "queued"
+
+
+@each_mode
+def test_generate_has_the_prompt_that_nobody_asked_for(defaulting: Server) -> None:
+    sampling = {"max_new_tokens": 4, "temperature": 0}
+    prompts = [[5, 6, 7], [8, 9]]
+    answers: Any = post(
+        defaulting, "/generate", input_ids=prompts, sampling_params=sampling
+    )
+    assert [answer["prompt_token_ids"] for answer in answers] == prompts
+    events = stream(
+        defaulting, "/generate", input_ids=prompts[0], sampling_params=sampling
+    )
+    assert [event.get("prompt_token_ids") for event in events].count([5, 6, 7]) == 1
+    without = post(
+        defaulting,
+        "/generate",
+        input_ids=prompts[0],
+        sampling_params=sampling,
+        return_prompt_token_ids=False,
+    )
+    assert "prompt_token_ids" not in without
+
+
+@each_mode
+def test_the_server_says_which_patches_it_has(
+    defaulting: Server, vanilla: Server, mode: str, release: str
+) -> None:
+    if mode == "two-workers" and is_between(release, "", "0.5.9"):
+        pytest.skip("with several tokenizer workers /server_info gives no answer")
+    for path in ("/server_info", "/get_server_info"):
+        info = info_of(defaulting, path)
+        assert info["agentcore_patches"] == {
+            "version": __version__,
+            "patches": list(names()),
+            "release": release,
+        }
+        assert "agentcore_patches" not in info_of(vanilla, path)
+    log = defaulting.options.log.read_text()
+    assert f"agentcore-patch {__version__}: {', '.join(names())}" in log
+    assert f"true by default: {', '.join(FLAGS)}" in log
+
+
+def test_an_unknown_name_stops_the_server(trees: Trees, launch: Launch) -> None:
+    env = {"AGENTCORE_DEFAULTS": "return_token_ids,return_everything"}
+    with pytest.raises(ServerError) as refused, launch(trees.patched, env=env):
+        pass
+    assert "AGENTCORE_DEFAULTS names 'return_everything'" in str(refused.value)
+    assert "return_meta_info" in str(refused.value)
+
+
+def test_the_server_in_rust_is_refused(
+    trees: Trees, launch: Launch, release: str
+) -> None:
+    if is_between(release, "", "0.5.16"):
+        pytest.skip(f"SGLang {release} has no server in Rust")
+    env = {"SGLANG_RUST_SERVER": "1"}
+    with pytest.raises(ServerError) as refused, launch(trees.patched, env=env):
+        pass
+    assert "does not run the code that agentcore-patch" in str(refused.value)
+    assert "AGENTCORE_ALLOW_UNPATCHED=1" in str(refused.value)
+
+    env["AGENTCORE_ALLOW_UNPATCHED"] = "1"
+    with launch(trees.patched, env=env, mirror_sampler=False) as server:
+        assert "agentcore_patches" not in info_of(server, "/server_info")
+        log = server.options.log.read_text()
+        assert "requests are answered without the patches" in log

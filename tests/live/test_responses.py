@@ -1,0 +1,272 @@
+"""`/v1/responses` with token IDs: the chat endpoint's, streaming or not."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify import client
+from agentcore_verify.client import HttpError
+from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
+from tests.helpers.asking import LOGPROB_NOISE
+from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.servers import held_requests
+
+PATH = "/v1/responses"
+FIELDS = {"prompt_token_ids", "token_ids", "token_logprobs"}
+RESPONSE_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
+CASES = {
+    "plain": False,
+    "emoji": False,
+    "silent": False,
+    "reasoning": False,
+    "two_tools": True,
+    "text_then_tool": True,
+    "reasoning_then_tool": True,
+}
+"""Lines of the script, and whether the request has tools."""
+
+LAST = ("response.completed", "response.incomplete")
+
+
+@pytest.fixture(autouse=True)
+def _traced(request: pytest.FixtureRequest, release: str) -> None:
+    """Earlier releases are not traced; what they say is another test's."""
+    if "untraced" in request.node.name:
+        return
+    if is_between(release, "", "0.5.13"):
+        pytest.skip(f"/v1/responses of SGLang {release} is not traced")
+
+
+def body_of(name: str, **more: Any) -> Json:
+    tools = {"tools": RESPONSE_TOOLS} if CASES.get(name) else {}
+    return {
+        "input": line(name).messages,
+        "max_output_tokens": 700,
+        "temperature": 0,
+        "return_token_ids": True,
+        **tools,
+        **more,
+    }
+
+
+def respond(server: Server, **body: Any) -> Json:
+    return post(
+        server, PATH, **{"model": Subject(server.base_url).served_model(), **body}
+    )
+
+
+def respond_in_events(server: Server, **body: Any) -> list[Json]:
+    return stream(
+        server, PATH, **{"model": Subject(server.base_url).served_model(), **body}
+    )
+
+
+def text_of(response: Json) -> str:
+    return "".join(
+        part["text"]
+        for item in response["output"]
+        if item["type"] == "message"
+        for part in item["content"]
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_response_has_the_ids_and_logprobs_of_the_chat_answer(
+    server: Server, name: str
+) -> None:
+    chat = post(
+        server,
+        "/v1/chat/completions",
+        messages=line(name).messages,
+        temperature=0,
+        max_tokens=700,
+        logprobs=True,
+        tools=list(TOOLS) if CASES[name] else None,
+    )
+    [choice] = chat["choices"]
+    response = respond(server, **body_of(name))
+    assert response["prompt_token_ids"] == chat["prompt_token_ids"]
+    assert response["token_ids"] == choice["token_ids"]
+    assert response["token_logprobs"] == pytest.approx(
+        [entry["logprob"] for entry in choice["logprobs"]["content"]],
+        abs=LOGPROB_NOISE,
+    )
+    calls = [item["name"] for item in response["output"] if "call_id" in item]
+    assert calls == [
+        call["function"]["name"] for call in choice["message"].get("tool_calls") or ()
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_events_have_the_ids_behind_them(server: Server, name: str) -> None:
+    whole = respond(server, **body_of(name))
+    events = respond_in_events(server, **body_of(name))
+    first, last = events[0], events[-1]
+    assert first["type"] == "response.created"
+    assert first["response"]["prompt_token_ids"] == whole["prompt_token_ids"]
+    assert last["type"] in LAST
+    token_ids: list[int] = []
+    token_logprobs: list[float] = []
+    for event in events:
+        new = event.get("token_ids", [])
+        assert len(new) == len(event.get("token_logprobs", []))
+        token_ids += new
+        token_logprobs += event.get("token_logprobs", [])
+        if event is not first:
+            assert "prompt_token_ids" not in event
+    assert token_ids == whole["token_ids"]
+    assert token_logprobs == pytest.approx(whole["token_logprobs"], abs=LOGPROB_NOISE)
+    assert last["response"]["prompt_token_ids"] == whole["prompt_token_ids"]
+    assert last["response"]["token_ids"] == token_ids
+    assert last["response"]["token_logprobs"] == token_logprobs
+    # White space beside a tool call is SGLang's own.
+    assert text_of(last["response"]).strip() == text_of(whole).strip()
+    if name == "emoji":
+        assert sum("token_ids" in event for event in events) > 3
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_ids_come_with_the_event_behind_them(
+    server: Server, tokenizer: Any, mode: str
+) -> None:
+    if mode == "reasoning":
+        pytest.skip("what the parser holds back is not text of the answer")
+    token_ids: list[int] = []
+    text = ""
+    for event in respond_in_events(server, **body_of("long", max_output_tokens=40)):
+        token_ids += event.get("token_ids", [])
+        if event["type"] == "response.output_text.delta":
+            text += event["delta"]
+            assert tokenizer.decode(token_ids).startswith(text)
+    whole = respond(server, **body_of("long", max_output_tokens=40))
+    assert token_ids == whole["token_ids"]
+
+
+@pytest.mark.parametrize("flag", [False, None])
+def test_a_flag_that_is_false_or_null_adds_nothing(
+    server: Server, flag: bool | None
+) -> None:
+    body = body_of("plain", return_token_ids=flag)
+    assert not FIELDS & set(respond(server, **body))
+    for event in respond_in_events(server, **body):
+        assert not FIELDS & (set(event) | set(event.get("response", ())))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"return_token_ids": [1]}, "return_token_ids"),
+        ({"background": True}, "background=false"),
+    ],
+)
+def test_what_is_not_traced_is_refused(
+    server: Server, more: Json, named: str, streaming: bool
+) -> None:
+    with pytest.raises(HttpError) as refused:
+        respond(server, **body_of("plain", stream=streaming, **more))
+    assert refused.value.status == 400
+    assert named in refused.value.body
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("flag", [True, [1], "yes"])
+def test_untraced_releases_say_so(
+    server: Server, release: str, flag: object, streaming: bool
+) -> None:
+    if is_between(release, "0.5.14", ""):
+        pytest.skip(f"/v1/responses of SGLang {release} is traced")
+    body = body_of("plain", stream=streaming, return_token_ids=flag)
+    with pytest.raises(HttpError) as refused:
+        respond(server, **body)
+    assert refused.value.status == 400
+    assert "0.5.14 is the first" in refused.value.body
+
+
+def test_a_stream_that_is_closed_early_leaves_nothing(server: Server) -> None:
+    body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
+    events = client.post_stream(server.base_url + PATH, body, done=False)
+    assert next(events)["type"] == "response.created"
+    events.close()
+    assert held_requests(server) == []
+
+
+@pytest.mark.parametrize("name", ["plain", "two_tools"])
+def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> None:
+    body = body_of(name, input="x " * 20_000)
+    with pytest.raises(HttpError) as refused:
+        respond(server, **body)
+    assert refused.value.status == 400
+    events = respond_in_events(server, **body)
+    assert "error" in json.dumps(events[-1])
+    assert respond(server, **body_of(name))["token_ids"]
+
+
+def test_the_openai_client_reads_it(server: Server) -> None:
+    whole = respond(server, **body_of("text_then_tool"))
+    asked = body_of("text_then_tool", model=Subject(server.base_url).served_model())
+    del asked["return_token_ids"]
+    asked["extra_body"] = {"return_token_ids": True}
+    api: Any = openai.OpenAI(
+        base_url=f"{server.base_url}/v1",
+        api_key="none",
+        max_retries=0,
+        http_client=httpx.Client(trust_env=False),
+    )
+    created = api.responses.create(**asked)
+    token_ids = [
+        token_id
+        for event in api.responses.create(**asked, stream=True)
+        for token_id in getattr(event, "token_ids", None) or ()
+    ]
+    assert token_ids == whole["token_ids"]
+    # Its own events of text have no place for them; the response has all.
+    with api.responses.stream(**asked) as stream:
+        final = stream.get_final_response()
+    for response in (created, final):
+        assert response.prompt_token_ids == whole["prompt_token_ids"]
+        assert response.token_ids == whole["token_ids"]
+        assert response.token_logprobs == pytest.approx(
+            whole["token_logprobs"], abs=LOGPROB_NOISE
+        )
+        assert "function_call" in [item.type for item in response.output]
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_an_abort_ends_a_stream_with_all_that_was_sampled(server: Server) -> None:
+    body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
+    whole = respond(server, **body_of("long"))
+    events: list[Json] = []
+    for event in client.post_stream(server.base_url + PATH, body, done=False):
+        events.append(event)
+        if sum("token_ids" in one for one in events) == 3:
+            rid = events[0]["response"]["id"]
+            client.post(f"{server.base_url}/abort_request", {"rid": rid})
+    token_ids = [i for event in events for i in event.get("token_ids", ())]
+    last = events[-1]["response"]
+    assert last["token_ids"] == token_ids
+    assert len(last["token_logprobs"]) == len(token_ids)
+    assert 2 < len(token_ids) < len(whole["token_ids"])
+    assert token_ids == whole["token_ids"][: len(token_ids)]
+    assert held_requests(server) == []
+
+
+def test_each_of_many_streams_has_its_own_ids(server: Server) -> None:
+    names = [name for name in CASES for _ in range(3)]
+    expected = {name: respond(server, **body_of(name))["token_ids"] for name in CASES}
+    with ThreadPoolExecutor(len(names)) as pool:
+        streams = list(
+            pool.map(lambda name: respond_in_events(server, **body_of(name)), names)
+        )
+    for name, events in zip(names, streams, strict=True):
+        ids = [i for event in events for i in event.get("token_ids", ())]
+        assert ids == events[-1]["response"]["token_ids"] == expected[name]

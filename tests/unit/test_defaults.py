@@ -1,0 +1,177 @@
+"""Fields that are true by default, and what a server says at its start."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.install import _supported_release
+from agentcore_patches.landing import defaults, release, server
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """The variable is read once in a server's life."""
+    defaults.names.cache_clear()
+    yield
+    defaults.names.cache_clear()
+
+
+def named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("AGENTCORE_DEFAULTS", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        (" , ", ()),
+        ("return_token_ids", ("return_token_ids",)),
+        (
+            " return_token_ids ,return_meta_info,",
+            ("return_token_ids", "return_meta_info"),
+        ),
+    ],
+)
+def test_names_are_separated_by_commas(
+    monkeypatch: pytest.MonkeyPatch, text: str, names: tuple[str, ...]
+) -> None:
+    named(monkeypatch, text)
+    assert defaults.names() == names
+
+
+@pytest.mark.parametrize("name", ["return_everything", "input_ids", "True", "a b"])
+def test_an_unknown_name_is_told_with_those_that_are_known(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    named(monkeypatch, f"return_token_ids,{name}")
+    with pytest.raises(ValueError, match="AGENTCORE_DEFAULTS names") as refused:
+        server.check_environment()
+    assert repr(name) in str(refused.value)
+    assert all(flag in str(refused.value) for flag in release.REQUEST_FLAGS)
+
+
+def test_where_the_patches_have_no_such_field_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "REQUEST_FLAGS", ())
+    named(monkeypatch, "return_token_ids")
+    with pytest.raises(ValueError, match="in place: they have none"):
+        defaults.names()
+
+
+def filled(refusal: str | None = None, **fields: Any) -> dict[str, Any]:
+    request = SimpleNamespace(**fields)
+    arguments = SimpleNamespace(dllm_algorithm=refusal, speculative_algorithm=None)
+    manager: Any = SimpleNamespace(server_args=arguments)
+    defaults.fill(request, manager)
+    return vars(request)
+
+
+def test_what_is_left_out_or_null_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    named(monkeypatch, "return_token_ids,return_meta_info")
+    assert filled(return_token_ids=None, stream=False) == {
+        "return_token_ids": True,
+        "stream": False,
+    }
+    assert filled(return_token_ids=False, return_meta_info=None) == {
+        "return_token_ids": False,
+        "return_meta_info": True,
+    }
+    assert filled(n=1) == {"n": 1}
+
+
+def test_what_a_stream_refuses_is_left_out_of_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named(monkeypatch, "return_token_ids,return_meta_info,return_prompt_token_ids")
+    none = dict.fromkeys(defaults.names())
+    assert filled(**none, stream=True) == {
+        **none,
+        "return_token_ids": True,
+        "stream": True,
+    }
+
+
+@pytest.mark.parametrize(("session", "is_filled"), [(None, True), ({"id": "s"}, None)])
+def test_a_session_is_not_asked_for_its_prompt(
+    monkeypatch: pytest.MonkeyPatch, session: object, is_filled: bool | None
+) -> None:
+    named(monkeypatch, "return_prompt_token_ids")
+    obj: Any = SimpleNamespace(return_prompt_token_ids=None, session_params=session)
+    defaults.fill_native(obj)
+    assert obj.return_prompt_token_ids is is_filled
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        *SUPPORTED_VERSIONS,
+        *("0.5.9+cu130", "0.5.15.post1+local.2", "0.5.10.dev0+g1a2b3c4.d20260301"),
+        *("0.5.9.post1.dev0+g1a2b3c4.d20260301", "0.5.10.post2.dev0+gab.d20260301"),
+        *("0.5.10.dev0+g1a2b3c4", "0.5.10.dev3+g1a2b3c4.d20260301", "0.5.99"),
+        *("0.0.0.dev0", "unknown", ""),
+    ],
+)
+def test_a_server_lists_the_releases_that_the_command_lists(version: str) -> None:
+    assert server.listed_release(version) == _supported_release(
+        version, SUPPORTED_VERSIONS
+    )
+
+
+def stated(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    module = ModuleType("sglang.version")
+    vars(module)["__version__"] = version
+    monkeypatch.setitem(sys.modules, "sglang", ModuleType("sglang"))
+    monkeypatch.setitem(sys.modules, "sglang.version", module)
+
+
+def test_a_listed_release_is_announced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stated(monkeypatch, "0.5.15.post1+cu130")
+    named(monkeypatch, "return_token_ids")
+    info: dict[str, Any] = {"status": "ready"}
+    with caplog.at_level(logging.INFO):
+        server.announce(info)
+    assert info == {
+        "status": "ready",
+        "agentcore_patches": {
+            "version": release.VERSION,
+            "patches": list(release.PATCHES),
+            "release": "0.5.15.post1",
+        },
+    }
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
+    assert "AGENTCORE_DEFAULTS: true by default: return_token_ids" in caplog.text
+
+
+def test_an_unlisted_one_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stated(monkeypatch, "0.5.99.dev3")
+    info: dict[str, Any] = {}
+    server.announce(info)
+    assert info["agentcore_patches"]["release"] is None
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert "It does not list SGLang 0.5.99.dev3" in caplog.text
+    assert "run `agentcore-patch verify`" in caplog.text
+
+
+def test_the_server_in_rust_is_refused_unless_it_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for value in ("", "0", "true"):
+        monkeypatch.setenv("AGENTCORE_ALLOW_UNPATCHED", value)
+        with pytest.raises(ValueError, match="AGENTCORE_ALLOW_UNPATCHED=1"):
+            server.refuse_rust_server()
+    monkeypatch.setenv("AGENTCORE_ALLOW_UNPATCHED", "1")
+    server.refuse_rust_server()
+    assert "without the patches" in caplog.text

@@ -1,0 +1,284 @@
+"""Token IDs and logprobs of /v1/responses, on the events that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import defaults, release, responses
+from agentcore_patches.landing.responses import ResponseTrace, Results
+
+
+def result(*token_ids: int, n_logprobs: int | None = None, **more: Any) -> Any:
+    logprobs = [(-token_id / 10, token_id, None) for token_id in token_ids]
+    return {
+        "output_ids": list(token_ids),
+        "prompt_token_ids": [5, 6],
+        "meta_info": {"output_token_logprobs": logprobs[:n_logprobs]},
+        **more,
+    }
+
+
+def event(data: str, kind: str = "x") -> str:
+    return f"event: {kind}\ndata: {data}\n\n"
+
+
+def data_of(event: str) -> Any:
+    return json.loads(event.partition("data: ")[2])
+
+
+CREATED = event('{"type":"response.created","response":{"id":"r"}}')
+COMPLETED = event('{"type":"response.completed","response":{"id":"r"}}')
+
+
+def test_the_first_event_has_the_prompt_and_the_last_one_all() -> None:
+    trace = ResponseTrace(incremental=False)
+    trace.push(0, result(1))
+    assert data_of(trace.stamp(CREATED)) == {
+        "type": "response.created",
+        "response": {"id": "r", "prompt_token_ids": [5, 6]},
+        "token_ids": [1],
+        "token_logprobs": [-0.1],
+    }
+    in_progress = event('{"type":"response.in_progress","response":{"id":"r"}}')
+    assert data_of(trace.stamp(in_progress)) == data_of(in_progress)
+    trace.push(0, result(1, 2, 3))
+    assert data_of(trace.stamp(COMPLETED)) == {
+        "type": "response.completed",
+        "response": {
+            "id": "r",
+            "prompt_token_ids": [5, 6],
+            "token_ids": [1, 2, 3],
+            "token_logprobs": [-0.1, -0.2, -0.3],
+        },
+        "token_ids": [2, 3],
+        "token_logprobs": [-0.2, -0.3],
+    }
+    trace.end()
+
+
+@pytest.mark.parametrize("logprobs_are_new", [False, True])
+def test_results_that_hold_only_what_is_new(
+    monkeypatch: pytest.MonkeyPatch, logprobs_are_new: bool
+) -> None:
+    monkeypatch.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
+    trace = ResponseTrace(incremental=True)
+    first, second = result(1, 2), result(3)
+    if not logprobs_are_new:
+        second["meta_info"] = result(1, 2, 3)["meta_info"]
+    trace.push(0, first)
+    stamped = trace.stamp(event('{"delta":"é"}'))
+    assert stamped == event(
+        '{"delta":"é","token_ids":[1,2],"token_logprobs":[-0.1,-0.2]}'
+    )
+    trace.push(0, second)
+    assert data_of(trace.stamp(COMPLETED))["response"]["token_ids"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [str, str.encode])
+def test_each_of_several_events_in_a_string_is_stamped(kind: Any) -> None:
+    trace = ResponseTrace(incremental=False)
+    trace.push(0, result(1))
+    stamped = trace.stamp(kind(event('{"delta":"}\\n"}') + event('{"delta":""}')))
+    one, other, end = stamped.split("\n\n")
+    assert data_of(one)["token_ids"] == [1] and data_of(one)["delta"] == "}\n"
+    assert "token_ids" not in data_of(other)
+    assert end == ""
+
+
+@pytest.mark.parametrize("line", [": ping\n\n", event('{"delta":"x"}'), CREATED])
+def test_a_line_with_nothing_to_carry_stays_as_it_is(line: str) -> None:
+    stamped = ResponseTrace(incremental=False).stamp(line)
+    assert stamped == line
+
+
+def test_text_that_looks_like_a_response_is_text() -> None:
+    trace = ResponseTrace(incremental=False)
+    trace.push(0, result(1))
+    delta = json.dumps({"type": "x", "delta": '{"response":{}}'})
+    assert data_of(trace.stamp(event(delta)))["token_ids"] == [1]
+
+
+def test_an_unknown_prompt_is_left_out() -> None:
+    trace = ResponseTrace(incremental=False)
+    trace.push(0, result(1, prompt_token_ids=None))
+    assert "prompt_token_ids" not in data_of(trace.stamp(CREATED))["response"]
+    assert trace.whole().keys() == {"token_ids", "token_logprobs"}
+
+
+def lines(*events: str) -> AsyncIterator[str]:
+    async def stream() -> AsyncIterator[str]:
+        for one in events:
+            yield one
+
+    return stream()
+
+
+def streamed(trace: ResponseTrace, *events: str) -> list[str]:
+    async def read() -> list[str]:
+        return [line async for line in responses._stamped(trace, lines(*events))]
+
+    return asyncio.run(read())
+
+
+def test_fewer_logprobs_than_tokens_are_an_error_event() -> None:
+    trace = ResponseTrace(incremental=False)
+    trace.push(0, result(1, 2, n_logprobs=1))
+    [error] = streamed(trace, CREATED, COMPLETED)
+    assert error.startswith("event: error\n")
+    assert "1 logprobs for the 2 tokens" in data_of(error)["message"]
+
+
+def test_token_ids_that_no_event_carried_are_an_error_event() -> None:
+    trace = ResponseTrace(incremental=False)
+    trace.push(0, result(1))
+    *_, error = streamed(trace, ": ping\n\n")
+    assert "before all token IDs" in data_of(error)["message"]
+
+
+class Serving(SimpleNamespace):
+    """Stands for SGLang's handler of the endpoint."""
+
+    def create_error_response(self, message: str, **more: Any) -> Any:
+        return {"error": message, **more}
+
+    def _contexts(self, *results: Any) -> AsyncIterator[Any]:
+        async def generate() -> AsyncIterator[Any]:
+            for one in results:
+                if isinstance(one, Exception):
+                    raise one
+                yield SimpleNamespace(last_output=one)
+
+        return generate()
+
+    @responses.results
+    def _generate(self, name: str, adapted_request: Any) -> AsyncIterator[Any]:
+        return self._contexts(*self.outputs)
+
+    @responses.responses
+    async def create(self, request: Any) -> Any:
+        self.adapted = SimpleNamespace()
+        generated = self._generate("x", adapted_request=self.adapted)
+
+        async def stream() -> AsyncIterator[str]:
+            yield CREATED
+            try:
+                async for _ in generated:
+                    yield event('{"delta":"x"}')
+            except ValueError as error:
+                yield event(json.dumps({"type": "response.failed", "why": str(error)}))
+                return
+            yield COMPLETED
+
+        if request.stream:
+            return stream()
+        async for _ in generated:
+            pass
+        return {"id": "r"}
+
+
+def serving(*outputs: Any, **more: Any) -> Serving:
+    arguments = SimpleNamespace(
+        stream_output=False, speculative_algorithm=None, dllm_algorithm=None
+    )
+    manager = SimpleNamespace(server_args=arguments)
+    return Serving(
+        **{
+            "outputs": outputs,
+            "use_harmony": False,
+            "tokenizer_manager": manager,
+            **more,
+        }
+    )
+
+
+def request(flag: object, **more: Any) -> Any:
+    return SimpleNamespace(
+        **{"return_token_ids": flag, "stream": False, "background": False, **more}
+    )
+
+
+async def events_of(response: Any) -> list[Any]:
+    return [data_of(line) async for line in response]
+
+
+def test_a_whole_response_has_its_trace() -> None:
+    served = serving(result(1, 2))
+    response = asyncio.run(served.create(request(True)))
+    assert json.loads(response.body) == {
+        "id": "r",
+        "prompt_token_ids": [5, 6],
+        "token_ids": [1, 2],
+        "token_logprobs": [-0.1, -0.2],
+    }
+    assert served.adapted.return_logprob and served.adapted.return_prompt_token_ids
+
+
+def test_a_stream_has_its_trace() -> None:
+    served = serving(result(1), result(1, 2), result(1, 2, 3))
+
+    async def ask() -> list[Any]:
+        return await events_of(await served.create(request(True, stream=True)))
+
+    events = asyncio.run(ask())
+    assert [one.get("token_ids") for one in events] == [[1], None, [2], [3], None]
+    assert events[0]["response"]["prompt_token_ids"] == [5, 6]
+    assert events[-1]["response"]["token_ids"] == [1, 2, 3]
+
+
+def test_an_error_of_the_engine_is_for_who_reads_its_results() -> None:
+    served = serving(ValueError("too long"))
+
+    async def ask() -> list[Any]:
+        return await events_of(await served.create(request(True, stream=True)))
+
+    first, last = asyncio.run(ask())
+    assert first == data_of(CREATED)
+    assert last == {"type": "response.failed", "why": "too long"}
+
+
+@pytest.mark.parametrize("flag", [None, False])
+def test_who_does_not_ask_gets_what_sglang_gives(flag: object) -> None:
+    served = serving(result(1))
+    assert asyncio.run(served.create(request(flag))) == {"id": "r"}
+    assert vars(served.adapted) == {}
+
+
+UNTRACED = [
+    ({"use_harmony": True}, {}, "gpt-oss"),
+    ({}, {"background": True}, "background=false"),
+]
+
+
+@pytest.mark.parametrize(("server", "asked", "why"), UNTRACED)
+def test_what_has_no_trace_is_refused(server: Any, asked: Any, why: str) -> None:
+    refused = asyncio.run(serving(**server).create(request(True, **asked)))
+    assert why in refused["error"]
+    assert refused["param"] == "return_token_ids"
+
+
+@pytest.mark.parametrize(("server", "asked", "why"), UNTRACED)
+def test_what_has_no_trace_is_left_out_of_defaults(
+    monkeypatch: pytest.MonkeyPatch, server: Any, asked: Any, why: str
+) -> None:
+    monkeypatch.setattr(defaults, "names", lambda: ("return_token_ids",))
+    served = serving(result(1), **server)
+    assert asyncio.run(served.create(request(None, **asked))) == {"id": "r"}
+    whole = asyncio.run(serving(result(1)).create(request(None)))
+    assert json.loads(whole.body)["token_ids"] == [1]
+
+
+def test_results_are_read_once_whether_or_not_the_first_was_awaited() -> None:
+    async def read(early: bool) -> list[int]:
+        trace = ResponseTrace(incremental=False)
+        results = Results(trace, serving()._contexts(result(1), result(1, 2)))
+        if early:
+            await results.wait_for_first()
+        return [len(context.last_output["output_ids"]) async for context in results]
+
+    assert asyncio.run(read(False)) == asyncio.run(read(True)) == [1, 2]
