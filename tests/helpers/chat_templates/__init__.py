@@ -1,0 +1,415 @@
+"""Chat templates of model families that RL trains, each with a tokenizer for tests.
+
+A template beside this file does what the published one of its family does: what it keeps
+of earlier turns, how it spells tool calls, what it writes after each message. A tokenizer
+is a real one, of a small vocabulary, with the family's own special tokens. `sampled` gives
+what a model of the family samples for a message, which its template then writes otherwise.
+"""
+
+# ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.chat_templates import spelling
+
+FOLDER = Path(__file__).parent
+VOCABULARY = 1200
+"""Of the tokenizers, before the special tokens of a family."""
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A family of models that share a chat template."""
+
+    name: str
+    special_tokens: tuple[str, ...]
+    """What decoding leaves out by default."""
+    stop_tokens: tuple[str, ...]
+    """What the model samples at the end of its turn: after text, then after tool calls."""
+    spelled: Callable[[Mapping[str, Any]], str]
+    """What the model samples for a message, before the stop token."""
+    template: str | None = None
+    """The file in this folder, without its ending: of the family's name if None."""
+    added_tokens: tuple[str, ...] = ()
+    """Single tokens that decoding keeps."""
+    bos_token: str | None = None
+    before_text: tuple[str, ...] = ()
+    """What the tokenizer puts before any text that it is not told to leave alone."""
+    eos_token: str | None = None
+    """As the tokenizer's configuration has it: the first stop token if None."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    tools: bool = True
+    """Whether the template writes tools, tool calls and tool results."""
+    parallel_calls: bool = True
+    """Whether it takes more than one tool call in a message."""
+    text_beside_calls: bool = True
+    """Whether it writes text and thinking that stand beside tool calls."""
+    reasoning: bool = False
+    """Whether the model thinks before it answers."""
+    reasoning_field: str = "reasoning_content"
+    """The field of a message that the template reads the thinking from."""
+    call_ids: tuple[str, str] = ("call_1", "call_2")
+    """Tool call IDs that the template takes."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_THINK = ("<think>", "</think>")
+_TOOL_CALL = ("<tool_call>", "</tool_call>")
+_TOOL_RESPONSE = ("<tool_response>", "</tool_response>")
+_QWEN3 = (*_TOOL_CALL, *_TOOL_RESPONSE, *_THINK)
+_DEEPSEEK = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>")
+_DEEPSEEK_ADDED = (
+    *("<｜User｜>", "<｜Assistant｜>", *_THINK, "<｜tool▁sep｜>"),
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
+    *("<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>"),
+    *("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+)
+_GLM = (
+    *("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>"),
+    *("<|user|>", "<|assistant|>", "<|observation|>"),
+)
+_GLM_ADDED = (
+    *("/nothink", *_THINK, *_TOOL_CALL, *_TOOL_RESPONSE),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+)
+_KIMI = (
+    *("[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>"),
+    *("<|im_system|>", "<|im_middle|>"),
+)
+_KIMI_ADDED = (
+    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+)
+_MISTRAL = (
+    *("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+    *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[IMG]"),
+)
+_NINE_CHARACTERS = ("paris0001", "rome00002")
+_KIMI_IDS = ("functions.get_weather:0", "functions.get_weather:1")
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        name="qwen2.5",
+        special_tokens=_CHATML,
+        added_tokens=_TOOL_CALL,
+        stop_tokens=("<|im_end|>",),
+        spelled=spelling.hermes,
+    ),
+    Family(
+        name="qwen3",
+        special_tokens=_CHATML,
+        added_tokens=_QWEN3,
+        stop_tokens=("<|im_end|>",),
+        reasoning=True,
+        spelled=spelling.qwen3,
+    ),
+    Family(
+        name="qwen3-no-thinking",
+        template="qwen3",
+        special_tokens=_CHATML,
+        added_tokens=_QWEN3,
+        stop_tokens=("<|im_end|>",),
+        template_kwargs={"enable_thinking": False},
+        spelled=spelling.hermes,
+    ),
+    Family(
+        name="qwen3-coder",
+        special_tokens=_CHATML,
+        added_tokens=_QWEN3,
+        stop_tokens=("<|im_end|>",),
+        spelled=spelling.qwen3_coder,
+    ),
+    Family(
+        name="llama-3.1",
+        special_tokens=(
+            *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>"),
+            *("<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
+        ),
+        bos_token="<|begin_of_text|>",
+        before_text=("<|begin_of_text|>",),
+        stop_tokens=("<|eot_id|>",),
+        parallel_calls=False,
+        text_beside_calls=False,
+        spelled=spelling.llama,
+    ),
+    Family(
+        name="deepseek-v3",
+        special_tokens=_DEEPSEEK,
+        added_tokens=_DEEPSEEK_ADDED,
+        bos_token=_DEEPSEEK[0],
+        before_text=_DEEPSEEK[:1],
+        stop_tokens=_DEEPSEEK[1:],
+        parallel_calls=False,
+        spelled=spelling.deepseek_v3,
+    ),
+    Family(
+        name="deepseek-v3.1",
+        special_tokens=_DEEPSEEK,
+        added_tokens=_DEEPSEEK_ADDED,
+        bos_token=_DEEPSEEK[0],
+        before_text=_DEEPSEEK[:1],
+        stop_tokens=_DEEPSEEK[1:],
+        template_kwargs={"thinking": True},
+        reasoning=True,
+        spelled=spelling.deepseek_v3_1,
+    ),
+    Family(
+        name="deepseek-v3.1-no-thinking",
+        template="deepseek-v3.1",
+        special_tokens=_DEEPSEEK,
+        added_tokens=_DEEPSEEK_ADDED,
+        bos_token=_DEEPSEEK[0],
+        before_text=_DEEPSEEK[:1],
+        stop_tokens=_DEEPSEEK[1:],
+        spelled=spelling.deepseek_v3_1,
+    ),
+    Family(
+        name="glm-4.5",
+        special_tokens=_GLM,
+        added_tokens=_GLM_ADDED,
+        before_text=("[gMASK]", "<sop>"),
+        stop_tokens=("<|user|>", "<|observation|>"),
+        eos_token="<|endoftext|>",
+        reasoning=True,
+        spelled=spelling.glm_4_5,
+    ),
+    Family(
+        name="glm-4.6-no-thinking",
+        template="glm-4.5",
+        special_tokens=_GLM,
+        added_tokens=_GLM_ADDED,
+        before_text=("[gMASK]", "<sop>"),
+        stop_tokens=("<|user|>", "<|observation|>"),
+        eos_token="<|endoftext|>",
+        template_kwargs={"enable_thinking": False},
+        spelled=spelling.glm_4_5,
+    ),
+    Family(
+        name="glm-4.7",
+        special_tokens=_GLM,
+        added_tokens=_GLM_ADDED,
+        before_text=("[gMASK]", "<sop>"),
+        stop_tokens=("<|user|>", "<|observation|>"),
+        eos_token="<|endoftext|>",
+        reasoning=True,
+        spelled=spelling.glm_4_7,
+    ),
+    Family(
+        name="kimi-k2",
+        special_tokens=_KIMI,
+        added_tokens=_KIMI_ADDED,
+        bos_token="[BOS]",
+        stop_tokens=("<|im_end|>",),
+        eos_token="[EOS]",
+        call_ids=_KIMI_IDS,
+        spelled=spelling.kimi,
+    ),
+    Family(
+        name="kimi-k2-counted",
+        special_tokens=_KIMI,
+        added_tokens=_KIMI_ADDED,
+        bos_token="[BOS]",
+        stop_tokens=("<|im_end|>",),
+        eos_token="[EOS]",
+        call_ids=_KIMI_IDS,
+        spelled=spelling.kimi,
+    ),
+    Family(
+        name="kimi-k2-thinking",
+        special_tokens=_KIMI,
+        added_tokens=(*_KIMI_ADDED, *_THINK),
+        bos_token="[BOS]",
+        stop_tokens=("<|im_end|>",),
+        eos_token="[EOS]",
+        call_ids=_KIMI_IDS,
+        reasoning=True,
+        spelled=spelling.kimi_thinking,
+    ),
+    Family(
+        name="gpt-oss",
+        special_tokens=(
+            *("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"),
+            *("<|return|>", "<|call|>", "<|startoftext|>", "<|endoftext|>"),
+        ),
+        bos_token="<|startoftext|>",
+        stop_tokens=("<|return|>", "<|call|>"),
+        parallel_calls=False,
+        text_beside_calls=False,
+        reasoning=True,
+        reasoning_field="thinking",
+        spelled=spelling.harmony,
+    ),
+    Family(
+        name="mistral-nemo",
+        special_tokens=_MISTRAL,
+        bos_token="<s>",
+        before_text=("<s>",),
+        stop_tokens=("</s>",),
+        call_ids=_NINE_CHARACTERS,
+        text_beside_calls=False,
+        spelled=spelling.mistral_nemo,
+    ),
+    Family(
+        name="mistral-small-3.2",
+        special_tokens=(
+            *(*_MISTRAL, "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+            *("[TOOL_CONTENT]", "[CALL_ID]", "[ARGS]"),
+        ),
+        bos_token="<s>",
+        before_text=("<s>",),
+        stop_tokens=("</s>",),
+        call_ids=_NINE_CHARACTERS,
+        text_beside_calls=False,
+        spelled=spelling.mistral_small,
+    ),
+    Family(
+        name="phi-4",
+        special_tokens=("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"),
+        stop_tokens=("<|im_end|>",),
+        tools=False,
+        spelled=spelling.text,
+    ),
+    Family(
+        name="gemma-3",
+        special_tokens=("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
+        added_tokens=("<start_of_image>",),
+        bos_token="<bos>",
+        before_text=("<bos>",),
+        stop_tokens=("<end_of_turn>",),
+        tools=False,
+        spelled=spelling.text,
+    ),
+    Family(
+        name="nemotron-3",
+        special_tokens=_CHATML,
+        added_tokens=(*_TOOL_CALL, *_THINK),
+        stop_tokens=("<|im_end|>",),
+        reasoning=True,
+        spelled=spelling.nemotron_3,
+    ),
+    Family(
+        name="nemotron-nano-2",
+        special_tokens=("<s>", "</s>", "<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>"),
+        bos_token="<s>",
+        stop_tokens=("<SPECIAL_12>",),
+        reasoning=True,
+        spelled=spelling.nemotron_nano_2,
+    ),
+)
+
+
+def template_of(family: Family) -> str:
+    """The chat template of `family`."""
+    return (FOLDER / f"{family.template or family.name}.jinja").read_text(
+        encoding="utf-8"
+    )
+
+
+def conversation(family: Family) -> list[dict[str, Any]]:
+    """Four turns, as the template takes them: a question, tool calls, an answer, a question.
+
+    A family without tools gets the answer at once.
+    """
+    thinking = {family.reasoning_field: "I need the weather."}
+    if not family.reasoning:
+        thinking = {}
+    cities = ("Paris", "Rome") if family.parallel_calls else ("Paris",)
+    calling: dict[str, Any] = {
+        "role": "assistant",
+        "content": "Let me look." if family.text_beside_calls else "",
+        **thinking,
+        "tool_calls": [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {
+                    "name": "get_weather",
+                    "arguments": {"city": city, "days": 2},
+                },
+            }
+            for city, call_id in zip(cities, family.call_ids, strict=False)
+        ],
+    }
+    results: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": call_id, "content": f"{city}: sunny"}
+        for city, call_id in zip(cities, family.call_ids, strict=False)
+    ]
+    return [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather?"},
+        *([calling, *results] if family.tools else []),
+        {"role": "assistant", "content": "Sunny."},
+        {"role": "user", "content": "Thanks."},
+    ]
+
+
+def sampled(family: Family, message: Mapping[str, Any]) -> str:
+    """What a model of `family` samples for the assistant's `message`, stop token included.
+
+    Tool arguments have spaces that no template writes. Thinking is in the field that the
+    template reads, or in `reasoning_content` as the API has it.
+    """
+    said = {**message}
+    thought = said.pop("reasoning_content", None) or said.pop("thinking", None)
+    if family.reasoning:
+        said["reasoning_content"] = thought or ""
+    stop = family.stop_tokens[-1 if message.get("tool_calls") else 0]
+    return family.spelled(said) + stop
+
+
+@cache
+def tokenizer(family: Family) -> Any:
+    """A tokenizer with the special tokens and the chat template of `family`."""
+    from tokenizers import AddedToken, Tokenizer, processors
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer.from_str(_trained())
+    for names, special in ((family.special_tokens, True), (family.added_tokens, False)):
+        made.add_tokens(
+            [AddedToken(name, special=special, normalized=False) for name in names]
+        )
+    if family.before_text:
+        made.post_processor = processors.TemplateProcessing(
+            single=[*family.before_text, "$A"],
+            special_tokens=[
+                (name, made.token_to_id(name)) for name in family.before_text
+            ],
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        bos_token=family.bos_token,
+        eos_token=family.eos_token or family.stop_tokens[0],
+        additional_special_tokens=list(family.special_tokens),
+        chat_template=template_of(family),
+        clean_up_tokenization_spaces=False,
+    )
+
+
+@cache
+def _trained() -> str:
+    """A byte-level BPE tokenizer that has learned the words of the templates."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(
+        [path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))],
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    trained: str = bpe.to_str()
+    return trained

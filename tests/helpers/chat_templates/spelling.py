@@ -1,0 +1,206 @@
+"""How the models of each family spell an answer: thinking, text and tool calls.
+
+`reasoning_content` is there if the model thinks, and empty where it thought nothing.
+"""
+
+# ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Message = Mapping[str, Any]
+
+
+def text(message: Message) -> str:
+    """Its text alone."""
+    return message.get("content") or ""
+
+
+def hermes(message: Message) -> str:
+    """Tool calls as JSON between tags, as Qwen2.5 and Qwen3 write them."""
+    return _lines(
+        text(message),
+        *(
+            f'<tool_call>\n{{"name":  "{name}", "arguments": {_odd(arguments)}}}\n</tool_call>'
+            for name, arguments, _ in _calls(message)
+        ),
+    )
+
+
+def qwen3(message: Message) -> str:
+    """The thinking with its tags, then as Hermes."""
+    return f"<think>\n{message['reasoning_content']}\n</think>\n\n{hermes(message)}"
+
+
+def qwen3_coder(message: Message) -> str:
+    """Tool calls in tags with one tag for each argument."""
+    return _lines(text(message), *map(_in_tags, _calls(message)))
+
+
+def llama(message: Message) -> str:
+    """A tool call as JSON and nothing else."""
+    for name, arguments, _ in _calls(message):
+        return f'{{"name": "{name}",  "parameters": {_odd(arguments)}}}'
+    return text(message)
+
+
+def deepseek_v3(message: Message) -> str:
+    """Tool calls as JSON in a fence."""
+    calls = [
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n"
+        f"```json\n{_odd(arguments)}\n```<｜tool▁call▁end｜>"
+        for name, arguments, _ in _calls(message)
+    ]
+    return text(message) + _section(
+        "<｜tool▁calls▁begin｜>", calls, "<｜tool▁calls▁end｜>"
+    )
+
+
+def deepseek_v3_1(message: Message) -> str:
+    """The thinking, which the prompt has begun, then text and tool calls."""
+    thinking = ""
+    if message.get("reasoning_content"):
+        thinking = message["reasoning_content"] + "</think>"
+    calls = [
+        f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{_odd(arguments)}<｜tool▁call▁end｜>"
+        for name, arguments, _ in _calls(message)
+    ]
+    section = _section("<｜tool▁calls▁begin｜>", calls, "<｜tool▁calls▁end｜>")
+    return thinking + text(message) + section
+
+
+def glm_4_5(message: Message) -> str:
+    """The thinking, then tool calls in tags with two tags for each argument.
+
+    Where the prompt has closed the thinking, the model goes on with the text.
+    """
+    thinking = ""
+    if "reasoning_content" in message:
+        thinking = f"\n<think>{message['reasoning_content']}</think>"
+    rest = _lines(text(message), *_glm_calls(message, "\n"))
+    return f"{thinking}\n{rest}"
+
+
+def glm_4_7(message: Message) -> str:
+    """The thinking, which the prompt has begun, then text and calls without line ends."""
+    thinking = ""
+    if "reasoning_content" in message:
+        thinking = message["reasoning_content"] + "</think>"
+    return thinking + text(message) + "".join(_glm_calls(message, ""))
+
+
+def kimi(message: Message) -> str:
+    """Tool calls with their IDs."""
+    calls = [
+        f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{_odd(arguments)}<|tool_call_end|>"
+        for _, arguments, call_id in _calls(message)
+    ]
+    return text(message) + _section(
+        "<|tool_calls_section_begin|>", calls, "<|tool_calls_section_end|>"
+    )
+
+
+def kimi_thinking(message: Message) -> str:
+    """The thinking with its tags, then as Kimi K2."""
+    return f"<think>{message['reasoning_content']}</think>{kimi(message)}"
+
+
+def harmony(message: Message) -> str:
+    """The thinking on its channel, then a tool call or the text on theirs."""
+    thinking = ""
+    if message["reasoning_content"]:
+        thinking = (
+            f"<|channel|>analysis<|message|>{message['reasoning_content']}<|end|>"
+            "<|start|>assistant"
+        )
+    for name, arguments, _ in _calls(message):
+        return (
+            f"{thinking}<|channel|>commentary to=functions.{name} <|constrain|>json"
+            f"<|message|>{_odd(arguments)}"
+        )
+    return f"{thinking}<|channel|>final<|message|>{text(message)}"
+
+
+def mistral_nemo(message: Message) -> str:
+    """Tool calls as a list in JSON."""
+    calls = ", ".join(
+        f'{{"name": "{name}",  "arguments": {_odd(arguments)}, "id": "{call_id}"}}'
+        for name, arguments, call_id in _calls(message)
+    )
+    return f"[TOOL_CALLS][{calls}]" if calls else text(message)
+
+
+def mistral_small(message: Message) -> str:
+    """Tool calls with tokens for the ID and the arguments."""
+    calls = "".join(
+        f"[TOOL_CALLS]{name}[CALL_ID]{call_id}[ARGS]{_odd(arguments)}"
+        for name, arguments, call_id in _calls(message)
+    )
+    return calls or text(message)
+
+
+def nemotron_3(message: Message) -> str:
+    """The thinking, which the prompt has begun, then as Qwen3-Coder."""
+    thinking = f"{message['reasoning_content']}\n</think>"
+    calls = [f"{_in_tags(call)}\n" for call in _calls(message)]
+    return _lines(thinking, text(message), "".join(calls))
+
+
+def nemotron_nano_2(message: Message) -> str:
+    """The thinking, which the prompt has begun, then text and calls as a list in JSON."""
+    calls = ", ".join(
+        f'{{"name": "{name}",  "arguments": {_odd(arguments)}}}'
+        for name, arguments, _ in _calls(message)
+    )
+    rest = _lines(text(message), f"<TOOLCALL>[{calls}]</TOOLCALL>" if calls else "")
+    return f"{message['reasoning_content']}\n</think>\n\n{rest}\n"
+
+
+def _calls(message: Message) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Name, arguments and ID of each tool call."""
+    for call in message.get("tool_calls") or ():
+        arguments = call["function"]["arguments"]
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        yield call["function"]["name"], arguments, call["id"]
+
+
+def _odd(arguments: dict[str, Any]) -> str:
+    """JSON with spaces where no template writes any."""
+    return json.dumps(arguments, separators=(" , ", ":"), ensure_ascii=False)
+
+
+def _plain(value: Any) -> str:
+    """A string as it is, and anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _in_tags(call: tuple[str, dict[str, Any], str]) -> str:
+    name, arguments, _ = call
+    inner = "".join(
+        f"<parameter={key}>\n{_plain(value)}\n</parameter>\n"
+        for key, value in arguments.items()
+    )
+    return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+
+
+def _glm_calls(message: Message, end: str) -> Iterator[str]:
+    """Tool calls of GLM, with `end` after each part."""
+    for name, arguments, _ in _calls(message):
+        pairs = "".join(
+            f"<arg_key>{key}</arg_key>{end}<arg_value>{_plain(value)}</arg_value>{end}"
+            for key, value in arguments.items()
+        )
+        yield f"<tool_call>{name}{end}{pairs}</tool_call>"
+
+
+def _section(begin: str, calls: list[str], end: str) -> str:
+    return begin + "".join(calls) + end if calls else ""
+
+
+def _lines(*parts: str) -> str:
+    """The parts that are not empty, each on lines of its own."""
+    return "\n".join(part for part in parts if part)
