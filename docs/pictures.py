@@ -1,9 +1,9 @@
 """Makes the pictures of `docs/`, with the SGLang of this interpreter.
 
-    python docs/pictures.py [retokenization] [verify]
+    python docs/pictures.py [retokenization] [prefix] [verify]
 
-`retokenization` tokenizes a text of the scripted model again, and `verify` runs
-`agentcore-patch verify --model scripted` on a patched copy of SGLang.
+`retokenization` tokenizes a text of the scripted model again, `prefix` a turn of it, and
+`verify` runs `agentcore-patch verify --model scripted` on a patched copy of SGLang.
 """
 
 from __future__ import annotations
@@ -57,15 +57,47 @@ def retokenization() -> str:
     def tokens(ids: Sequence[int]) -> list[str]:
         return [tokenizer.decode([one]) for one in ids]
 
-    rows = (
+    return _rows(
         f"1. The model samples {len(sampled)} tokens:",
         _boxes(ROW * 0 + 34, sampled, tokens(sampled), same),
         "2. The server answers with their text:",
         _text(ROW + 34, text),
         f"3. The trainer tokenizes the text, and gets {len(again)} tokens:",
         _boxes(ROW * 2 + 34, again, tokens(again), same),
+        n_boxes=max(len(sampled), len(again)),
     )
-    width = LEFT * 2 + (BOX + GAP) * max(len(sampled), len(again))
+
+
+def prefix() -> str:
+    """What was sampled, what the template makes of it, and a prompt with a prefix."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        str(ensure_scripted_model(Path(sys.executable)))
+    )
+
+    def tokens(text: str) -> tuple[list[int], list[str]]:
+        ids = [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
+        return ids, [tokenizer.decode([one]) for one in ids]
+
+    answer, end, following = "Hello!", "<|im_end|>", "\n<|im_start|>user"
+    sampled = tokens(f"<think>\nHello\n</think>\n{answer}{end}")
+    template = tokens(f"{answer}{end}{following}")
+    continued = tokens(f"<think>\nHello\n</think>\n{answer}{end}{following}")
+    return _rows(
+        "1. The model samples an answer:",
+        _boxes(34, *sampled, len(sampled[0])),
+        "2. The next turn, as the chat template writes it: the thinking is gone",
+        _boxes(ROW + 34, *template, 0),
+        "3. The next turn with the prefix: what was sampled, then what the template writes",
+        _boxes(ROW * 2 + 34, *continued, len(continued[0])),
+        n_boxes=len(continued[0]),
+    )
+
+
+def _rows(*rows: str, n_boxes: int) -> str:
+    """Three rows, each a title and what is drawn below it."""
+    width = LEFT * 2 + (BOX + GAP) * n_boxes
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW * 3}" '
         'font-family="sans-serif" font-size="14">',
@@ -127,6 +159,7 @@ def _run(package: Path) -> Report:
 
 PICTURES: dict[str, tuple[Path, Callable[[], str]]] = {
     "retokenization": (HERE / "explanation/retokenization.svg", retokenization),
+    "prefix": (HERE / "explanation/prefix.svg", prefix),
     "verify": (HERE / "verify.svg", verify),
 }
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from . import answers as answers
+from . import conversations as conversations
 from . import customized_info as customized_info
 from . import defaults as defaults
 from . import ended_requests as ended_requests
 from . import images as images
 from . import logprobs as logprobs
 from . import messages as messages
+from . import prefix as prefix
 from . import prompts as prompts
 from . import responses as responses
 from . import server as server
 from . import stream_output as stream_output
+from . import template_tail as template_tail
 from . import traces as traces
+from . import weight_versions as weight_versions

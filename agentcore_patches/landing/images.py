@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -37,6 +37,36 @@ def split_at_placeholders(
     }
     runs = groupby(token_ids, lambda i: i if i in placeholders else None)
     return [(placeholder is not None, list(ids)) for placeholder, ids in runs]
+
+
+def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
+    """Whether a prompt of a multimodal model has places for images and the like."""
+    if manager.mm_processor is None:
+        return False
+    mm_tokens = getattr(manager.mm_processor, "mm_tokens", None)
+    parts = split_at_placeholders(token_ids, mm_tokens)
+    return any(is_placeholder for is_placeholder, _ in parts)
+
+
+def count_matched(expanded: list[int], token_ids: list[int], mm_tokens: Any) -> int:
+    """How many IDs at the start of a prompt another one has, too.
+
+    Args:
+        expanded: the prompt whose IDs are counted.
+        token_ids: the other one, which may have one placeholder for each image.
+    """
+    n_matched = 0
+    for (is_placeholder, ids), (_, other) in zip(
+        split_at_placeholders(expanded, mm_tokens),
+        split_at_placeholders(token_ids, mm_tokens),
+        strict=False,
+    ):
+        if (is_placeholder and ids[0] == other[0]) or ids == other:
+            n_matched += len(ids)
+        else:
+            pairs = zip(ids, other, strict=False)
+            return n_matched + sum(1 for _ in takewhile(lambda p: p[0] == p[1], pairs))
+    return n_matched
 
 
 def collapse_placeholders(

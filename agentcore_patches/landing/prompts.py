@@ -162,13 +162,19 @@ def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str
             "input_ids in chat completions need a tokenizer for the answer, but "
             "the server runs with --skip-tokenizer-init. Send them to /generate."
         )
-    has_media = any(
+    return check_token_ids(
+        manager, request.input_ids, has_media=has_media(request.messages)
+    )
+
+
+def has_media(messages: list[Any]) -> bool:
+    """Whether images, videos or audio are in the messages."""
+    return any(
         getattr(part, "type", "text") != "text"
-        for message in request.messages
+        for message in messages
         if isinstance(message.content, list)
         for part in message.content
     )
-    return check_token_ids(manager, request.input_ids, has_media=has_media)
 
 
 def check_token_in(

@@ -33,6 +33,21 @@ SESSIONS_HAVE_PROMPTS = False
 # Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.
 PYDANTIC_ANSWERS = False
 
+# Whether an object of the scheduler's updates weights, not the scheduler itself.
+UPDATES_HAVE_MANAGER = False
+
+# Which method of a scheduler says that it has no request.
+IS_IDLE = "_is_no_request"
+
+# Whether a session may keep its keys and values from turn to turn.
+SESSIONS_MAY_STREAM = False
+
+# Whether SGLang has a class for the tokens of a version of weights.
+SPANS_ARE_STRUCTS = False
+
+# Which module keeps what the encoders of images computed.
+IMAGE_CACHE = "mm_utils"
+
 # The version of agentcore-patch that wrote this.
 VERSION = "0.2.0"
 
@@ -40,8 +55,10 @@ VERSION = "0.2.0"
 PATCHES = (
     "customized-info",
     "fast-answers",
+    "prefix",
     "tito",
     "token-ids",
+    "weight-versions",
 )
 
 # Their boolean request fields.
@@ -50,6 +67,7 @@ REQUEST_FLAGS = (
     "return_meta_info",
     "return_token_ids",
     "return_tokens_as_token_ids",
+    "return_weight_versions",
 )
 
 # The releases that it has edits for.

@@ -66,9 +66,9 @@ class ResponseTrace(traces.Trace):
             )
         event = orjson.loads(body)
         event.update(new)
-        if event["type"] == _FIRST:
+        if event.get("type") == _FIRST:
             event["response"].update(self._prompt())
-        elif event["type"] in _LAST:
+        elif event.get("type") in _LAST:
             self.failed = self.failed or event["type"] == "response.failed"
             event["response"].update(self.whole())
         return f"{start}{data}{orjson.dumps(event).decode()}\n\n"

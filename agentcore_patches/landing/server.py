@@ -7,20 +7,24 @@ import os
 import re
 from typing import Any
 
-from . import defaults, release
+from . import conversations, defaults, release
 
 logger = logging.getLogger(__name__)
 
 ALLOW_UNPATCHED = "AGENTCORE_ALLOW_UNPATCHED"
 
 
-def check_environment() -> None:
+def check_environment(server_args: Any) -> None:
     """Refuse to start with environment variables that cannot be followed.
+
+    Args:
+        server_args: a `ServerArgs`, whose class does not always declare its fields.
 
     Raises:
         ValueError: says which one, and what to do.
     """
     defaults.names()
+    conversations.check_server(server_args)
 
 
 def refuse_rust_server() -> None:
@@ -48,7 +52,6 @@ def announce(info: dict[str, Any]) -> None:
     """
     from sglang.version import __version__
 
-    check_environment()
     listed = listed_release(__version__)
     info["agentcore_patches"] = {
         "version": release.VERSION,

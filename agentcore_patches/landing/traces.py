@@ -74,6 +74,7 @@ class Trace:
         prompt_on_chunk: bool = True,
         prompt_on_choices: bool = False,
         n_choices: int | None = None,
+        with_versions: bool = False,
     ):
         """
         Args:
@@ -83,6 +84,8 @@ class Trace:
             prompt_on_chunk: whether the first chunk gets the prompt's token IDs.
             prompt_on_choices: whether each choice gets them, on its first chunk.
             n_choices: how many choices there are; None if unknown.
+            with_versions: whether each choice says on its last chunk which weights
+                sampled which of its tokens.
         """
         self.incremental = incremental
         self.incremental_logprobs = incremental and release.LOGPROBS_ARE_NEW
@@ -91,11 +94,14 @@ class Trace:
         self.prompt_on_chunk = prompt_on_chunk
         self.prompt_on_choices = prompt_on_choices
         self.n_choices = n_choices
+        self.with_versions = with_versions
         self.choices: dict[int, Choice] = {}
         self.last: Choice | None = None
         # The only choice, once its lines have nothing to say but new token IDs.
         self.quiet: Choice | None = None
         self.prompt_token_ids: list[int] | None = None
+        # What the first chunk says besides the version of the weights.
+        self.metadata: dict[str, Any] = {}
         self.first_version: str | None = None
         self.known_version: str | None = None
         self.failed = False
@@ -153,6 +159,9 @@ class Trace:
         if choice is None:
             return self._stamp_parsed(line)
         on_choice, on_chunk = self._take(choice)
+        if self.with_versions and not after.startswith("null"):
+            versions = orjson.dumps(_versions(choice)).decode()
+            on_choice += f'"weight_versions":{versions},'
         if on_chunk:
             # The line's last brace is the chunk's.
             after, brace, end_of_line = after.rpartition("}")
@@ -179,8 +188,10 @@ class Trace:
         on_choice = f'"logprobs":{written},{token_ids}'
         version = choice.meta_info.get("weight_version")
         is_known = version is None or version == self.known_version
-        if is_known and self.prompt_token_ids is choice.prompt_token_ids is None:
-            if self.n_choices == 1 and self.write_logprobs is None:
+        is_quiet = is_known and not self.metadata
+        if is_quiet and self.prompt_token_ids is choice.prompt_token_ids is None:
+            has_only_ids = self.write_logprobs is None and not self.with_versions
+            if self.n_choices == 1 and has_only_ids:
                 self.quiet = choice
             return on_choice, ""
         if choice.prompt_token_ids is not None:
@@ -190,7 +201,12 @@ class Trace:
         if self.prompt_token_ids is not None:
             on_chunk.append(f'"prompt_token_ids":{_json(self.prompt_token_ids)}')
             self.prompt_token_ids = None
-        if not is_known and (start != end or self.first_version is None):
+        if self.metadata:
+            of_version = {} if version is None else {"weight_version": version}
+            on_chunk.append(f'"metadata":{_json({**of_version, **self.metadata})}')
+            self.first_version = self.known_version = version
+            self.metadata = {}
+        elif not is_known and (start != end or self.first_version is None):
             # Known is what the first chunk said, if that was said last, too.
             if self.first_version is None:
                 self.first_version = version
@@ -214,7 +230,12 @@ class Trace:
         is_changed = False
         for part in parts:
             choice = self.choices.get(part.get("index"))
-            if choice is not None and self._waits(choice):
+            if choice is None:
+                continue
+            if self.with_versions and part.get("finish_reason"):
+                part["weight_versions"] = _versions(choice)
+                is_changed = True
+            if self._waits(choice):
                 on_choice, on_chunk = self._take(choice)
                 taken = orjson.loads(f"{{{on_choice[:-1]}}}")
                 if self.write_logprobs is None:
@@ -247,6 +268,29 @@ class Trace:
             )
 
 
+class VersionTrace(Trace):
+    """Versions of weights on the lines of a stream that is else as without us."""
+
+    def stamp(self, line: str | bytes) -> str:
+        """A line with the versions of each choice that it finishes."""
+        text = line if isinstance(line, str) else bytes(line).decode()
+        events = []
+        for event in events_of(text):
+            start, data, body = event.partition("data: ")
+            if '"finish_reason":"' in body:
+                chunk = orjson.loads(body)
+                for part in chunk["choices"]:
+                    choice = self.choices.get(part["index"])
+                    if choice is not None and part.get("finish_reason"):
+                        part["weight_versions"] = _versions(choice)
+                event = f"{start}{data}{_json(chunk)}\n\n"
+            events.append(event)
+        return "".join(events)
+
+    def end(self) -> None:
+        """Nothing waits here."""
+
+
 def chat(generate: Any) -> Any:
     """Have the lines of a chat stream carry token IDs and logprobs.
 
@@ -261,14 +305,21 @@ def chat(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        with_versions = _wants_versions(request)
         if request.return_token_ids is False:
-            return generate(self, adapted_request, request, *args, **kwargs)
+            make = partial(generate, self, adapted_request, request, *args, **kwargs)
+            return _with_versions(self, make) if with_versions else make()
         trace = Trace(
             is_incremental(self),
             logprobs.ChatLogprobs(self).dump if request.logprobs else None,
             prompt_on_choices=bool(request.return_token_ids),
             n_choices=request.n,
+            with_versions=with_versions,
         )
+        # Only `prefix` adds it.
+        turn = getattr(request, "_turn", None)
+        if turn is not None and turn.metadata is not None:
+            trace.metadata = {"prefix": turn.metadata}
         # SGLang's own are those of a chunk's last step.
         request = request.model_copy(update={"logprobs": False})
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
@@ -288,14 +339,17 @@ def completions(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        with_versions = _wants_versions(request)
         if not request.return_token_ids:
-            return generate(self, adapted_request, request, *args, **kwargs)
+            make = partial(generate, self, adapted_request, request, *args, **kwargs)
+            return _with_versions(self, make) if with_versions else make()
         write = partial(_completion_logprobs, self, request)
         trace = Trace(
             is_incremental(self),
             None if request.logprobs is None else write,
             prompt_on_chunk=False,
             prompt_on_choices=True,
+            with_versions=with_versions,
         )
         # SGLang's own may be ahead of the text.
         request = request.model_copy(
@@ -305,6 +359,16 @@ def completions(generate: Any) -> Any:
         return _stamped(self, trace, lines)
 
     return stream
+
+
+def _wants_versions(request: Any) -> bool:
+    """Whether choices say which weights sampled them, a field of `weight-versions`."""
+    return bool(getattr(request, "return_weight_versions", False))
+
+
+def _with_versions(serving: OpenAIServingBase, make: Callable[..., Any]) -> Any:
+    trace = VersionTrace(is_incremental(serving))
+    return _stamped(serving, trace, make(trace=trace))
 
 
 def _completion_logprobs(
@@ -383,6 +447,12 @@ def events_of(text: str) -> Iterator[str]:
         yield f"{event}\n\n"
     if rest:
         yield rest
+
+
+def _versions(choice: Choice) -> list[dict[str, Any]]:
+    """Which weights sampled which tokens of a choice that is finished."""
+    versions: list[dict[str, Any]] = choice.meta_info.get("weight_versions", [])
+    return versions
 
 
 def _json(value: Any) -> str:

@@ -13,7 +13,7 @@ from agentcore_patches.patches.places import Place
 _SERVING = "AnthropicServing"
 _STREAM = f"{_SERVING}._generate_anthropic_stream"
 
-MESSAGES: tuple[Place, ...] = (
+REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "messages/request",
         "whether to answer with token IDs and logprobs",
@@ -23,6 +23,10 @@ MESSAGES: tuple[Place, ...] = (
             "return_token_ids: Optional[bool] = None",
         ),
     ),
+)
+
+MESSAGES: tuple[Place, ...] = (
+    *REQUEST_FLAG,
     Place(
         "messages/answer",
         "return_token_ids",

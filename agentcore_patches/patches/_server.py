@@ -11,7 +11,11 @@ SERVER: tuple[Place, ...] = (
     Place(
         "server/check-environment",
         "a variable that cannot be followed is an error",
-        Insert(HTTP_SERVER, "launch_server", "agentcore.server.check_environment()"),
+        Insert(
+            HTTP_SERVER,
+            "launch_server",
+            "agentcore.server.check_environment(server_args)",
+        ),
     ),
     Place(
         "server/refuse-rust",

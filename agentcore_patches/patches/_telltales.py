@@ -14,6 +14,7 @@ from agentcore_patches.edits import (
     RefuseField,
 )
 from agentcore_patches.patches.files import (
+    HTTP_SERVER,
     MULTI_TOKENIZER,
     PROTOCOL,
     SERVING_BASE,
@@ -23,6 +24,14 @@ from agentcore_patches.patches.files import (
 from agentcore_patches.patches.places import Place, absent
 
 TELLTALES: tuple[Place, ...] = (
+    Place(
+        "telltales/messages",
+        "from 0.5.9 on there is /v1/messages",
+        {
+            "0.5.8": RefuseDefinition(HTTP_SERVER, "anthropic_v1_messages"),
+            "0.5.9": ExpectDefinition(HTTP_SERVER, "anthropic_v1_messages"),
+        },
+    ),
     Place(
         "telltales/first-line",
         "from 0.5.10 on a stream's first line precedes its status",
@@ -84,6 +93,14 @@ TELLTALES: tuple[Place, ...] = (
         },
     ),
     Place(
+        "telltales/server-in-rust",
+        "from 0.5.17 on there is a server in Rust",
+        {
+            "0.5.8": RefuseDefinition(HTTP_SERVER, "ORJSONRoute"),
+            "0.5.17": ExpectDefinition(HTTP_SERVER, "ORJSONRoute"),
+        },
+    ),
+    Place(
         "telltales/token-ids",
         "in 0.5.17 alone SGLang calls them as we do",
         {
@@ -99,6 +116,18 @@ TELLTALES: tuple[Place, ...] = (
                 PROTOCOL,
                 "ChatCompletionResponseChoice",
                 "response_token_ids: Optional[List[int]] = None",
+            ),
+        },
+    ),
+    Place(
+        "telltales/spans",
+        "from 0.5.19 on SGLang has versions of weights",
+        {
+            "0.5.8": RefuseDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._stream_one_response"
+            ),
+            "0.5.19": ExpectDefinition(
+                TOKENIZER_MANAGER, "TokenizerManager._stream_one_response"
             ),
         },
     ),

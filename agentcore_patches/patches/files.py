@@ -22,6 +22,9 @@ OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
 RESULT_PROCESSOR = "srt/managers/scheduler_components/batch_result_processor.py"
 OUTPUT_STREAMER = "srt/managers/scheduler_components/output_streamer.py"
 OUTPUT_SENDER = "srt/managers/scheduler_components/output_sender.py"
+UPDATE_WEIGHTS_MIXIN = "srt/managers/scheduler_update_weights_mixin.py"
+WEIGHT_UPDATER = "srt/managers/scheduler_components/weight_updater.py"
+DETOKENIZER = "srt/managers/detokenizer_manager.py"
 SCHEDULER = "srt/managers/scheduler.py"
 MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
 IO_STRUCT = "srt/managers/io_struct.py"
@@ -32,6 +35,7 @@ SERVING_BASE = "srt/entrypoints/openai/serving_base.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 SERVING_RESPONSES = "srt/entrypoints/openai/serving_responses.py"
 SERVING_COMPLETIONS = "srt/entrypoints/openai/serving_completions.py"
+SERVING_TOKENIZE = "srt/entrypoints/openai/serving_tokenize.py"
 ANTHROPIC_PROTOCOL = "srt/entrypoints/anthropic/protocol.py"
 ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
 HTTP_SERVER = "srt/entrypoints/http_server.py"
@@ -46,11 +50,14 @@ WRITING_ORDER = (
     REQUEST_LOGGER,
     MM_PROCESSOR,
     SCHEDULE_BATCH,
+    UPDATE_WEIGHTS_MIXIN,
+    WEIGHT_UPDATER,
     OUTPUT_PROCESSOR,
     RESULT_PROCESSOR,
     OUTPUT_STREAMER,
     OUTPUT_SENDER,
     SCHEDULER,
+    DETOKENIZER,
     MULTI_TOKENIZER,
     IO_STRUCT,
     TOKENIZER_MANAGER,
@@ -60,6 +67,7 @@ WRITING_ORDER = (
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     SERVING_RESPONSES,
+    SERVING_TOKENIZE,
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     HTTP_SERVER,
@@ -68,6 +76,8 @@ WRITING_ORDER = (
 # The first and the last release that has a file, where not all have it.
 RELEASES = {
     OUTPUT_PROCESSOR: ("", "0.5.12"),
+    UPDATE_WEIGHTS_MIXIN: ("", "0.5.12"),
+    WEIGHT_UPDATER: ("0.5.13", ""),
     RESULT_PROCESSOR: ("0.5.13", ""),
     OUTPUT_STREAMER: ("0.5.13", ""),
     OUTPUT_SENDER: ("0.5.13", ""),

@@ -14,6 +14,8 @@ from agentcore_patches.patches.files import (
     OUTPUT_STREAMER,
     RESULT_PROCESSOR,
     SCHEDULER,
+    UPDATE_WEIGHTS_MIXIN,
+    WEIGHT_UPDATER,
 )
 
 SUPPORTED_VERSIONS = (
@@ -77,6 +79,16 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "0.5.13": "_GenerationStreamAccumulator.accept",
     },
     "output_lists": {"0.5.8": "", "0.5.13": "self."},
+    "output_streamer_class": {
+        "0.5.8": "SchedulerOutputProcessorMixin",
+        "0.5.13": "SchedulerOutputStreamer",
+    },
+    # What changes the weights.
+    "weight_updater": {"0.5.8": UPDATE_WEIGHTS_MIXIN, "0.5.13": WEIGHT_UPDATER},
+    "weight_updater_class": {
+        "0.5.8": "SchedulerUpdateWeightsMixin",
+        "0.5.13": "SchedulerWeightUpdaterManager",
+    },
     "output_sender": {"0.5.8": SCHEDULER, "0.5.13": OUTPUT_SENDER},
     # Waits for the outputs of a request, one after the other.
     "wait_one_response": {
@@ -147,6 +159,26 @@ FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
     "PYDANTIC_ANSWERS": (
         "Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.",
         {"0.5.8": False, "0.5.22": True},
+    ),
+    "UPDATES_HAVE_MANAGER": (
+        "Whether an object of the scheduler's updates weights, not the scheduler itself.",
+        {"0.5.8": False, "0.5.13": True},
+    ),
+    "IS_IDLE": (
+        "Which method of a scheduler says that it has no request.",
+        {"0.5.8": "_is_no_request", "0.5.10": "is_fully_idle"},
+    ),
+    "SESSIONS_MAY_STREAM": (
+        "Whether a session may keep its keys and values from turn to turn.",
+        {"0.5.8": False, "0.5.10": True},
+    ),
+    "SPANS_ARE_STRUCTS": (
+        "Whether SGLang has a class for the tokens of a version of weights.",
+        {"0.5.8": False, "0.5.19": True},
+    ),
+    "IMAGE_CACHE": (
+        "Which module keeps what the encoders of images computed.",
+        {"0.5.8": "mm_utils", "0.5.18": "mm_schedule"},
     ),
 }
 """What the code that lands is told of the release, from which release on."""

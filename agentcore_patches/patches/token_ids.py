@@ -42,7 +42,8 @@ REQUEST_FLAGS = (
 
 _CHAT = "OpenAIServingChat"
 
-CHAT: tuple[Place, ...] = (
+# Whether a chat request wants them.
+REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "token-ids/request",
         "only false leaves them out",
@@ -61,6 +62,9 @@ CHAT: tuple[Place, ...] = (
         },
         upstream="return_token_ids for whole answers, 0.5.17",
     ),
+)
+
+CHAT: tuple[Place, ...] = (
     Place(
         "token-ids/choice",
         "the IDs generated for this choice",
@@ -97,7 +101,9 @@ CHAT: tuple[Place, ...] = (
                 "ChatCompletionResponse",
                 '@model_serializer(mode="wrap")\n'
                 "def _serialize(self, handler):\n"
-                '    return agentcore.prompts.drop_none(handler(self), "prompt_token_ids")',
+                "    return agentcore.prompts.drop_none(\n"
+                '        handler(self), "prompt_token_ids", "weight_version"\n'
+                "    )",
             ),
             "0.5.9": Insert(
                 PROTOCOL,
@@ -214,6 +220,7 @@ PLACES: tuple[Place, ...] = (
     *ABORTED_STREAMS,
     *PAUSES,
     *LOGPROBS,
+    *REQUEST_FLAG,
     *CHAT,
     *CHAT_STREAMS,
     *TOKENS_AS_TOKEN_IDS,

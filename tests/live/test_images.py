@@ -14,13 +14,14 @@ import requests
 
 from agentcore_verify import client, cpu
 from agentcore_verify.checks import images
-from agentcore_verify.client import Answer, OnEvent
+from agentcore_verify.client import Answer, HttpError, OnEvent
 from agentcore_verify.results import Failed
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.bytecode import Bytecode
+from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.helpers.waiting import wait_until
 from tests.live import in_vision_processor
@@ -137,6 +138,49 @@ def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> No
     past = [*prompt, *said, *prompt]
     taken, _ = both(vision_server, IMAGE, IMAGE, input_ids=past)
     assert taken == past
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("how", ["request", "message"])
+def test_a_prefix_keeps_its_images_and_takes_new_ones(
+    vision_server: Server, how: str, stream: bool
+) -> None:
+    prompt, said = both(vision_server, "What is", IMAGE, "this?")
+    first = body("What is", IMAGE, "this?")["messages"]
+    answer: dict[str, Any] = {"role": "assistant", "content": "An image."}
+    more: dict[str, Any] = {"required_prefix_token_ids": [*prompt, *said]}
+    if how == "message":
+        answer |= {"prompt_token_ids": prompt, "token_ids": said}
+        more = {}
+    messages = [*first, answer, *body("And", IMAGE, "this?")["messages"]]
+    second = ask(vision_server, messages=messages, stream=stream, **more)
+    taken = list(second.prompt_token_ids or ())
+    continued = prefix_of(second)
+    assert continued is not None and continued["source"] == how
+    kept = continued["kept"]
+    assert taken[:kept] == [*prompt, *said][:kept]
+    # The template writes one placeholder where the prefix has one for each embedding.
+    assert continued["template_matched"] >= len(prompt)
+    pad = placeholder(vision_server)
+    assert taken[kept:].count(pad) == prompt.count(pad)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prefix_without_its_images_is_refused(
+    vision_server: Server, stream: bool
+) -> None:
+    prompt, said = both(vision_server, "What is", IMAGE, "this?")
+    answer = {"role": "assistant", "content": "An image."}
+    text = body("What is this?")["messages"]
+    with pytest.raises(HttpError) as refused:
+        ask(
+            vision_server,
+            messages=[*text, answer, *text],
+            required_prefix_token_ids=[*prompt, *said],
+            stream=stream,
+        )
+    assert refused.value.status == 400
+    assert held_requests(vision_server) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

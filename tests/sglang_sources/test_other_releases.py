@@ -15,9 +15,6 @@ from tests.sglang_sources.releases import FAMILIES, NAMES
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
-# Both are patched alike.
-ALIKE = {("0.5.15", "0.5.16"), ("0.5.16", "0.5.15")}
-
 
 def tree(
     selection: tuple[str, ...], release: str, number: str
@@ -40,12 +37,8 @@ def tree(
     "selection", [NAMES, *((name,) for name in NAMES)], ids="+".join
 )
 def test_the_files_of_another_release_are_refused(selection: tuple[str, ...]) -> None:
-    taken = set()
     for release, number in itertools.permutations(FAMILIES, 2):
         made = tree(selection, release, number)
         if made is not None:
+            assert selection != NAMES
             assert made == tree(selection, release, release), (release, number)
-            taken.add((release, number))
-    assert taken >= ALIKE
-    if selection == NAMES:
-        assert taken == ALIKE

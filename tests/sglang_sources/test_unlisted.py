@@ -18,10 +18,10 @@ from tests.sglang_sources.releases import NAMES, changed_files, patched
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
-# These have a post-release beside them, or are changed as the release after them.
+# These have a post-release beside them, or are one.
 FITTING = {
     *("0.5.8", "0.5.8.post1", "0.5.10", "0.5.10.post1", "0.5.12", "0.5.12.post1"),
-    *("0.5.13", "0.5.13.post1", "0.5.15", "0.5.15.post1", "0.5.16"),
+    *("0.5.13", "0.5.13.post1", "0.5.15", "0.5.15.post1"),
 }
 
 

@@ -52,7 +52,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known(
 ) -> None:
     named(monkeypatch, f"return_token_ids,{name}")
     with pytest.raises(ValueError, match="AGENTCORE_DEFAULTS names") as refused:
-        server.check_environment()
+        server.check_environment(SimpleNamespace(tokenizer_worker_num=1))
     assert repr(name) in str(refused.value)
     assert all(flag in str(refused.value) for flag in release.REQUEST_FLAGS)
 

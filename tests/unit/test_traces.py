@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import release, traces
-from agentcore_patches.landing.traces import Trace
+from agentcore_patches.landing.traces import Trace, VersionTrace
 
 PROMPT = [101, 102, 103]
 DONE = "data: [DONE]\n\n"
@@ -542,3 +542,43 @@ def test_an_error_before_the_first_line_is_raised_where_it_can_be_a_400(
         error, done = collected(lines)
         assert "gave 0 logprobs" in read(error)["error"]
         assert done == DONE
+
+
+SPANS = [{"version": "a", "start": 0, "end": 2}]
+
+
+def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
+    """What the lines of a stream say of versions; the last one finishes the choice."""
+    engine = Engine(0, True)
+    said = []
+    for finish in ("null", '"stop"'):
+        if finish != "null":
+            engine.meta_info["weight_versions"] = SPANS
+        trace.push(0, engine.delivers(1, 0))
+        line = line_of(0).replace('"finish_reason":null', f'"finish_reason":{finish}')
+        if parsed:
+            # An order that SGLang does not write, so that the line is parsed.
+            chunk = json.loads(line.removeprefix("data: "))
+            line = f"data: {json.dumps(chunk)}\n\n"
+        [choice] = json.loads(trace.stamp(line).removeprefix("data: "))["choices"]
+        said.append(choice.get("weight_versions"))
+    return said
+
+
+@pytest.mark.parametrize("parsed", [False, True])
+def test_the_last_line_says_which_weights_sampled_its_choice(
+    parsed: bool,
+) -> None:
+    asked = Trace(True, n_choices=1, with_versions=True)
+    assert finished(asked, parsed=parsed) == [None, SPANS]
+    unasked = Trace(True, n_choices=1)
+    assert finished(unasked, parsed=parsed) == [None, None]
+
+
+def test_versions_can_be_all_that_a_stream_carries() -> None:
+    trace = VersionTrace(True)
+    assert finished(trace) == [None, SPANS]
+    trace.push(0, Engine(0, True).delivers(1, 0))
+    assert trace.stamp(line_of(0)) == line_of(0)
+    assert trace.stamp(DONE) == DONE
+    trace.end()

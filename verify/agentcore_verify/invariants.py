@@ -10,6 +10,9 @@ from .differences import first_difference, id_difference, text_difference
 from .results import Failed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .client import Json
     from .subject import Reply, Subject
 
 _UNREADABLE = re.compile(r"[\s\ufffd]")
@@ -137,12 +140,20 @@ def assert_no_error(reply: Reply) -> None:
 
 
 def keys_in(value: object) -> set[str]:
-    """All keys of all objects in a JSON value."""
+    """All keys of all objects in a JSON value, but for what `metadata` has."""
     if isinstance(value, dict):
-        return set(value) | {key for part in value.values() for key in keys_in(part)}
+        parts = (part for key, part in value.items() if key != "metadata")
+        return set(value) | {key for part in parts for key in keys_in(part)}
     if isinstance(value, list | tuple):
         return {key for part in value for key in keys_in(part)}
     return set()
+
+
+def assert_metadata(subject: Subject, where: str, answers: Iterable[Json]) -> None:
+    """Failed if an answer's `metadata` has what SGLang itself does not give."""
+    for answer in answers:
+        if found := sorted({*(answer.get("metadata") or ())} - subject.metadata()):
+            raise Failed(f"{where}: the answer's metadata has {', '.join(found)}.")
 
 
 def _assert_prompt(subject: Subject, reply: Reply) -> None:

@@ -155,6 +155,14 @@ class Subject:
             return str(self.get("/v1/models").json()["data"][0]["id"])
         return self.model
 
+    def metadata(self) -> frozenset[str]:
+        """What SGLang itself has in the `metadata` of whole answers."""
+        release = self._release()
+        has_spans = release is None or is_between(release, "0.5.19", "")
+        return frozenset(
+            {"weight_version"} | ({"weight_versions"} if has_spans else set())
+        )
+
     def loses_text(self, path: str) -> bool:
         """Whether this SGLang itself loses text of streams of a path.
 

@@ -157,3 +157,47 @@ class Varying(ChatWhole):
 @plant("answers that vary, compared", "same-ids", "different", Outcome.INCONCLUSIVE)
 class VaryingCompared(Varying):
     """No difference between the modes can be told from one between two runs."""
+
+
+@plant("a token credited to other weights", "weight-versions", "did not sample it")
+class WrongVersion(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        for choice in response["choices"]:
+            match choice.get("weight_versions"):
+                case [old, new]:
+                    old["end"] += 1
+                    new["start"] += 1
+
+
+@plant("a gap between versions", "weight-versions", "without gaps")
+class GapOfVersions(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        for choice in response["choices"]:
+            match choice.get("weight_versions"):
+                case [_, new]:
+                    new["start"] += 1
+
+
+@plant("a prompt from a cache of other weights", "weight-versions", "other weights")
+class OldCache(ChatWhole):
+    updated = False
+
+    def request(self, path: str, body: Json) -> Json:
+        if path == "/update_weights_from_disk":
+            self.updated = body["weight_version"] == "third"
+        if path == "/flush_cache":
+            self.updated = False
+        return body
+
+    def chat(self, body: Json, response: Json) -> None:
+        if self.updated:
+            response["choices"][0]["logprobs"]["content"][0]["logprob"] -= 0.5
+
+
+@plant("versions on no chunk", "weight-versions", "no weight_versions")
+class NoVersions(ChatStream):
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            for choice in event["choices"]:
+                choice.pop("weight_versions", None)
+            yield event

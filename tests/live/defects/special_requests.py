@@ -75,6 +75,44 @@ class NoMetaInfo(ChatWhole):
             choice.pop("meta_info", None)
 
 
+@plant("a token of the prefix changed", "prefix", "does not begin with the tokens")
+class PrefixChanged(Defect):
+    def request(self, path: str, body: Json) -> Json:
+        field = "required_prefix_token_ids"
+        if path == CHAT and len(body.get(field) or ()) > 9:
+            changed = [*body[field]]
+            changed[9] ^= 1
+            body = {**body, field: changed}
+        return body
+
+
+@plant("a turn closed twice", "prefix", "closed twice")
+class ClosedTwice(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        required = body.get("required_prefix_token_ids")
+        if required and response.get("prompt_token_ids"):
+            response["prompt_token_ids"].insert(len(required), required[-1])
+
+
+@plant("the memory crosses conversations", "prefix", "does not begin with the tokens")
+class MemoryCrosses(ChatWhole):
+    first: list[int]
+    n_own = 0
+
+    def chat(self, body: Json, response: Json) -> None:
+        if body["messages"][0]["content"] == "cobalt" and len(body["messages"]) > 2:
+            n_tokens = len(self.first)
+            response["prompt_token_ids"][:n_tokens] = self.first
+            said = {"required": self.n_own, "kept": self.n_own, "source": "server"}
+            response["metadata"]["prefix"] = {**said, "template_matched": 0}
+        elif "content" in body["messages"][0] and len(body["messages"]) == 2:
+            [choice] = response["choices"]
+            own = [*response["prompt_token_ids"], *choice["token_ids"]]
+            self.n_own = len(own)
+            if body["messages"][0]["content"] == "amber":
+                self.first = own
+
+
 @plant("/generate without prompt IDs", "tito", "/generate")
 class GenerateWithoutPrompt(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:

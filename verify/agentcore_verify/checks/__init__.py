@@ -33,6 +33,7 @@ NAMES = (
     "choices",
     "stop",
     "tito",
+    "prefix",
     "customized-info",
     "opt-out",
     "other-endpoints",
@@ -40,6 +41,7 @@ NAMES = (
     "concurrency",
     "interruption",
     "pauses",
+    "weight-versions",
     "images",
     "openai-client",
     # Last: a server that does not refuse bad requests may die of them.

@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_patches.patches import registry
-from agentcore_verify.invariants import assert_no_error, finish, keys_in
+from agentcore_verify.invariants import (
+    assert_metadata,
+    assert_no_error,
+    finish,
+    keys_in,
+)
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
 
@@ -42,6 +47,7 @@ def check(subject: Subject) -> str:
                     f"{reply.where} with return_token_ids=false: the answer has "
                     f"{', '.join(found)}."
                 )
+            assert_metadata(subject, reply.where, reply.answer.events)
             if not (reply.streamed and subject.loses_text("/v1/chat/completions")):
                 _assert_same_text(whole, reply)
         if _bare(whole.answer.events[0]) != _bare(without.answer.events[0]):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from agentcore_patches.patches import registry
 from agentcore_verify import client
 from agentcore_verify.client import ClientError, HttpError, Json
-from agentcore_verify.invariants import keys_in, letters
+from agentcore_verify.invariants import assert_metadata, keys_in, letters
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Subject
@@ -78,9 +78,10 @@ def _ask(
         if isinstance(error, HttpError) and error.status == 404:
             raise NotThere from error
         raise Failed(f"{path}: {error}") from error
-    for mode, answer in (("non-streaming", response), ("streaming", events)):
-        if found := sorted(keys_in(answer) & FIELDS):
+    for mode, answers in (("non-streaming", [response]), ("streaming", events)):
+        if found := sorted(keys_in(answers) & FIELDS):
             raise Failed(f"{path}, {mode}: the answer has {', '.join(found)}.")
+        assert_metadata(subject, f"{path}, {mode}", answers)
     return response, events
 
 

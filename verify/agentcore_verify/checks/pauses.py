@@ -67,7 +67,7 @@ def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply],
         asked = [pool.submit(_stream, subject, event, **more) for event in begun]
         for event in begun:
             event.wait()
-        with _paused(subject, mode):
+        with paused(subject, mode):
             time.sleep(PAUSE)
             n_open = sum(not reply.done() for reply in asked)
         return [reply.result() for reply in asked], n_open
@@ -85,7 +85,7 @@ def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
 
 
 @contextmanager
-def _paused(subject: Subject, mode: str) -> Iterator[None]:
+def paused(subject: Subject, mode: str) -> Iterator[None]:
     """Pauses the server, and lets it continue whatever happens."""
     try:
         subject.post("/pause_generation", {"mode": mode})

@@ -1,0 +1,548 @@
+"""Prompts that begin with exactly the tokens of a conversation's earlier turns.
+
+A request says these (`required_prefix_token_ids`, or token IDs on a message of the
+assistant's), or the server remembers them. Behind them goes what the chat template
+writes next.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+from functools import wraps
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from . import conversations, images, prompts, template_tail, traces
+
+if TYPE_CHECKING:
+    from fastapi import Request
+    from sglang.srt.entrypoints.anthropic.protocol import (
+        AnthropicMessagesRequest,
+        AnthropicMessagesResponse,
+    )
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        ChatCompletionResponse,
+    )
+    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+FIELD = "required_prefix_token_ids"
+
+
+class PrefixError(ValueError):
+    """Why a request cannot have the prefix that it asks for."""
+
+
+class Prefix(NamedTuple):
+    """Token IDs that a prompt is to begin with.
+
+    Attributes:
+        name: what a refusal calls them.
+        source: who said them: "request", "message" or "server".
+        position: of the assistant message that they end with.
+    """
+
+    token_ids: list[int]
+    name: str
+    source: str
+    position: int
+
+
+class Answer:
+    """The message of one choice, as a client puts it together from a stream."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.content = ""
+        self.calls: dict[int, Any] = {}
+
+    @property
+    def tool_calls(self) -> list[Any]:
+        """The tool calls, in their order."""
+        return [self.calls[index] for index in sorted(self.calls)]
+
+    def add(self, delta: dict[str, Any]) -> None:
+        """Take in what a chunk says."""
+        self.content += delta.get("content") or ""
+        for part in delta.get("tool_calls") or ():
+            new = SimpleNamespace(function=SimpleNamespace(name="", arguments=""))
+            function = self.calls.setdefault(part.get("index") or 0, new).function
+            said = part.get("function") or {}
+            function.name = said.get("name") or function.name
+            function.arguments += said.get("arguments") or ""
+
+
+class Turn:
+    """One turn of a conversation: what its prompt continues, and who continues it.
+
+    Attributes:
+        key: by which the answers will be remembered, None if they will not.
+        reasoning_parser: of the server.
+        prompt: the prefix and what follows it, None if the template's prompt is taken.
+        metadata: what the answer says of the prefix, None if it has none.
+        prompt_token_ids: what was prefilled.
+        answers: what a stream has said so far, by choice.
+    """
+
+    def __init__(self, key: bytes | None, reasoning_parser: str | None):
+        self.key = key
+        self.reasoning_parser = reasoning_parser
+        self.prompt: list[int] | None = None
+        self.metadata: dict[str, Any] | None = None
+        self.prompt_token_ids: list[int] | None = None
+        self.answers: dict[int, Answer] = {}
+
+    def continue_from(
+        self,
+        serving: OpenAIServingChat,
+        request: ChatCompletionRequest,
+        prefix: Prefix,
+        template: list[int],
+        render: template_tail.Render,
+    ) -> None:
+        """Make the prompt: the prefix, and what the template writes after it.
+
+        Args:
+            template: the prompt as the template alone writes it.
+            render: the same for other messages.
+
+        Raises:
+            ValueError: the prompt is too long, or the template hides what follows.
+        """
+        manager, messages = serving.tokenizer_manager, request.messages
+        required = prefix.token_ids
+        stops = template_tail.stop_token_ids(manager)
+        if required[-1] in (request.stop_token_ids or ()):
+            stops.add(required[-1])
+        tail: list[int] = []
+        if prefix.position < len(messages) - 1:
+            tail = template_tail.find_tail(
+                manager.tokenizer, render, messages, prefix.position, template, stops
+            )
+        elif not request.continue_final_message:
+            raise template_tail.UncertainTail(
+                f"{prefix.name} ends with the last message, which no message follows: "
+                "send the next one, or set continue_final_message to continue this one"
+            )
+        kept = required
+        if tail and tail[0] == required[-1]:
+            tail = tail[1:]
+        elif required[-1] in stops:
+            # The template's own end of the turn stands in its place.
+            kept = required[:-1]
+        prompt = [*kept, *tail]
+        has_media = prompts.has_media(messages)
+        error = prompts.check_token_ids(
+            manager, prompt, f"{prefix.name} with what follows it", has_media
+        )
+        if error is not None:
+            raise ValueError(error)
+        if not has_media and images.has_placeholders(manager, required):
+            raise ValueError(
+                f"{prefix.name} has places for images, videos or audio, but messages "
+                "has none of these: send those of the earlier turns again."
+            )
+        self.prompt = prompt
+        self.metadata = {
+            "required": len(required),
+            "kept": len(kept),
+            "template_matched": _count_matched(manager, required, template, has_media),
+            "source": prefix.source,
+        }
+
+    def take_in(self, content: dict[str, Any], index: int, incremental: bool) -> None:
+        """Take in what the engine delivered for a choice of a stream."""
+        if "prompt_token_ids" in content:
+            self.prompt_token_ids = content["prompt_token_ids"]
+        answer = self.answers.setdefault(index, Answer())
+        if incremental:
+            answer.token_ids += content["output_ids"]
+        else:
+            answer.token_ids = content["output_ids"]
+
+    def take_in_chunk(self, chunk: dict[str, Any]) -> None:
+        """Take in what a stream says; remember a choice that is complete."""
+        for choice in chunk.get("choices") or ():
+            answer = self.answers.get(choice.get("index"))
+            if answer is None:
+                continue
+            answer.add(choice.get("delta") or {})
+            if choice.get("finish_reason") is not None:
+                self.remember(
+                    answer,
+                    choice["finish_reason"],
+                    self.prompt_token_ids,
+                    answer.token_ids,
+                )
+
+    def remember(
+        self,
+        answer: Any,
+        finish_reason: str,
+        prompt: list[int] | None,
+        token_ids: list[int],
+    ) -> None:
+        """Remember an answer, unless it was aborted or its prompt is unknown."""
+        memory = conversations.memory()
+        if memory is None or self.key is None or prompt is None:
+            return
+        if finish_reason != "abort":
+            key = conversations.key_with(self.key, answer, self.reasoning_parser)
+            memory.put(key, [*prompt, *token_ids])
+
+
+def continued(process: Any) -> Any:
+    """Decorate `_process_messages`: a prompt begins with the turns before it.
+
+    Raises (what it makes):
+        PrefixError: the request cannot have the prefix that it asks for.
+    """
+
+    @wraps(process)
+    def process_turn(
+        self: OpenAIServingChat,
+        request: ChatCompletionRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        asked = _find_asked(self.tokenizer_manager, request)
+        known, key = _recall(self, request)
+        prefix = asked or known
+        if prefix is None and key is None:
+            return process(self, request, *args, **kwargs)
+        # Rendering changes the request.
+        as_sent = request.model_copy()
+        result = process(self, request, *args, **kwargs)
+        request._turn = turn = Turn(key, self.reasoning_parser)
+        if prefix is None:
+            return result
+
+        def render(messages: list[Any]) -> list[int]:
+            probe = as_sent.model_copy(update={"messages": messages})
+            return _token_ids(self, process(self, probe, *args, **kwargs))
+
+        template = _token_ids(self, result)
+        try:
+            turn.continue_from(self, request, prefix, template, render)
+        except ValueError as error:
+            if asked:
+                raise PrefixError(str(error)) from error
+        if turn.prompt is not None:
+            result.prompt_ids = turn.prompt
+        return result
+
+    return process_turn
+
+
+def _find_asked(
+    manager: TokenizerManager, request: ChatCompletionRequest
+) -> Prefix | None:
+    """The prefix that a request asks for, None if it asks for none.
+
+    Raises:
+        PrefixError: it is none.
+    """
+    prefix, last = None, None
+    for index, message in enumerate(request.messages):
+        if message.role != "assistant":
+            continue
+        last = index
+        prompt = _ids_of(message, "prompt_token_ids", index)
+        generated = _ids_of(message, "generation_token_ids", index)
+        generated = generated or _ids_of(message, "token_ids", index)
+        if prompt and generated:
+            name = f"messages[{index}].prompt_token_ids with its token_ids"
+            prefix = Prefix([*prompt, *generated], name, "message", index)
+    if request.required_prefix_token_ids:
+        if last is None:
+            raise PrefixError(
+                f"{FIELD} ends with an assistant message, but messages has none."
+            )
+        prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
+    if prefix is None:
+        return None
+    # Only some patches add the field.
+    if getattr(request, "input_ids", None) is not None:
+        raise PrefixError(
+            f"{prefix.name} cannot be used with input_ids, which are the whole prompt."
+        )
+    if manager.server_args.skip_tokenizer_init:
+        raise PrefixError(
+            f"{prefix.name} needs a tokenizer, but the server runs with "
+            "--skip-tokenizer-init."
+        )
+    has_media = prompts.has_media(request.messages)
+    error = prompts.check_token_ids(manager, prefix.token_ids, prefix.name, has_media)
+    if error is not None:
+        raise PrefixError(error)
+    return prefix
+
+
+def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
+    """The token IDs that a message carries in a field, None if there are none.
+
+    Raises:
+        PrefixError: it is no list.
+    """
+    value = getattr(message, field)
+    if value is not None and not isinstance(value, list):
+        raise PrefixError(
+            f"messages[{index}].{field} must be a list of integers, but is of type "
+            f"{type(value).__name__}."
+        )
+    return value or None
+
+
+def _recall(
+    serving: OpenAIServingChat, request: ChatCompletionRequest
+) -> tuple[Prefix | None, bytes | None]:
+    """What the server remembers of a conversation, and the key of its answer."""
+    memory = conversations.memory()
+    if memory is None or getattr(request, "input_ids", None) is not None:
+        return None, None
+    uses_memory = request._uses_memory
+    if uses_memory is None:
+        uses_memory = request.return_token_ids is not False
+    if not uses_memory or request.messages[-1].role == "assistant":
+        return None, None
+    # What is behind the URL of an image may have changed, and its options with it.
+    if prompts.has_media(request.messages):
+        return None, None
+    known, key, index = conversations.find_keys(serving, request)
+    token_ids = memory.get(known) if known is not None else None
+    if token_ids is None:
+        return None, key
+    return Prefix(token_ids, "what the server remembers", "server", index), key
+
+
+def _token_ids(serving: OpenAIServingChat, result: Any) -> list[int]:
+    """The token IDs of a prompt as the template writes it."""
+    if isinstance(result.prompt_ids, list) and result.prompt_ids:
+        return result.prompt_ids
+    text = result.prompt_ids or result.prompt
+    tokenizer = serving.tokenizer_manager.tokenizer
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _count_matched(
+    manager: TokenizerManager,
+    required: list[int],
+    template: list[int],
+    has_media: bool,
+) -> int:
+    """How many tokens of a prefix the template alone would have had."""
+    if not has_media or manager.mm_processor is None:
+        return template_tail.count_common(required, template)
+    mm_tokens = getattr(manager.mm_processor, "mm_tokens", None)
+    return images.count_matched(required, template, mm_tokens)
+
+
+def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
+    """Give the engine the prompt of a turn, and ask for what is to be remembered."""
+    turn = request._turn
+    if turn is None:
+        return
+    if turn.prompt is not None:
+        adapted.text, adapted.input_ids = None, turn.prompt
+    if turn.key is not None:
+        adapted.return_prompt_token_ids = True
+
+
+def whole(build: Any) -> Any:
+    """Decorate `_build_chat_response`: it says of the prefix, and is remembered."""
+
+    @wraps(build)
+    def built(
+        self: OpenAIServingChat,
+        request: ChatCompletionRequest,
+        ret: list[dict[str, Any]],
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        response = build(self, request, ret, *args, **kwargs)
+        turn = request._turn
+        if turn is None or not hasattr(response, "choices"):
+            return response
+        if turn.metadata is not None:
+            response.metadata = {**(response.metadata or {}), "prefix": turn.metadata}
+        for choice, item in zip(response.choices, ret, strict=True):
+            turn.remember(
+                choice.message,
+                choice.finish_reason,
+                item.get("prompt_token_ids"),
+                item["output_ids"],
+            )
+        return response
+
+    return built
+
+
+def push(
+    serving: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    content: dict[str, Any],
+) -> None:
+    """Take in what the engine delivered, if the answer is to be remembered."""
+    turn = request._turn
+    if turn is not None and turn.key is not None:
+        incremental = traces.is_incremental(serving)
+        turn.take_in(content, content.get("index", 0), incremental)
+
+
+def streamed(generate: Any) -> Any:
+    """Decorate `_generate_chat_stream`: it says of the prefix, and is remembered."""
+
+    @wraps(generate)
+    def stream(
+        self: OpenAIServingChat,
+        adapted_request: Any,
+        request: ChatCompletionRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        lines = generate(self, adapted_request, request, *args, **kwargs)
+        turn = request._turn
+        if turn is None:
+            return lines
+        # A trace of token IDs writes the metadata of a first chunk itself.
+        trace = kwargs.get("trace")
+        is_told = trace is not None and not isinstance(trace, traces.VersionTrace)
+        return _followed(turn, None if is_told else turn.metadata, lines)
+
+    return stream
+
+
+async def _followed(
+    turn: Turn, metadata: dict[str, Any] | None, lines: Any
+) -> AsyncIterator[str]:
+    """The lines of a chat stream, of which the first says what the prefix was."""
+    try:
+        async for line in lines:
+            if metadata is None and turn.key is None:
+                yield line
+                continue
+            chunk = _chunk_of(line)
+            if metadata is not None and chunk.get("choices"):
+                chunk["metadata"] = {
+                    **(chunk.get("metadata") or {}),
+                    "prefix": metadata,
+                }
+                line = f"data: {orjson.dumps(chunk).decode()}\n\n"
+                metadata = None
+            turn.take_in_chunk(chunk)
+            yield line
+    finally:
+        await lines.aclose()
+
+
+def _chunk_of(line: str | bytes) -> dict[str, Any]:
+    """The chunk of a line, empty if it has none."""
+    if not isinstance(line, str):
+        line = bytes(line).decode()
+    if not line.startswith("data: {"):
+        return {}
+    chunk: dict[str, Any] = orjson.loads(line.removeprefix("data: "))
+    return chunk
+
+
+def ask_chat(
+    anthropic_request: AnthropicMessagesRequest, chat_request: ChatCompletionRequest
+) -> None:
+    """Ask chat for what a request to /v1/messages asks for."""
+    chat_request.required_prefix_token_ids = anthropic_request.required_prefix_token_ids
+    chat_request._uses_memory = anthropic_request.return_token_ids is not False
+
+
+def add_to_message(
+    message: AnthropicMessagesResponse, response: ChatCompletionResponse
+) -> None:
+    """Give a message what the chat answer it was made from says of its prefix."""
+    prefix = (response.metadata or {}).get("prefix")
+    if prefix is not None:
+        message.metadata = {"prefix": prefix}
+
+
+def events(generate: Any) -> Any:
+    """Have the first event of a message say what its prefix was."""
+    signature = inspect.signature(generate)
+
+    @wraps(generate)
+    def stream(*args: Any, **kwargs: Any) -> Any:
+        lines = generate(*args, **kwargs)
+        turn = signature.bind(*args, **kwargs).arguments["processed_request"]._turn
+        if turn is None or turn.metadata is None:
+            return lines
+        return _with_metadata(turn.metadata, lines)
+
+    return stream
+
+
+async def _with_metadata(metadata: dict[str, Any], lines: Any) -> AsyncIterator[str]:
+    is_first = True
+    try:
+        async for line in lines:
+            start, data, body = line.partition("data: ")
+            if is_first and '"message_start"' in body:
+                is_first = False
+                body, end, others = body.partition("\n\n")
+                event = orjson.loads(body)
+                event["message"]["metadata"] = {"prefix": metadata}
+                line = f"{start}{data}{orjson.dumps(event).decode()}{end}{others}"
+            yield line
+    finally:
+        await lines.aclose()
+
+
+def carry(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:
+    """Give messages that were dumped the token IDs that the original ones carry."""
+    for message, data in zip(messages or (), dumped, strict=True):
+        if message.role == "assistant":
+            for field in ("prompt_token_ids", "generation_token_ids", "token_ids"):
+                if (value := getattr(message, field)) is not None:
+                    data[field] = value
+
+
+def with_chat(values: Any) -> Any:
+    """A request to /tokenize in which what it says of chat is one chat request.
+
+    Raises:
+        ValueError: it has both a prompt and messages.
+    """
+    if not isinstance(values, dict) or values.get("messages") is None:
+        return values
+    if values.get("prompt") is not None:
+        raise ValueError("Exactly one of 'prompt' or 'messages' must be provided.")
+    return {"prompt": "", "chat_request": values}
+
+
+async def tokenize(
+    serving: OpenAIServingBase,
+    chat_request: ChatCompletionRequest,
+    raw_request: Request,
+) -> Any:
+    """The token IDs of the prompt of a chat request, as /tokenize gives them."""
+    from sglang.srt.entrypoints.openai.protocol import TokenizeResponse
+
+    chat = raw_request.app.state.openai_serving_chat
+    try:
+        error = chat._validate_request(chat_request)
+        if error is not None:
+            raise ValueError(error)
+        adapted, _ = chat._convert_to_internal_request(chat_request, raw_request)
+    except ValueError as error:
+        return serving.create_error_response(str(error))
+    tokenizer = serving.tokenizer_manager.tokenizer
+    token_ids = adapted.input_ids
+    if token_ids is None:
+        token_ids = tokenizer.encode(adapted.text, add_special_tokens=False)
+    return TokenizeResponse(
+        tokens=token_ids,
+        count=len(token_ids),
+        max_model_len=getattr(tokenizer, "model_max_length", -1),
+    )

@@ -1,0 +1,377 @@
+"""Which weights sampled which token, and prompts that no other weights prefilled.
+
+The scheduler counts its updates. A request takes the count into its key in the prefix
+cache when its prefill starts, so that it finds nothing that other weights computed;
+what they left is evicted as the least recently used. Before the first update keys are
+as without us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import wraps
+from importlib import import_module
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
+
+from . import release
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.io_struct import BatchStrOutput, BatchTokenIDOutput
+    from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+logger = logging.getLogger(__name__)
+
+# Seconds between two looks whether requests that an update waits for were paused.
+_POLL_INTERVAL = 0.05
+
+_REFUSED = (
+    "New weights are refused, nothing was changed: {what}, so that a prompt would take "
+    "what other weights computed. {remedy}."
+)
+
+# Caches that look for tokens alone, whatever the key of the request.
+_BY_TOKENS_ALONE = (
+    "RadixCacheCpp",
+    "LMCRadixCache",
+    "LMCacheUnifiedRadixCache",
+    "FlexKVRadixCache",
+)
+
+
+# What SGLang calls weights that nobody gave a version. Who reads the field at the top
+# of an answer expects a trainer's, often a number.
+_NO_VERSION = "default"
+
+
+class _Weights:
+    """The weights of this process, a scheduler.
+
+    Attributes:
+        version: what the trainer calls them.
+        of_results: the version of those that computed the results in hand.
+        n_updates: how often they were changed.
+        n_loads: how often each LoRA adapter was loaded, by its ID.
+    """
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.of_results = ""
+        self.n_updates = 0
+        self.n_loads: dict[str, int] = {}
+
+
+_weights = _Weights()
+
+
+def start(version: str) -> None:
+    """Take the version that the server was started with."""
+    _weights.version = version
+
+
+def set_version(version: str | None) -> None:
+    """Call the weights by another version from now on; None means as before."""
+    if version is not None:
+        _weights.version = version
+
+
+def dispatcher() -> Any:
+    """What a scheduler does with the request that gives its weights another version."""
+    from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput
+    from sglang.utils import TypeBasedDispatcher
+
+    def handle(request: Any) -> None:
+        set_version(request.new_version)
+
+    return TypeBasedDispatcher([(UpdateWeightVersionReqInput, handle)])
+
+
+def mark(batch: ScheduleBatch) -> None:
+    """Note which weights a batch is about to run on.
+
+    With overlap scheduling its result may be handled after the next update.
+    """
+    batch.weight_version = _weights.version
+
+
+def handle(batch: ScheduleBatch) -> None:
+    """Note which weights the result in hand comes from."""
+    _weights.of_results = batch.weight_version or _weights.version
+
+
+def record(reqs: Iterable[Req]) -> None:
+    """Credit the new tokens of requests to the weights of the result in hand."""
+    version = _weights.of_results or _weights.version
+    for req in reqs:
+        spans, end = req.weight_versions, len(req.output_ids)
+        if spans and spans[-1][0] == version:
+            spans[-1][2] = end
+            continue
+        begin = spans[-1][2] if spans else 0
+        if begin < end:
+            spans.append([version, begin, end])
+
+
+def forget(req: Req) -> None:
+    """Forget the versions of tokens that a request lost when it was retracted."""
+    if not req.output_ids:
+        req.weight_versions = []
+
+
+def of_request(req: Req, n_tokens: int) -> list[Any] | None:
+    """The versions of a request's first tokens, as they are sent; None without any."""
+    spans = [
+        [version, begin, min(end, n_tokens)]
+        for version, begin, end in req.weight_versions
+        if begin < n_tokens
+    ]
+    if not release.SPANS_ARE_STRUCTS:
+        return spans or None
+    from sglang.srt.utils.weight_versions import WeightVersionSpan
+
+    return [
+        WeightVersionSpan(version=version, start=begin, end=end)
+        for version, begin, end in spans
+    ] or None
+
+
+def of_batch(output: BatchTokenIDOutput) -> list[Any] | None:
+    """The versions of a batch, for each request, as the detokenizer sends them on."""
+    column: list[Any] | None = output.weight_versions
+    return column
+
+
+def of_one(output: BatchTokenIDOutput | BatchStrOutput, index: int) -> list[Any] | None:
+    """The versions of one request of a batch, for the batch of one of its worker."""
+    column = output.weight_versions
+    return None if column is None else [column[index]]
+
+
+def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:
+    """Add the versions of a request's tokens to what is told of it.
+
+    Args:
+        state: of the request.
+        meta_info: of its next output.
+        output: a batch's; one of embeddings has no versions.
+        index: of the request in the batch.
+    """
+    column = getattr(output, "weight_versions", None)
+    if column is not None and column[index] is not None:
+        add(state, meta_info, column[index])
+
+
+def add(state: ReqState, meta_info: dict[str, Any], spans: list[Any]) -> None:
+    """Add versions, as they were sent, to what is told of a request."""
+    if release.SPANS_ARE_STRUCTS:
+        spans = [[span.version, span.start, span.end] for span in spans]
+    state.weight_versions = spans
+    _tell(meta_info, spans)
+
+
+def add_to_abort(state: ReqState, meta_info: dict[str, Any]) -> None:
+    """Add the versions of the tokens that came before a request was aborted."""
+    _tell(meta_info, state.weight_versions)
+
+
+def _tell(meta_info: dict[str, Any], spans: list[Any]) -> None:
+    if spans:
+        meta_info["weight_version"] = spans[-1][0]
+    if meta_info["finish_reason"]:
+        meta_info["weight_versions"] = [
+            {"version": version, "start": begin, "end": end}
+            for version, begin, end in spans
+        ]
+
+
+def whole(build: Any) -> Any:
+    """Have a whole answer say which weights sampled its tokens.
+
+    `return_token_ids: false` leaves a chat answer as it is, unless it asks for
+    versions; a completion has them if it asks for them or for token IDs.
+    """
+
+    @wraps(build)
+    def built(
+        self: Any, request: Any, ret: list[Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        answer = build(self, request, ret, *args, **kwargs)
+        choices = getattr(answer, "choices", None)
+        if choices is None:
+            return answer  # An error.
+        if _wants_metadata(request):
+            meta_info = ret[0]["meta_info"]
+            if meta_info["weight_version"] != _NO_VERSION:
+                answer.weight_version = meta_info["weight_version"]
+            answer.metadata = {
+                **(answer.metadata or {}),
+                "weight_versions": meta_info.get("weight_versions", []),
+            }
+        if request.return_weight_versions:
+            for choice, item in zip(choices, ret, strict=True):
+                choice.weight_versions = item["meta_info"].get("weight_versions", [])
+        return answer
+
+    return built
+
+
+def _wants_metadata(request: Any) -> bool:
+    is_chat = hasattr(request, "messages")
+    asked = request.return_token_ids or request.return_weight_versions
+    return bool(asked or (is_chat and request.return_token_ids is not False))
+
+
+def renew(req: Req) -> None:
+    """Give a request whose prefill starts the key of the weights that it runs on.
+
+    One that has keys and values keeps its own.
+    """
+    n_loads = _weights.n_loads.get(req.lora_id or "", 1)
+    if _weights.n_updates or n_loads > 1:
+        # At the front: SGLang looks for the adapter at the end.
+        namespace = f"weights {_weights.n_updates}, adapter {n_loads}"
+        req.extra_key = f"{namespace}\0{req.own_extra_key or ''}"
+
+
+def load(load_adapter: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Count how often an adapter is loaded: its file may have changed."""
+
+    @wraps(load_adapter)
+    def loaded(self: Any, recv_req: Any) -> Any:
+        answer = load_adapter(self, recv_req)
+        if answer.success:
+            n_before = _weights.n_loads.get(recv_req.lora_id, 0)
+            _weights.n_loads[recv_req.lora_id] = n_before + 1
+        return answer
+
+    return loaded
+
+
+def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Have an update of weights start with an empty cache, and end no server.
+
+    A cache that requests use is not flushed: their keys differ from now on.
+    """
+
+    @wraps(change)
+    def changed(self: Any, recv_req: Any) -> Any:
+        import torch
+
+        scheduler = self.scheduler if release.UPDATES_HAVE_MANAGER else self
+        refusal = _refusal(scheduler)
+        if refusal:
+            return _failure(recv_req, refusal)
+        if recv_req.flush_cache and not _is_idle(scheduler):
+            recv_req.flush_cache = False
+        # The weights must not change under the last batch.
+        torch.get_device_module(scheduler.device).synchronize()
+        _weights.n_updates += 1
+        _clear_image_cache()
+        try:
+            answer = change(self, recv_req)
+        except Exception as error:
+            # Other ranks may wait for this one: then the server must end.
+            if scheduler.server_args.tp_size > 1:
+                raise
+            logger.exception("Failed to update weights")
+            return _failure(
+                recv_req,
+                f"Failed to update weights: {type(error).__name__}: {error}. Some of "
+                "them may have changed: update all of them again.",
+            )
+        if answer.success:
+            set_version(recv_req.weight_version)
+        return answer
+
+    return changed
+
+
+def update_lock(manager: TokenizerManager) -> Any:
+    """The lock that an update holds while no request runs.
+
+    Paused requests do not run, and it does not wait for them. A tokenizer worker may
+    hear of a pause when an update waits already.
+    """
+    from sglang.srt.utils.aio_rwlock import RWLock
+
+    class UpdateLock(RWLock):  # type: ignore[misc]
+        @property
+        def writer_lock(self) -> Any:
+            return self._wait_for_requests()
+
+        @asynccontextmanager
+        async def _wait_for_requests(self) -> AsyncIterator[None]:
+            acquiring = asyncio.ensure_future(self.acquire_writer())
+            try:
+                while not (acquiring.done() or manager.is_pause):
+                    await asyncio.wait((acquiring,), timeout=_POLL_INTERVAL)
+                yield
+            finally:
+                acquiring.cancel()
+                try:
+                    await acquiring
+                except asyncio.CancelledError:
+                    # Requests that came after the update wait for it no longer.
+                    async with self._lock:
+                        self._cond.notify_all()
+                else:
+                    await self.release_writer()
+
+    return UpdateLock()
+
+
+def _failure(recv_req: Any, message: str) -> Any:
+    """The answer to an update that failed."""
+    from sglang.srt.managers import io_struct
+
+    name = type(recv_req).__name__.replace("ReqInput", "ReqOutput")
+    return getattr(io_struct, name)(success=False, message=message)
+
+
+def _is_idle(scheduler: Any) -> bool:
+    """Whether nobody uses the cache, nor will when a pause ends."""
+    return (
+        not scheduler.waiting_queue
+        and scheduler.chunked_req is None
+        and methodcaller(release.IS_IDLE)(scheduler)
+    )
+
+
+def _refusal(scheduler: Any) -> str:
+    """Why new weights cannot be kept apart from old ones; empty if they can."""
+    cache = scheduler.tree_cache
+    kind = type(cache).__name__
+    if kind in _BY_TOKENS_ALONE:
+        return _REFUSED.format(
+            what=f"its cache, {kind}, finds keys and values by tokens alone",
+            remedy="Start the server with SGLang's own radix cache",
+        )
+    if getattr(cache, "enable_storage", False) or scheduler.enable_hicache_storage:
+        return _REFUSED.format(
+            what="the storage of its hierarchical cache outlives weights",
+            remedy="Start the server without --hicache-storage-backend",
+        )
+    if getattr(cache, "linker", None) is not None:
+        return _REFUSED.format(
+            what="the external store of its cache outlives weights",
+            remedy="Start the server without --enable-unified-cache-external-linker",
+        )
+    if release.SESSIONS_MAY_STREAM and any(
+        session.streaming for session in scheduler.session_controller.sessions.values()
+    ):
+        return _REFUSED.format(
+            what="a streaming session keeps the keys and values of its last turn",
+            remedy="Close such sessions first (/close_session)",
+        )
+    return ""
+
+
+def _clear_image_cache() -> None:
+    """Forget what the encoders of images, sound and video computed."""
+    module = import_module(f"sglang.srt.managers.{release.IMAGE_CACHE}")
+    if module.embedding_cache is not None:
+        module.embedding_cache.clear()

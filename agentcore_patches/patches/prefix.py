@@ -1,0 +1,286 @@
+"""a prompt that begins with exactly the tokens of the conversation's earlier turns
+
+A chat template writes a conversation anew each turn: it drops thinking, spells arguments
+its own way, trims. Given the tokens of the earlier turns, by the request or from memory,
+only what the template writes after them is taken from it.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import (
+    AddField,
+    AddMethod,
+    Decorate,
+    Insert,
+)
+from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
+from agentcore_patches.patches._images import IMAGES
+from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
+from agentcore_patches.patches._prompts import CHECKED_PROMPTS, PROMPT_TOKEN_IDS
+from agentcore_patches.patches._server import SERVER
+from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
+from agentcore_patches.patches._telltales import TELLTALES
+from agentcore_patches.patches.files import (
+    ANTHROPIC_PROTOCOL,
+    ANTHROPIC_SERVING,
+    PROTOCOL,
+    SERVING_CHAT,
+    SERVING_RESPONSES,
+    SERVING_TOKENIZE,
+)
+from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.token_ids import REQUEST_FLAG
+
+RESPONSE_FIELDS = ()
+
+_CHAT = "OpenAIServingChat"
+_MESSAGES = "AnthropicServing"
+
+REQUESTS: tuple[Place, ...] = (
+    # Elements are checked by hand: pydantic would take "7" and report every bad one.
+    Place(
+        "prefix/request",
+        "the token IDs of the earlier turns",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "required_prefix_token_ids: Optional[List[Any]] = None",
+        ),
+    ),
+    Place(
+        "prefix/turn",
+        "how the prompt was made, and how the answer is remembered",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "_turn: Any = None\n_uses_memory: Optional[bool] = None",
+        ),
+    ),
+    # Chat templates do not see them.
+    Place(
+        "prefix/message",
+        "the token IDs of an earlier turn",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionMessageGenericParam",
+            "prompt_token_ids: Any = Field(default=None, exclude=True)\n"
+            "generation_token_ids: Any = Field(default=None, exclude=True)\n"
+            "token_ids: Any = Field(default=None, exclude=True)",
+        ),
+    ),
+)
+
+CHAT: tuple[Place, ...] = (
+    Place(
+        "prefix/prompt",
+        "the earlier turns as they were, then what comes next",
+        Decorate(
+            SERVING_CHAT, f"{_CHAT}._process_messages", "agentcore.prefix.continued"
+        ),
+    ),
+    Place(
+        "prefix/engine",
+        "the prompt as token IDs, for multimodal models too",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._convert_to_internal_request",
+            "agentcore.prefix.attach(request, adapted_request)",
+            before="return adapted_request, request",
+        ),
+    ),
+    Place(
+        "prefix/whole",
+        "metadata.prefix; the answer is remembered",
+        Decorate(
+            SERVING_CHAT, f"{_CHAT}._build_chat_response", "agentcore.prefix.whole"
+        ),
+    ),
+    Place(
+        "prefix/stream",
+        "metadata.prefix; the answer is remembered",
+        Decorate(
+            SERVING_CHAT, f"{_CHAT}._generate_chat_stream", "agentcore.prefix.streamed"
+        ),
+    ),
+    Place(
+        "prefix/push",
+        "the token IDs of an answer that will be remembered",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._generate_chat_stream",
+            "agentcore.prefix.push(self, request, content)",
+            after='index = content.get("index", 0)',
+        ),
+    ),
+)
+
+RESPONSES: tuple[Place, ...] = (
+    Place(
+        "prefix/responses",
+        "the memory is of chat and messages alone",
+        Insert(
+            SERVING_RESPONSES,
+            "OpenAIServingResponses._make_request",
+            "chat_request._uses_memory = False",
+            after="chat_request = ChatCompletionRequest(...)",
+        ),
+    ),
+)
+
+TOKENIZE: tuple[Place, ...] = (
+    Place(
+        "prefix/tokenize-request",
+        "messages in place of a prompt",
+        {
+            "0.5.8": AddField(
+                PROTOCOL,
+                "TokenizeRequest",
+                "chat_request: Optional[ChatCompletionRequest] = None",
+            ),
+            "0.5.12": absent("SGLang takes messages"),
+        },
+        upstream="messages, 0.5.12",
+    ),
+    Place(
+        "prefix/tokenize-messages",
+        "messages in place of a prompt",
+        {
+            "0.5.8": AddMethod(
+                PROTOCOL,
+                "TokenizeRequest",
+                '@model_validator(mode="before")\n'
+                "@classmethod\n"
+                "def _take_messages(cls, values):\n"
+                "    return agentcore.prefix.with_chat(values)",
+            ),
+            "0.5.12": absent("SGLang takes messages"),
+        },
+        upstream="messages, 0.5.12",
+    ),
+    Place(
+        "prefix/tokenize",
+        "messages in place of a prompt",
+        {
+            "0.5.8": Insert(
+                SERVING_TOKENIZE,
+                "OpenAIServingTokenize._handle_non_streaming_request",
+                "if request.chat_request is not None:\n"
+                "    return await agentcore.prefix.tokenize(\n"
+                "        self, request.chat_request, raw_request\n"
+                "    )",
+            ),
+            "0.5.12": absent("SGLang takes messages"),
+        },
+        upstream="messages, 0.5.12",
+    ),
+    Place(
+        "prefix/tokenize-ids",
+        "the token IDs of messages are in no dump of them",
+        {
+            "0.5.8": absent("messages are not dumped"),
+            "0.5.12": Insert(
+                PROTOCOL,
+                "TokenizeRequest.to_chat_completion_request",
+                'agentcore.prefix.carry(self.messages, data["messages"])',
+                before='extra = getattr(self, "__pydantic_extra__", None)',
+            ),
+        },
+    ),
+)
+
+MESSAGES: tuple[Place, ...] = (
+    Place(
+        "prefix/messages-request",
+        "the token IDs of the earlier turns",
+        AddField(
+            ANTHROPIC_PROTOCOL,
+            "AnthropicMessagesRequest",
+            "required_prefix_token_ids: Optional[list[Any]] = None",
+        ),
+    ),
+    Place(
+        "prefix/messages-answer",
+        "what the answer says of the prefix",
+        AddField(
+            ANTHROPIC_PROTOCOL,
+            "AnthropicMessagesResponse",
+            "metadata: Optional[dict[str, Any]] = None",
+        ),
+    ),
+    Place(
+        "prefix/messages-ask-chat",
+        "the prefix, and whether the server may remember",
+        Insert(
+            ANTHROPIC_SERVING,
+            f"{_MESSAGES}._convert_to_chat_completion_request",
+            "agentcore.prefix.ask_chat(anthropic_request, chat_request)",
+            after="chat_request = ChatCompletionRequest(**request_data)",
+        ),
+    ),
+    Place(
+        "prefix/messages-whole",
+        "metadata.prefix",
+        Insert(
+            ANTHROPIC_SERVING,
+            f"{_MESSAGES}._handle_non_streaming",
+            "agentcore.prefix.add_to_message(anthropic_response, response)",
+            after="anthropic_response = self._convert_response(response)",
+        ),
+    ),
+    Place(
+        "prefix/messages-stream",
+        "metadata.prefix",
+        Decorate(
+            ANTHROPIC_SERVING,
+            f"{_MESSAGES}._generate_anthropic_stream",
+            "agentcore.prefix.events",
+        ),
+    ),
+    Place(
+        "prefix/messages-refuse",
+        "a bad prefix is a 400",
+        Insert(
+            ANTHROPIC_SERVING,
+            f"{_MESSAGES}._handle_non_streaming",
+            "if isinstance(e, agentcore.prefix.PrefixError):\n"
+            "    return self._error_response(\n"
+            "        status_code=400,\n"
+            '        error_type="invalid_request_error",\n'
+            "        message=str(e),\n"
+            "    )",
+            before='logger.exception("Error processing Anthropic request: %s", e)',
+        ),
+    ),
+    Place(
+        "prefix/messages-refuse-stream",
+        "a bad prefix is a 400",
+        Insert(
+            ANTHROPIC_SERVING,
+            f"{_MESSAGES}._handle_streaming",
+            "if isinstance(e, agentcore.prefix.PrefixError):\n"
+            "    return self._error_response(\n"
+            "        status_code=400,\n"
+            '        error_type="invalid_request_error",\n'
+            "        message=str(e),\n"
+            "    )",
+            before='logger.exception("Error converting streaming request: %s", e)',
+        ),
+    ),
+)
+
+PLACES: tuple[Place, ...] = (
+    *TELLTALES,
+    *SERVER,
+    *CHECKED_PROMPTS,
+    *PROMPT_TOKEN_IDS,
+    *WHOLE_STREAM_OUTPUT,
+    *ENDED_REQUESTS,
+    *IMAGES,
+    *REQUEST_FLAG,
+    *REQUESTS,
+    *CHAT,
+    *TOKENIZE,
+    *RESPONSES,
+    *MESSAGES_FLAG,
+    *MESSAGES,
+)

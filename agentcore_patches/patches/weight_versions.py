@@ -1,0 +1,599 @@
+"""which weights sampled which token; no prompt from another version's cache
+
+What new weights do to a server that answers: an update never ends it, a prompt prefilled
+after it takes no keys and values that other weights computed, and each token says whose
+it is. SGLang has versions of finished answers from 0.5.19 on, by what it knows when a
+result is handled, and flushes a cache that is in use by an assertion.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import (
+    AddCondition,
+    AddField,
+    AddKeyword,
+    AddMethod,
+    Decorate,
+    Insert,
+    RefuseField,
+    Replace,
+)
+from agentcore_patches.patches import token_ids
+from agentcore_patches.patches.files import (
+    DETOKENIZER,
+    HTTP_SERVER,
+    IO_STRUCT,
+    MULTI_TOKENIZER,
+    OUTPUT_STREAMER,
+    PROTOCOL,
+    SCHEDULE_BATCH,
+    SCHEDULER,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    TOKENIZER_MANAGER,
+    WEIGHT_UPDATER,
+)
+from agentcore_patches.patches.places import Place, absent
+
+RESPONSE_FIELDS = ("weight_version", "weight_versions")
+REQUEST_FLAGS = (*token_ids.REQUEST_FLAGS, "return_weight_versions")
+
+_NATIVE = absent("SGLang has it")
+_UPSTREAM = "weight_versions of finished answers, 0.5.19"
+_CONTROLLED = absent("the scheduler's request has an answer of its own")
+
+
+UPDATES: tuple[Place, ...] = (
+    Place(
+        "weight-versions/update-from-disk",
+        "no cache of other weights; no assertion that ends the server",
+        Decorate(
+            "$weight_updater",
+            "$weight_updater_class.update_weights_from_disk",
+            "agentcore.weight_versions.update",
+        ),
+    ),
+    Place(
+        "weight-versions/update-from-distributed",
+        "no cache of other weights; no assertion that ends the server",
+        Decorate(
+            "$weight_updater",
+            "$weight_updater_class.update_weights_from_distributed",
+            "agentcore.weight_versions.update",
+        ),
+    ),
+    Place(
+        "weight-versions/update-from-tensor",
+        "no cache of other weights; no assertion that ends the server",
+        Decorate(
+            "$weight_updater",
+            "$weight_updater_class.update_weights_from_tensor",
+            "agentcore.weight_versions.update",
+        ),
+    ),
+    Place(
+        "weight-versions/update-from-ipc",
+        "no cache of other weights; no assertion that ends the server",
+        Decorate(
+            "$weight_updater",
+            "$weight_updater_class.update_weights_from_ipc",
+            "agentcore.weight_versions.update",
+        ),
+    ),
+    Place(
+        "weight-versions/lock",
+        "an update does not wait for paused requests",
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.init_weight_update",
+            "self.model_update_lock = RWLock()",
+            "self.model_update_lock = agentcore.weight_versions.update_lock(self)",
+        ),
+    ),
+    Place(
+        "weight-versions/scheduler-of-updates",
+        "whose cache it is",
+        {
+            "0.5.8": absent("updates are methods of the scheduler"),
+            "0.5.13": AddField(
+                WEIGHT_UPDATER,
+                "SchedulerWeightUpdaterManager",
+                "scheduler: Optional[Any] = None",
+            ),
+            "0.5.14": _NATIVE,
+        },
+    ),
+    Place(
+        "weight-versions/give-scheduler",
+        "whose cache it is",
+        {
+            "0.5.8": absent("updates are methods of the scheduler"),
+            "0.5.13": AddKeyword(
+                SCHEDULER,
+                "Scheduler.init_weight_updater",
+                "SchedulerWeightUpdaterManager",
+                "scheduler=self",
+            ),
+            "0.5.14": _NATIVE,
+        },
+    ),
+    Place(
+        "weight-versions/load-adapter",
+        "an adapter may be loaded again from a changed file",
+        Decorate(
+            SCHEDULER, "Scheduler.load_lora_adapter", "agentcore.weight_versions.load"
+        ),
+    ),
+    Place(
+        "weight-versions/load-adapter-from-tensors",
+        "an adapter may be loaded again with others",
+        Decorate(
+            SCHEDULER,
+            "Scheduler.load_lora_adapter_from_tensors",
+            "agentcore.weight_versions.load",
+        ),
+    ),
+)
+
+VERSION: tuple[Place, ...] = (
+    Place(
+        "weight-versions/start",
+        "--weight-version",
+        Insert(
+            SCHEDULER,
+            "Scheduler.__init__",
+            "agentcore.weight_versions.start(server_args.weight_version)",
+        ),
+    ),
+    Place(
+        "weight-versions/tell-scheduler",
+        "tokens get their versions there",
+        {
+            "0.5.8": AddMethod(
+                TOKENIZER_MANAGER,
+                "TokenizerManager",
+                "def send_weight_version(self, obj: Any) -> None:\n"
+                "    $send_to_scheduler(obj)",
+            ),
+            "0.5.19": _CONTROLLED,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/endpoint",
+        "/update_weight_version",
+        {
+            "0.5.8": Insert(
+                HTTP_SERVER,
+                "update_weight_version",
+                "_global_state.tokenizer_manager.send_weight_version(obj)",
+                after="_global_state.tokenizer_manager.server_args.weight_version = "
+                "obj.new_version",
+            ),
+            "0.5.16": Insert(
+                HTTP_SERVER,
+                "update_weight_version",
+                "_global_state.tokenizer_manager.send_weight_version(obj)",
+                after="_global_state.tokenizer_manager.server_args.override(...)",
+            ),
+            "0.5.17": Insert(
+                HTTP_SERVER,
+                "update_weight_version",
+                "_global_state.tokenizer_manager.send_weight_version(obj)",
+                after="_global_state.tokenizer_manager.record_config_updates(...)",
+            ),
+            "0.5.19": _CONTROLLED,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/dispatch",
+        "/update_weight_version",
+        {
+            "0.5.8": Insert(
+                SCHEDULER,
+                "Scheduler.init_request_dispatcher",
+                "self._request_dispatcher += agentcore.weight_versions.dispatcher()",
+                after="self._request_dispatcher = TypeBasedDispatcher(...)",
+            ),
+            "0.5.19": Insert(
+                SCHEDULER,
+                "Scheduler.handle_update_weight_version",
+                "agentcore.weight_versions.set_version(recv_req.new_version)",
+            ),
+        },
+        upstream=_UPSTREAM,
+    ),
+)
+
+# A result is handled after the next batch was launched, and maybe after an update.
+TOKENS: tuple[Place, ...] = (
+    Place(
+        "weight-versions/batch",
+        "the weights that it runs on",
+        AddField(
+            SCHEDULE_BATCH, "ScheduleBatch", "weight_version: Optional[str] = None"
+        ),
+    ),
+    Place(
+        "weight-versions/batch-copy",
+        "the copy waits for its result",
+        AddKeyword(
+            SCHEDULE_BATCH,
+            "ScheduleBatch.copy",
+            "ScheduleBatch",
+            "weight_version=self.weight_version",
+        ),
+    ),
+    Place(
+        "weight-versions/mark",
+        "the weights that it runs on",
+        Insert(
+            SCHEDULER, "Scheduler.run_batch", "agentcore.weight_versions.mark(batch)"
+        ),
+    ),
+    Place(
+        "weight-versions/handle",
+        "the weights that it ran on",
+        Insert(
+            SCHEDULER,
+            "Scheduler.process_batch_result",
+            "agentcore.weight_versions.handle(batch)",
+        ),
+    ),
+    Place(
+        "weight-versions/record",
+        "whose tokens they are",
+        Insert(
+            "$output_streamer",
+            "$output_streamer_class.stream_output",
+            "agentcore.weight_versions.record(reqs)",
+        ),
+    ),
+    Place(
+        "weight-versions/request",
+        "the versions of its tokens; the key that it came with",
+        Insert(
+            SCHEDULE_BATCH,
+            "Req.__init__",
+            "self.own_extra_key = extra_key\nself.weight_versions = []",
+            after="self.extra_key = extra_key",
+        ),
+    ),
+    Place(
+        "weight-versions/renew",
+        "no keys and values that other weights computed",
+        Insert(
+            SCHEDULE_BATCH,
+            "Req.init_next_round_input",
+            "if tree_cache is not None:\n    agentcore.weight_versions.renew(self)",
+        ),
+    ),
+    Place(
+        "weight-versions/forget",
+        "a retracted prompt of embeddings loses its tokens",
+        Insert(
+            SCHEDULE_BATCH,
+            "Req.reset_for_retract",
+            "agentcore.weight_versions.forget(self)",
+        ),
+    ),
+)
+
+WIRE: tuple[Place, ...] = (
+    Place(
+        "weight-versions/of-token-ids",
+        "for each request its spans",
+        {
+            "0.5.8": AddField(
+                IO_STRUCT,
+                "BatchTokenIDOutput",
+                "weight_versions: Optional[List[Any]] = None",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/of-text",
+        "for each request its spans",
+        {
+            "0.5.8": AddField(
+                IO_STRUCT,
+                "BatchStrOutput",
+                "weight_versions: Optional[List[Any]] = None",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/column",
+        "for each request its spans",
+        {
+            "0.5.8": Insert(
+                "$output_streamer",
+                "$stream_output_generation",
+                "weight_versions = []",
+                before="retraction_counts = []",
+            ),
+            "0.5.13": AddField(
+                OUTPUT_STREAMER,
+                "_GenerationStreamAccumulator",
+                "weight_versions: list = field(default_factory=list)",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/collect",
+        "recorded where the tokens were sampled",
+        {
+            "0.5.8": Insert(
+                "$output_streamer",
+                "$stream_output_generation",
+                "${output_lists}weight_versions.append(\n"
+                "    agentcore.weight_versions.of_request(req, len(output_ids_))\n"
+                ")",
+                before="${output_lists}retraction_counts.append(req.retraction_count)",
+            ),
+            "0.5.19": Insert(
+                OUTPUT_STREAMER,
+                "$stream_output_generation",
+                "self.weight_versions[-1] = agentcore.weight_versions.of_request(\n"
+                "    req, len(output_ids_)\n"
+                ")",
+                before="self.time_stats.append(req.time_stats)",
+            ),
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/send",
+        "for each request its spans",
+        {
+            "0.5.8": AddKeyword(
+                "$output_streamer",
+                "$stream_output_generation",
+                "BatchTokenIDOutput",
+                "weight_versions=weight_versions",
+            ),
+            "0.5.13": AddKeyword(
+                OUTPUT_STREAMER,
+                "_GenerationStreamAccumulator.to_payload",
+                "BatchTokenIDOutput",
+                "weight_versions=self.weight_versions",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/detokenize",
+        "for each request its spans",
+        {
+            "0.5.8": AddKeyword(
+                DETOKENIZER,
+                "DetokenizerManager.handle_batch_token_id_out",
+                "BatchStrOutput",
+                "weight_versions=agentcore.weight_versions.of_batch(recv_obj)",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/worker-token-ids",
+        "a batch of one for a tokenizer worker",
+        {
+            "0.5.8": AddKeyword(
+                MULTI_TOKENIZER,
+                "_handle_output_by_index",
+                "BatchTokenIDOutput",
+                "weight_versions=agentcore.weight_versions.of_one(output, i)",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/worker-text",
+        "a batch of one for a tokenizer worker",
+        {
+            "0.5.8": AddKeyword(
+                MULTI_TOKENIZER,
+                "_handle_output_by_index",
+                "BatchStrOutput",
+                "weight_versions=agentcore.weight_versions.of_one(output, i)",
+            ),
+            "0.5.19": _NATIVE,
+        },
+        upstream=_UPSTREAM,
+    ),
+)
+
+ANSWERS: tuple[Place, ...] = (
+    Place(
+        "weight-versions/state",
+        "an abort may end its request",
+        AddField(
+            TOKENIZER_MANAGER,
+            "ReqState",
+            "weight_versions: List[Any] = dataclasses.field(default_factory=list)",
+        ),
+    ),
+    Place(
+        "weight-versions/take",
+        "the versions of its tokens",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            "agentcore.weight_versions.take(state, meta_info, recv_obj, i)",
+            before="if not isinstance(recv_obj, BatchEmbeddingOutput): ...",
+        ),
+        upstream=_UPSTREAM,
+    ),
+    Place(
+        "weight-versions/take-finished",
+        "the same, once the request is finished",
+        {
+            "0.5.8": absent("SGLang has no versions"),
+            "0.5.19": AddCondition(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._handle_batch_output",
+                "if (\n"
+                "    recv_obj.weight_versions is not None\n"
+                "    and (spans := recv_obj.weight_versions[i]) is not None\n"
+                "): ...",
+                "recv_obj.finished_reasons[i] is not None",
+            ),
+        },
+    ),
+    Place(
+        "weight-versions/abort",
+        "those of the tokens that came",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            'agentcore.weight_versions.add_to_abort(state, out["meta_info"])',
+            before="state.out_list.append(out)",
+        ),
+    ),
+    Place(
+        "weight-versions/chat-request",
+        "choices[i].weight_versions",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_weight_versions: Optional[bool] = None",
+        ),
+    ),
+    Place(
+        "weight-versions/completion-request",
+        "choices[i].weight_versions",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_weight_versions: Optional[bool] = None",
+        ),
+    ),
+    Place(
+        "weight-versions/chat-choice",
+        "return_weight_versions",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "weight_versions: Optional[List[Dict[str, Any]]] = None",
+        ),
+    ),
+    Place(
+        "weight-versions/completion-choice",
+        "return_weight_versions",
+        AddField(
+            PROTOCOL,
+            "CompletionResponseChoice",
+            "weight_versions: Optional[List[Dict[str, Any]]] = None",
+        ),
+    ),
+    Place(
+        "weight-versions/chat-choice-json",
+        "a field that is None is left out",
+        Insert(
+            PROTOCOL,
+            "ChatCompletionResponseChoice._serialize",
+            'agentcore.prompts.drop_none(data, "weight_versions")',
+            before="return data",
+        ),
+    ),
+    Place(
+        "weight-versions/completion-choice-json",
+        "a field that is None is left out",
+        Insert(
+            PROTOCOL,
+            "CompletionResponseChoice._serialize",
+            'agentcore.prompts.drop_none(data, "weight_versions")',
+            before="return data",
+        ),
+    ),
+    Place(
+        "weight-versions/chat-answer",
+        "the version of its last token, where gateways look",
+        AddField(
+            PROTOCOL, "ChatCompletionResponse", "weight_version: Optional[str] = None"
+        ),
+    ),
+    Place(
+        "weight-versions/chat-answer-json",
+        "a field that is None is left out",
+        {
+            "0.5.8": absent("token-ids/prompt-json leaves it out"),
+            "0.5.9": Insert(
+                PROTOCOL,
+                "ChatCompletionResponse._serialize",
+                'agentcore.prompts.drop_none(data, "weight_version")',
+                before="return data",
+            ),
+        },
+    ),
+    Place(
+        "weight-versions/completion-answer",
+        "the version of its last token, where gateways look",
+        AddField(
+            PROTOCOL, "CompletionResponse", "weight_version: Optional[str] = None"
+        ),
+    ),
+    Place(
+        "weight-versions/completion-answer-json",
+        "a field that is None is left out",
+        {
+            "0.5.8": AddMethod(
+                PROTOCOL,
+                "CompletionResponse",
+                '@model_serializer(mode="wrap")\n'
+                "def _serialize(self, handler):\n"
+                '    return agentcore.prompts.drop_none(handler(self), "weight_version")',
+            ),
+            "0.5.9": Insert(
+                PROTOCOL,
+                "CompletionResponse._serialize",
+                'agentcore.prompts.drop_none(data, "weight_version")',
+                before="return data",
+            ),
+        },
+    ),
+    Place(
+        "weight-versions/whole-chat",
+        "who sampled its tokens",
+        Decorate(
+            SERVING_CHAT,
+            "OpenAIServingChat._build_chat_response",
+            "agentcore.weight_versions.whole",
+        ),
+    ),
+    Place(
+        "weight-versions/whole-completion",
+        "who sampled its tokens",
+        Decorate(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._build_completion_response",
+            "agentcore.weight_versions.whole",
+        ),
+    ),
+    Place(
+        "weight-versions/no-field-of-ours",
+        "stamped lines would have the field twice",
+        RefuseField(
+            PROTOCOL, "ChatCompletionResponseStreamChoice", ("weight_versions",)
+        ),
+    ),
+)
+
+PLACES: tuple[Place, ...] = (
+    *token_ids.PLACES,
+    *UPDATES,
+    *VERSION,
+    *TOKENS,
+    *WIRE,
+    *ANSWERS,
+)

@@ -1,0 +1,193 @@
+"""What a prefix saves of each turn on a real server, and what it costs other requests.
+
+    python benchmarks/turns.py [--json FILE]
+
+A conversation of eight turns whose client trims the answers, on a patched server on the
+CPU: time to the first token and `cached_tokens`, with `required_prefix_token_ids` and
+without. Then, in SGLang's own chat class, the time to make a prompt: without a prefix
+against SGLang's own method, and with a memory of few and of many conversations. Needs
+SGLang in this interpreter; its install is copied, never changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import report
+from trees import copies
+
+from agentcore_verify import client, cpu
+from agentcore_verify.scripted_model import ensure_scripted_model
+from agentcore_verify.server import Server, ServerOptions
+
+ROOT = Path(__file__).resolve().parents[1]
+TURNS = 8
+CONVERSATIONS = 3
+ROUNDS = 400
+
+
+def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, int]]:
+    """Seconds to the first token, cached and all tokens of the prompt, turn by turn."""
+    messages: list[dict[str, Any]] = []
+    past: dict[str, Any] = {}
+    found = []
+    for turn in range(TURNS):
+        words = " ".join(f"{number} {with_prefix} {turn} {i}" for i in range(40))
+        messages.append({"role": "user", "content": words})
+        body = {"messages": messages, "temperature": 0, "max_tokens": 64, **past}
+        body["stream_options"] = {"include_usage": True}
+        body["ignore_eos"] = True
+        began = time.perf_counter()
+        first = 0.0
+        events = []
+        for event in client.chat_stream(url, **body):
+            events.append(event)
+            if not first and any(c.get("token_ids") for c in event["choices"]):
+                first = time.perf_counter() - began
+        answer = client.read_events(events)
+        assert answer.usage is not None
+        details = answer.usage.get("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens", 0)
+        found.append((first, cached, answer.usage["prompt_tokens"]))
+        [completion] = answer.completions
+        if with_prefix:
+            prompt, own = answer.prompt_token_ids or (), completion.token_ids or ()
+            past = {"required_prefix_token_ids": [*prompt, *own]}
+        text = completion.content[1:].strip()
+        messages.append({"role": "assistant", "content": text})
+    return found
+
+
+def measured_turns(tree: Path, folder: Path) -> list[dict[str, str | float]]:
+    options = ServerOptions(
+        python=Path(sys.executable),
+        model=ensure_scripted_model(Path(sys.executable)),
+        log=folder / "server.log",
+        args=("--enable-cache-report",),
+        cpu=True,
+        pythonpath=(tree,),
+    )
+    rows: list[dict[str, str | float]] = []
+    with Server(options) as server:
+        turns(server.base_url, False, -1)
+        for with_prefix in (False, True):
+            runs = [
+                turns(server.base_url, with_prefix, number)
+                for number in range(CONVERSATIONS)
+            ]
+            for turn in range(1, TURNS):
+                at_turn = [run[turn] for run in runs]
+                seconds = statistics.median(first for first, _, _ in at_turn)
+                rows.append(
+                    {
+                        "prefix": "yes" if with_prefix else "no",
+                        "turn": str(turn + 1),
+                        "first token, ms": seconds * 1000,
+                        "cached": str(at_turn[0][1]),
+                        "prompt": str(at_turn[0][2]),
+                    }
+                )
+    return rows
+
+
+def measured_cost(tree: Path) -> list[dict[str, str | float]]:
+    """What `costs` finds in the patched tree."""
+    path = os.pathsep.join(map(str, (tree, cpu.SITE, ROOT, ROOT / "benchmarks")))
+    done = subprocess.run(
+        [sys.executable, __file__, "--costs"],
+        env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    rows: list[dict[str, str | float]] = json.loads(done.stdout.splitlines()[-1])
+    return rows
+
+
+def costs() -> list[dict[str, str | float]]:
+    """Milliseconds to make a prompt of 41 messages."""
+    from sglang.srt.agentcore import conversations
+    from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
+
+    from tests.helpers.chat_templates import FAMILIES
+    from tests.live.in_templates import endpoint
+
+    chat = endpoint(FAMILIES[0])
+    messages: list[dict[str, Any]] = []
+    for turn in range(20):
+        messages.append({"role": "user", "content": f"Question {turn} " * 20})
+        messages.append({"role": "assistant", "content": f"Answer {turn} " * 20})
+    messages.append({"role": "user", "content": "And?"})
+    process = type(chat)._process_messages
+
+    def once(made: Any) -> float:
+        request = ChatCompletionRequest(messages=messages)
+        began = time.perf_counter()
+        made(chat, request, False)
+        return (time.perf_counter() - began) * 1000
+
+    def remembering(count: int, *, known: bool) -> conversations.Memory:
+        memory = conversations.Memory(10**9)
+        for number in range(count):
+            memory.put(number.to_bytes(32, "big"), [number] * 1000)
+        if known:
+            request = ChatCompletionRequest(messages=messages)
+            key, _, _ = conversations.find_keys(chat, request)
+            assert key is not None
+            memory.put(key, process.__wrapped__(chat, request, False).prompt_ids[:-20])
+
+        return memory
+
+    ways = {
+        "SGLang's own": (process.__wrapped__, None),
+        "patched, nothing asked": (process, None),
+        "memory of 10, not found": (process, remembering(10, known=False)),
+        "memory of 10,000, not found": (process, remembering(10_000, known=False)),
+        "memory of 10, found": (process, remembering(10, known=True)),
+        "memory of 10,000, found": (process, remembering(10_000, known=True)),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, (made, memory) in ways.items():
+            with mock.patch.object(conversations, "memory", return_value=memory):
+                times[name].append(once(made))
+    own = statistics.median(times["SGLang's own"])
+    return [
+        {
+            "request": name,
+            "ms": statistics.median(found),
+            "ratio": statistics.median(found) / own,
+        }
+        for name, found in times.items()
+    ]
+
+
+def main() -> None:
+    """Measure, print two tables, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--costs", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.costs:
+        print(json.dumps(costs()))
+        return
+    with tempfile.TemporaryDirectory(prefix="agentcore-turns-") as name:
+        folder = Path(name)
+        _, patched = copies(folder)
+        report.show("To make a prompt of 41 messages", measured_cost(patched), None)
+        rows = measured_turns(patched, folder)
+    report.show("Turns of a client that trims the answers", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

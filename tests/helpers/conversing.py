@@ -1,0 +1,113 @@
+"""Conversations of several turns, as agents hold them: text in, text out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from agentcore_verify import client
+from agentcore_verify.client import Answer, Completion, ToolCall
+from agentcore_verify.scripted_model import TOOLS, line
+
+Message = dict[str, Any]
+
+QUESTIONS = (
+    *("reasoning_then_tool", "plain", "reasoning", "two_tools"),
+    *("tool", "emoji", "silent", "text_then_tool"),
+)
+"""The lines of the script that eight turns ask for."""
+
+
+def body(messages: list[Message], **more: Any) -> dict[str, Any]:
+    """A chat request for the next turn."""
+    return {
+        "messages": messages,
+        "tools": list(TOOLS),
+        "temperature": 0,
+        "max_tokens": 60,
+        **more,
+    }
+
+
+def message_of(completion: Completion) -> Message:
+    """The assistant's message as most clients send it back: without its reasoning."""
+    message: Message = {"role": "assistant", "content": completion.content}
+    if completion.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id or f"call_{position}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call)},
+            }
+            for position, call in enumerate(completion.tool_calls)
+        ]
+    return message
+
+
+def is_sent_back(completion: Completion) -> bool:
+    """Whether `message_of` has all that was said: the tiny model breaks some calls."""
+    return all(_arguments(call) == call.arguments for call in completion.tool_calls)
+
+
+def _arguments(call: ToolCall) -> str:
+    """The arguments of a call, none if they are not what SGLang takes back."""
+    try:
+        is_object = isinstance(json.loads(call.arguments), dict)
+    except ValueError:
+        is_object = False
+    return call.arguments if is_object else "{}"
+
+
+def follow_up(completion: Completion, question: str) -> list[Message]:
+    """What comes after an answer: the results of its calls, and the next question."""
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": f"result {position}"}
+        for position, call in enumerate(message_of(completion).get("tool_calls", ()))
+    ]
+    return [*results, {"role": "user", "content": line(question).question}]
+
+
+def ids_of(answer: Answer, choice: int = 0) -> list[int]:
+    """The token IDs of a turn: its prompt and what one choice answered."""
+    completion = answer.completions[choice]
+    return [*(answer.prompt_token_ids or ()), *(completion.token_ids or ())]
+
+
+def prefix_of(answer: Answer) -> dict[str, Any] | None:
+    """What an answer says of its prefix, None if nothing."""
+    said = [
+        event["metadata"]["prefix"]
+        for event in answer.events
+        if "prefix" in (event.get("metadata") or {})
+    ]
+    assert len(said) <= 1
+    return said[0] if said else None
+
+
+def turns(
+    base_url: str, how: str, questions: tuple[str, ...] = QUESTIONS, **more: Any
+) -> Iterator[Answer]:
+    """The answers of a conversation.
+
+    `how` says who knows the tokens of the earlier turns: "request", "message" (each
+    message carries its own), or "server".
+    """
+    messages: list[Message] = []
+    asked: dict[str, Any] = {}
+    completion: Completion | None = None
+    for question in questions:
+        if completion is None:
+            messages += [{"role": "user", "content": line(question).question}]
+        else:
+            messages += follow_up(completion, question)
+        answer = client.ask(base_url, **body(messages, **asked, **more))
+        yield answer
+        completion = answer.completions[0]
+        message = message_of(completion)
+        if how == "request":
+            asked = {"required_prefix_token_ids": ids_of(answer)}
+        elif how == "message":
+            message["prompt_token_ids"] = list(answer.prompt_token_ids or ())
+            message["generation_token_ids"] = list(completion.token_ids or ())
+        messages.append(message)

@@ -1,0 +1,473 @@
+"""New weights while requests are open: every answer ends, each token says whose it is.
+
+The mute weights say one token only, so the tokens themselves show which weights sampled
+them; the changed ones have other keys and values, so logprobs show a prompt that took
+old ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from safetensors.torch import load_file
+
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify import cpu
+from agentcore_verify.scripted_model import line
+from agentcore_verify.server import Server
+from tests.helpers import weights
+from tests.helpers.asking import LOGPROB_NOISE, version_of
+from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.waiting import wait_until
+
+TIMEOUT = 60.0
+LENGTH = 70
+
+MODES: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "overlap": (),
+    "stream-output": ("--stream-output",),
+    "two-workers": ("--tokenizer-worker-num", "2"),
+}
+
+PAUSES = ["in_place", "retract", "abort", None]
+FLUSHES: dict[str, dict[str, bool]] = {
+    "left-out": {},
+    "true": {"flush_cache": True},
+    "false": {"flush_cache": False},
+}
+
+QUESTION = {
+    "messages": line("long").messages,
+    "temperature": 0,
+    "max_tokens": LENGTH,
+    "ignore_eos": True,
+}
+SAMPLING = {"temperature": 0, "max_new_tokens": LENGTH, "ignore_eos": True}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Folders of the scripted model's weights, and of others."""
+
+    spoken: Path
+    mute: Path
+    changed: Path
+
+
+@dataclass
+class Said:
+    """What an answer says: token IDs, the versions of its spans, other places."""
+
+    ids: list[int] = field(default_factory=list)
+    spans: list[dict[str, Any]] | None = None
+    others: list[Any] = field(default_factory=list)
+    finish: str | None = None
+
+
+@pytest.fixture(scope="module")
+def model(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Weights:
+    folder = tmp_path_factory.mktemp("weights")
+    return Weights(
+        scripted_model,
+        weights.make(scripted_model, folder / "mute", weights.mute),
+        weights.make(scripted_model, folder / "changed", weights.changed),
+    )
+
+
+@pytest.fixture(scope="module", params=MODES)
+def way(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
+    """A server whose weights these tests change."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way == "overlap":
+            args = [arg for arg in cpu.ARGS if arg != "--disable-overlap-schedule"]
+            patch.setattr(cpu, "ARGS", tuple(args))
+        with launch(trees.patched, *MODES[way]) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def expected(trees: Trees, launch: Launch, model: Weights) -> list[float]:
+    """The logprobs of a server that was started with the changed weights."""
+    with launch(trees.patched, model=model.changed) as running:
+        return logprobs_of(later(running))
+
+
+_versions = itertools.count()
+
+
+def post(server: Server, path: str, **body: Any) -> requests.Response:
+    return requests.post(f"{server.base_url}/{path}", json=body, timeout=TIMEOUT)
+
+
+def update(server: Server, folder: Path, **more: Any) -> str:
+    """Load weights; the version that they were given."""
+    version = f"{folder.name[:8]}-{next(_versions)}"
+    response = post(
+        server,
+        "update_weights_from_disk",
+        model_path=str(folder),
+        weight_version=version,
+        **more,
+    )
+    assert response.status_code == 200, response.text
+    return version
+
+
+def later(server: Server) -> dict[str, Any]:
+    """The engine's answer to a prompt that other requests do not have."""
+    prompt = [40 + i % 90 for i in range(300)]
+    answer: dict[str, Any] = post(
+        server,
+        "generate",
+        input_ids=prompt,
+        sampling_params={**SAMPLING, "max_new_tokens": 12},
+        return_logprob=True,
+        top_logprobs_num=5,
+    ).json()
+    return answer
+
+
+def logprobs_of(answer: dict[str, Any]) -> list[float]:
+    """Of the first token: the five most probable, by token."""
+    first = answer["meta_info"]["output_top_logprobs"][0]
+    return [value for value, *_ in sorted(first, key=lambda entry: entry[1])]
+
+
+def events(response: requests.Response) -> Iterator[dict[str, Any]]:
+    for data in response.iter_lines():
+        text = data.decode().removeprefix("data: ")
+        if text and text != "[DONE]":
+            event = json.loads(text)
+            assert "error" not in event, event
+            yield event
+
+
+def chat(server: Server, **more: Any) -> Said:
+    body = {"model": "m", "return_weight_versions": True, **QUESTION, **more}
+    answer = post(server, "v1/chat/completions", **body).json()
+    [choice] = answer["choices"]
+    assert answer["weight_version"] == answer["metadata"]["weight_version"]
+    return Said(
+        choice["token_ids"],
+        choice["weight_versions"],
+        [answer["metadata"]["weight_versions"], answer["weight_version"]],
+        choice["finish_reason"],
+    )
+
+
+def completion(server: Server) -> Said:
+    body = {"model": "m", "return_weight_versions": True, "return_token_ids": True}
+    prompt = "Tell me a story."
+    options = {key: value for key, value in QUESTION.items() if key != "messages"}
+    answer = post(server, "v1/completions", prompt=prompt, **body, **options).json()
+    [choice] = answer["choices"]
+    return Said(
+        choice.get("token_ids") or choice["response_token_ids"],
+        choice["weight_versions"],
+        [answer["metadata"]["weight_versions"], answer["weight_version"]],
+        choice["finish_reason"],
+    )
+
+
+def chat_stream(server: Server, **more: Any) -> Said:
+    body = {"model": "m", "return_weight_versions": True, **QUESTION, **more}
+    said = Said()
+    metadata = []
+    with requests.post(
+        f"{server.base_url}/v1/chat/completions",
+        json={**body, "stream": True},
+        stream=True,
+        timeout=TIMEOUT,
+    ) as response:
+        for event in events(response):
+            if "metadata" in event:
+                metadata.append(event["metadata"]["weight_version"])
+            for choice in event["choices"]:
+                assert said.spans is None, "a chunk after the last one"
+                said.ids += choice.get("token_ids", [])
+                said.spans = choice.get("weight_versions")
+                said.finish = choice["finish_reason"] or said.finish
+    if metadata:
+        said.others.append(metadata[-1])
+    return said
+
+
+def generate(server: Server, stream: bool = False) -> Said:
+    body = {"text": "Once upon a time", "sampling_params": SAMPLING, "stream": stream}
+    with requests.post(
+        f"{server.base_url}/generate", json=body, stream=stream, timeout=TIMEOUT
+    ) as response:
+        answers = list(events(response)) if stream else [response.json()]
+    meta_info = answers[-1]["meta_info"]
+    ids = answers[-1]["output_ids"]
+    deltas = {"--stream-output", "--incremental-streaming-output"}
+    if stream and deltas & {*server.options.args}:
+        ids = [token_id for answer in answers for token_id in answer["output_ids"]]
+    finish = meta_info["finish_reason"]["type"]
+    others = [meta_info["weight_version"]] if ids else []
+    return Said(ids, meta_info["weight_versions"], others, finish)
+
+
+def generate_stream(server: Server) -> Said:
+    return generate(server, stream=True)
+
+
+OPEN: tuple[Callable[[Server], Said], ...] = (
+    chat,
+    chat_stream,
+    completion,
+    generate,
+    generate_stream,
+    chat_stream,
+)
+
+
+def through(
+    server: Server, pause: str | None, change: Callable[[], Any]
+) -> tuple[list[Said], Any]:
+    """The answers of requests that are open while the weights change."""
+    with ThreadPoolExecutor(len(OPEN)) as pool:
+        answers = [pool.submit(ask, server) for ask in OPEN]
+        wait_until(lambda: len(held(server)) >= 2)
+        time.sleep(0.5)
+        if pause is not None:
+            assert post(server, "pause_generation", mode=pause).status_code == 200
+        try:
+            result = change()
+        finally:
+            if pause is not None:
+                assert post(server, "continue_generation").status_code == 200
+        said = [answer.result(timeout=TIMEOUT) for answer in answers]
+    if "--tokenizer-worker-num" not in server.options.args:
+        assert held_requests(server) == []
+    return said, result
+
+
+def skip_pause_of_workers(server: Server, way: str, pause: str | None) -> None:
+    if way == "two-workers" and pause and is_between(version_of(server), "", "0.5.11"):
+        pytest.skip("pauses are refused with several tokenizer workers")
+
+
+def assert_right(said: Said, quiet: Said, old: str, new: str) -> None:
+    """Each span says whose tokens it has: the mute weights', or those before them."""
+    assert said.spans is not None
+    ends = [0, *(span["end"] for span in said.spans)]
+    assert [span["start"] for span in said.spans] == ends[:-1]
+    assert ends[-1] == len(said.ids)
+    for span in said.spans:
+        ids = said.ids[span["start"] : span["end"]]
+        if span["version"] == old:
+            assert span["start"] == 0
+            assert ids == quiet.ids[: span["end"]]
+        else:
+            assert span["version"] == new
+            assert set(ids) == {weights.MUTE_TOKEN}
+    for other in said.others:
+        assert other in (said.spans, said.spans[-1]["version"])
+
+
+@pytest.fixture(scope="module")
+def quiet(updated: Server, model: Weights) -> list[Said]:
+    """The answers of the scripted model's weights."""
+    update(updated, model.spoken)
+    return [ask(updated) for ask in OPEN]
+
+
+@pytest.fixture
+def old(updated: Server, model: Weights) -> str:
+    """The version of the weights before the test, the scripted model's."""
+    return update(updated, model.spoken)
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("flush", FLUSHES)
+@pytest.mark.parametrize("pause", PAUSES)
+def test_each_token_says_which_weights_sampled_it(
+    updated: Server,
+    model: Weights,
+    quiet: list[Said],
+    old: str,
+    way: str,
+    pause: str | None,
+    flush: str,
+) -> None:
+    skip_pause_of_workers(updated, way, pause)
+    assert all(said.finish == "length" for said in quiet)
+    said, new = through(
+        updated, pause, lambda: update(updated, model.mute, **FLUSHES[flush])
+    )
+    for answer, before in zip(said, quiet, strict=True):
+        assert_right(answer, before, old, new)
+        assert answer.finish == ("abort" if pause == "abort" else "length")
+    if pause in ("in_place", "retract"):
+        assert all(len(answer.spans or ()) == 2 for answer in said)
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("flush", FLUSHES)
+@pytest.mark.parametrize("pause", PAUSES)
+def test_a_later_prompt_takes_nothing_that_other_weights_computed(
+    updated: Server,
+    model: Weights,
+    expected: list[float],
+    way: str,
+    pause: str | None,
+    flush: str,
+) -> None:
+    skip_pause_of_workers(updated, way, pause)
+    update(updated, model.spoken)
+    before = later(updated)
+    assert later(updated)["meta_info"]["cached_tokens"] > 290
+    through(updated, pause, lambda: update(updated, model.changed, **FLUSHES[flush]))
+    after = later(updated)
+    assert logprobs_of(after) == pytest.approx(expected, abs=LOGPROB_NOISE)
+    assert logprobs_of(before) != pytest.approx(expected, abs=100 * LOGPROB_NOISE)
+    again = later(updated)
+    assert again["meta_info"]["cached_tokens"] > 290
+    assert logprobs_of(again) == pytest.approx(expected, abs=LOGPROB_NOISE)
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_another_version_of_the_same_weights_is_for_the_tokens_after_it(
+    updated: Server, quiet: list[Said], old: str
+) -> None:
+    def rename() -> None:
+        body = {"new_version": "renamed", "abort_all_requests": False}
+        response = post(updated, "update_weight_version", **body)
+        assert response.status_code == 200
+
+    said, _ = through(updated, None, rename)
+    for answer, before in zip(said, quiet, strict=True):
+        assert answer.ids == before.ids
+        assert answer.spans is not None
+        assert [span["version"] for span in answer.spans] == [old, "renamed"]
+
+
+def serialized(tensors: weights.Tensors) -> list[str]:
+    """Tensors as an update takes them, whole."""
+    return [base64.b64encode(pickle.dumps([*tensors.items()])).decode()]
+
+
+@contextlib.contextmanager
+def session(server: Server) -> Iterator[None]:
+    """What newer releases want around an update from tensors."""
+    needed = is_between(version_of(server), "0.5.21", "")
+    if needed:
+        assert post(server, "begin_weight_update").status_code == 200
+    yield
+    if needed:
+        assert post(server, "end_weight_update").status_code == 200
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("pause", ["in_place", "retract"])
+def test_tensors_are_weights_too(
+    updated: Server, model: Weights, quiet: list[Said], old: str, way: str, pause: str
+) -> None:
+    skip_pause_of_workers(updated, way, pause)
+    norm = {
+        name: tensor
+        for name, tensor in load_file(model.mute / "model.safetensors").items()
+        if name == "model.norm.weight"
+    }
+
+    def change() -> None:
+        with session(updated):
+            response = post(
+                updated,
+                "update_weights_from_tensor",
+                serialized_named_tensors=serialized(norm),
+                weight_version="tensors",
+            )
+        assert response.status_code == 200, response.text
+
+    said, _ = through(updated, pause, change)
+    for answer, before in zip(said, quiet, strict=True):
+        assert_right(answer, before, old, "tensors")
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("pause", ["in_place", None])
+def test_an_update_that_fails_is_refused_and_changes_no_version(
+    updated: Server, model: Weights, way: str, pause: str | None
+) -> None:
+    skip_pause_of_workers(updated, way, pause)
+    version = update(updated, model.spoken)
+
+    def fail() -> None:
+        nowhere = {"model_path": "/nowhere", "weight_version": "no"}
+        response = post(updated, "update_weights_from_disk", **nowhere)
+        assert response.status_code == 400
+        with session(updated):
+            response = post(
+                updated,
+                "update_weights_from_tensor",
+                serialized_named_tensors=["bm90aGluZw=="],
+                weight_version="no",
+            )
+        assert response.status_code == 400
+
+    said, _ = through(updated, pause, fail)
+    for answer in said:
+        assert answer.spans is not None
+        assert [span["version"] for span in answer.spans] == [version]
+
+
+def test_who_asks_for_versions_alone_gets_them_alone(
+    updated: Server, model: Weights
+) -> None:
+    version = update(updated, model.spoken)
+    spans = [{"version": version, "start": 0, "end": LENGTH}]
+    alone = {"return_token_ids": False, "return_weight_versions": True}
+    for path, prompt in (
+        ("v1/chat/completions", {}),
+        ("v1/completions", {"prompt": "Once upon a time"}),
+    ):
+        body = {"model": "m", **QUESTION, **alone, **prompt}
+        if prompt:
+            del body["messages"]
+        [choice] = post(updated, path, **body).json()["choices"]
+        assert choice["weight_versions"] == spans
+        assert choice.get("token_ids") is None
+        url = f"{updated.base_url}/{path}"
+        streamed = {**body, "stream": True}
+        with requests.post(url, json=streamed, stream=True, timeout=TIMEOUT) as lines:
+            chunks = [chunk for event in events(lines) for chunk in event["choices"]]
+        assert [chunk.get("weight_versions") for chunk in chunks if chunk][-1] == spans
+        assert not any(chunk.get("token_ids") for chunk in chunks)
+
+
+def test_who_asks_for_nothing_gets_no_new_field(updated: Server) -> None:
+    body = {"model": "m", **QUESTION, "return_token_ids": False}
+    answer = post(updated, "v1/chat/completions", **body).json()
+    assert "weight_version" not in answer
+    assert "weight_versions" not in answer["choices"][0]
+    native = is_between(version_of(updated), "0.5.19", "")
+    assert ("weight_versions" in answer["metadata"]) == native
+
+
+@pytest.mark.parametrize("path", ["v1/chat/completions", "v1/completions"])
+def test_a_flag_that_is_no_flag_is_refused(updated: Server, path: str) -> None:
+    body = {**QUESTION, "prompt": "a", "return_weight_versions": ["x"]}
+    response = post(updated, path, model="m", **body)
+    assert response.status_code == 400
+    assert "return_weight_versions" in response.text

@@ -1,0 +1,221 @@
+"""Versions of weights, without SGLang: what lands, with stand-ins for requests."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import weight_versions
+from agentcore_patches.landing.weight_versions import _Weights
+
+
+@pytest.fixture(autouse=True)
+def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
+    fresh = _Weights()
+    monkeypatch.setattr(weight_versions, "_weights", fresh)
+    weight_versions.start("a")
+    return fresh
+
+
+def request(n_tokens: int = 0, **more: Any) -> Any:
+    return SimpleNamespace(
+        output_ids=[7] * n_tokens,
+        weight_versions=[],
+        own_extra_key=None,
+        extra_key=None,
+        lora_id=None,
+        **more,
+    )
+
+
+def run(req: Any, batch: Any, n_tokens: int = 1) -> None:
+    """Handle the result of a batch that samples tokens of a request."""
+    weight_versions.handle(batch)
+    req.output_ids += [7] * n_tokens
+    weight_versions.record([req])
+
+
+def launch() -> Any:
+    batch = SimpleNamespace(weight_version=None)
+    weight_versions.mark(batch)
+    return batch
+
+
+def test_a_token_is_of_the_weights_that_its_batch_ran_on() -> None:
+    req = request()
+    run(req, launch())
+    in_flight = launch()
+    weight_versions.set_version("b")
+    run(req, in_flight)
+    run(req, launch(), n_tokens=3)
+    assert weight_versions.of_request(req, 5) == [["a", 0, 2], ["b", 2, 5]]
+
+
+def test_a_result_that_samples_nothing_has_no_span() -> None:
+    req = request()
+    weight_versions.handle(launch())
+    weight_versions.record([req])
+    assert weight_versions.of_request(req, 0) is None
+
+
+def test_tokens_after_a_stop_string_have_no_version() -> None:
+    req = request()
+    run(req, launch(), n_tokens=3)
+    weight_versions.set_version("b")
+    run(req, launch(), n_tokens=2)
+    assert weight_versions.of_request(req, 4) == [["a", 0, 3], ["b", 3, 4]]
+    assert weight_versions.of_request(req, 3) == [["a", 0, 3]]
+
+
+def test_none_is_no_version() -> None:
+    weight_versions.set_version(None)
+    assert launch().weight_version == "a"
+
+
+def test_a_batch_of_another_loop_is_of_the_weights_now() -> None:
+    req = request()
+    run(req, SimpleNamespace(weight_version=None))
+    assert weight_versions.of_request(req, 1) == [["a", 0, 1]]
+
+
+def test_tokens_that_were_lost_are_forgotten() -> None:
+    req = request()
+    run(req, launch())
+    weight_versions.forget(req)
+    assert req.weight_versions == [["a", 0, 1]]
+    req.output_ids = []
+    weight_versions.forget(req)
+    assert req.weight_versions == []
+
+
+def test_without_an_update_the_key_is_that_of_the_request() -> None:
+    req = request()
+    weight_versions.renew(req)
+    assert req.extra_key is None
+
+
+def test_each_update_gives_another_key(weights: _Weights) -> None:
+    req = request()
+    keys = []
+    for _ in range(3):
+        weights.n_updates += 1
+        weight_versions.renew(req)
+        keys.append(req.extra_key)
+    assert len({*keys}) == 3
+
+
+def test_the_key_of_a_request_and_its_adapter_stay_apart(weights: _Weights) -> None:
+    weights.n_updates = 1
+    one, other = request(), request()
+    one.own_extra_key, other.own_extra_key = "salt", "other"
+    for req in (one, other):
+        weight_versions.renew(req)
+    assert one.extra_key != other.extra_key
+    assert one.extra_key.endswith("salt")
+
+
+def test_an_adapter_that_is_loaded_again_gets_another_key() -> None:
+    @weight_versions.load
+    def load(scheduler: Any, recv_req: Any) -> Any:
+        return SimpleNamespace(success=recv_req.works)
+
+    req = request()
+    req.lora_id = req.own_extra_key = req.extra_key = "id"
+    load(None, SimpleNamespace(lora_id="id", works=True))
+    load(None, SimpleNamespace(lora_id="id", works=False))
+    weight_versions.renew(req)
+    assert req.extra_key == "id"
+    load(None, SimpleNamespace(lora_id="id", works=True))
+    weight_versions.renew(req)
+    assert req.extra_key not in ("id", None)
+    other = request()
+    weight_versions.renew(other)
+    assert other.extra_key is None
+
+
+def told(spans: list[Any] | None, finish: Any) -> dict[str, Any]:
+    state: Any = SimpleNamespace(weight_versions=[])
+    meta_info = {"finish_reason": finish, "weight_version": "now"}
+    output = SimpleNamespace(weight_versions=[None, spans])
+    weight_versions.take(state, meta_info, output, 1)
+    return meta_info
+
+
+def test_the_last_version_is_told_on_each_output_and_all_on_the_last() -> None:
+    spans = [["a", 0, 2], ["b", 2, 5]]
+    assert told(spans, None) == {"finish_reason": None, "weight_version": "b"}
+    assert told(spans, {"type": "stop"})["weight_versions"] == [
+        {"version": "a", "start": 0, "end": 2},
+        {"version": "b", "start": 2, "end": 5},
+    ]
+
+
+def test_without_tokens_there_is_nothing_to_tell() -> None:
+    assert told(None, {"type": "stop"})["weight_version"] == "now"
+
+
+def test_an_abort_tells_of_the_tokens_that_came() -> None:
+    state: Any = SimpleNamespace(weight_versions=[["a", 0, 2]])
+    meta_info: dict[str, Any] = {
+        "finish_reason": {"type": "abort"},
+        "weight_version": "now",
+    }
+    weight_versions.add_to_abort(state, meta_info)
+    assert meta_info["weight_version"] == "a"
+    assert meta_info["weight_versions"] == [{"version": "a", "start": 0, "end": 2}]
+
+
+def whole(request: Any, **meta_info: Any) -> Any:
+    @weight_versions.whole
+    def build(serving: Any, request: Any, ret: Any) -> Any:
+        choices = [SimpleNamespace(weight_versions=None) for _ in ret]
+        metadata = {"weight_version": meta_info["weight_version"]}
+        return SimpleNamespace(choices=choices, metadata=metadata, weight_version=None)
+
+    return build(None, request, [{"meta_info": meta_info}])
+
+
+SPANS = [{"version": "b", "start": 0, "end": 2}]
+
+
+def asking(ids: Any = None, versions: Any = None, **more: Any) -> Any:
+    return SimpleNamespace(
+        return_token_ids=ids, return_weight_versions=versions, **more
+    )
+
+
+def test_a_chat_answer_says_it_unless_asked_for_nothing_new() -> None:
+    chat: dict[str, Any] = {"messages": []}
+    answer = whole(asking(**chat), weight_version="b", weight_versions=SPANS)
+    assert answer.metadata["weight_versions"] == SPANS
+    assert answer.weight_version == "b"
+    assert answer.choices[0].weight_versions is None
+    answer = whole(asking(False, **chat), weight_version="b", weight_versions=SPANS)
+    assert "weight_versions" not in answer.metadata
+    assert answer.weight_version is None
+    answer = whole(
+        asking(False, True, **chat), weight_version="b", weight_versions=SPANS
+    )
+    assert answer.choices[0].weight_versions == SPANS
+
+
+def test_a_completion_says_it_if_asked() -> None:
+    answer = whole(asking(), weight_version="b", weight_versions=SPANS)
+    assert "weight_versions" not in answer.metadata
+    answer = whole(asking(True), weight_version="b", weight_versions=SPANS)
+    assert answer.metadata["weight_versions"] == SPANS
+
+
+def test_weights_that_nobody_named_are_not_named_at_the_top() -> None:
+    answer = whole(asking(True), weight_version="default", weight_versions=SPANS)
+    assert answer.weight_version is None
+
+
+def test_an_error_passes() -> None:
+    @weight_versions.whole
+    def build(serving: Any, request: Any, ret: Any) -> Any:
+        return "error"
+
+    assert build(None, asking(), []) == "error"

@@ -1,0 +1,170 @@
+"""A turn's prompt begins with exactly the tokens of the turns before it.
+
+The tokens of the earlier turns are given by `required_prefix_token_ids`, by the assistant's
+messages, or remembered by the server; what the chat template writes next follows them, and
+no turn is closed twice. Two conversations that the server remembers never mix. If not, a
+trainer learns from tokens that the model did not sample, or was not given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from agentcore_verify.client import Completion, Json, ToolCall
+from agentcore_verify.differences import id_difference
+from agentcore_verify.results import Failed
+from agentcore_verify.scripted_model import line
+from agentcore_verify.subject import Reply, Subject
+
+PATCHES = ("prefix", "token-ids")
+
+QUESTIONS = ("tool", "plain", "reasoning", "emoji")
+MAX_TOKENS = 60
+
+BAD: tuple[tuple[list[object], str, Json], ...] = (
+    ([-1], "an ID below 0", {}),
+    (["7"], "an ID that is text", {}),
+    ([7], "with input_ids", {"input_ids": [7]}),
+    ([7], "without an answer before it", {"messages": line("plain").messages}),
+)
+
+
+def check(subject: Subject) -> str:
+    for by_message in (False, True):
+        for stream in (False, True):
+            _assert_turns(subject, by_message, stream)
+    _assert_refused(subject)
+    remembers = _assert_memory(subject)
+    return f"4 conversations of {len(QUESTIONS)} turns; the server remembers " + (
+        "what it answered" if remembers else "nothing"
+    )
+
+
+def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> None:
+    messages = line(QUESTIONS[0]).messages
+    asked: Json = {}
+    required: Sequence[int] = ()
+    for number, question in enumerate(QUESTIONS):
+        reply = _ask(subject, question, messages, stream=stream, **asked)
+        if number > 0:
+            source = "message" if by_message else "request"
+            _assert_continued(subject, reply, required, source)
+        required = [*reply.prompt_ids, *reply.ids()]
+        [completion] = reply.completions
+        message = _message(completion)
+        if by_message:
+            message["prompt_token_ids"] = list(reply.prompt_ids)
+            message["token_ids"] = list(reply.ids())
+        else:
+            asked = {"required_prefix_token_ids": required}
+        messages = [*messages, message, *_next(message, number)]
+
+
+def _ask(
+    subject: Subject, question: str, messages: list[Json], **more: object
+) -> Reply:
+    return subject.ask(
+        question, tools=True, messages=messages, max_tokens=MAX_TOKENS, **more
+    )
+
+
+def _assert_continued(
+    subject: Subject, reply: Reply, required: Sequence[int], source: str
+) -> None:
+    where = f"{reply.where} with a prefix by {source}"
+    said = _said(reply)
+    if said is None or said.get("source") != source:
+        raise Failed(f"{where}: metadata.prefix of the answer is {said}.")
+    kept = said["kept"]
+    if said["required"] != len(required) or kept not in (
+        len(required),
+        len(required) - 1,
+    ):
+        raise Failed(
+            f"{where}: {len(required)} token IDs were required, but metadata.prefix says "
+            f"{said}."
+        )
+    prompt = reply.prompt_ids
+    if list(prompt[:kept]) != list(required[:kept]):
+        raise Failed(
+            f"{where}: the prompt does not begin with the tokens of the turns before.",
+            difference=id_difference(
+                *(subject, "required", tuple(required[:kept])),
+                *("prompt_token_ids", prompt[:kept]),
+            ),
+        )
+    if len(prompt) <= kept:
+        raise Failed(f"{where}: nothing follows the prefix.")
+    if kept == len(required) and prompt[kept] == required[-1]:
+        raise Failed(f"{where}: the turn before is closed twice.")
+
+
+def _assert_refused(subject: Subject) -> None:
+    first = line("plain").messages
+    messages = [*first, {"role": "assistant", "content": "Hello."}, *first]
+    for required, what, more in BAD:
+        for stream in (False, True):
+            asked = {"messages": messages, "required_prefix_token_ids": required}
+            body = subject.body("plain", **{**asked, **more}, stream=stream)
+            where = f"required_prefix_token_ids, {what}"
+            if "required_prefix_token_ids" not in subject.refusal(body, where):
+                raise Failed(f"{where}: the 400 does not name the field.")
+
+
+def _assert_memory(subject: Subject) -> bool:
+    """Two conversations, alike but for their system message; whether any is continued."""
+    is_continued = False
+    turns = []
+    for word in ("amber", "cobalt"):
+        messages = [{"role": "system", "content": word}, *line("plain").messages]
+        turns.append((messages, _ask(subject, "plain", messages)))
+    for messages, reply in turns:
+        message = _message(reply.completions[0])
+        second = _ask(subject, "plain", [*messages, message, *_next(message, 1)])
+        said = _said(second)
+        if said is not None:
+            required = [*reply.prompt_ids, *reply.ids()]
+            _assert_continued(subject, second, required, "server")
+            is_continued = True
+    return is_continued
+
+
+def _said(reply: Reply) -> Json | None:
+    """What the answer says of its prefix, None if nothing."""
+    said: Json | None = (reply.answer.events[0].get("metadata") or {}).get("prefix")
+    return said
+
+
+def _message(completion: Completion) -> Json:
+    """The assistant's message, as a client sends it back."""
+    message: Json = {"role": "assistant", "content": completion.content}
+    calls = [call for call in completion.tool_calls if _is_sent_back(call)]
+    if calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id or f"call_{number}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for number, call in enumerate(calls)
+        ]
+    return message
+
+
+def _is_sent_back(call: ToolCall) -> bool:
+    """Whether SGLang takes the arguments of a call back: a model may break them."""
+    try:
+        return isinstance(json.loads(call.arguments), dict)
+    except ValueError:
+        return False
+
+
+def _next(message: Json, number: int) -> list[Json]:
+    """What is said after the answer to a question: results of tools, or the next one."""
+    results = [
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 20 C"}
+        for call in message.get("tool_calls", ())
+    ]
+    following = QUESTIONS[(number + 1) % len(QUESTIONS)]
+    return results or [{"role": "user", "content": line(following).question}]

@@ -1,0 +1,180 @@
+"""New weights, streams open: each token says whose it is, no prompt takes old caches.
+
+The server is paused in place and gets weights that say one token only: each token must
+be of the version that its span says, and all answers must end. Then it gets weights with
+other keys and values: a prompt that it had answered before must have the logprobs that
+it has with an empty cache. If not, a trainer learns from tokens and logprobs of other
+weights than it believes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentcore_verify.checks.pauses import paused
+from agentcore_verify.client import ClientError, Json
+from agentcore_verify.results import Failed, NotExercised, Skipped
+from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
+
+PATCHES = ("weight-versions",)
+
+N_STREAMS = 4
+LONG: dict[str, Any] = {
+    "ignore_eos": True,
+    "max_tokens": 1024,
+    "return_weight_versions": True,
+}
+FILE = "model.safetensors"
+MAX_BYTES = 100_000_000
+"""How large a model may be that is copied twice."""
+NOISE = 1e-3
+"""How far logprobs of the same weights may be apart."""
+
+
+def check(subject: Subject) -> str:
+    if not subject.launched:
+        raise Skipped("Other weights would answer the requests of others here.")
+    model = _model(subject)
+    with tempfile.TemporaryDirectory() as scratch, _restored(subject, model):
+        mute = _without(model, Path(scratch, "mute"), ("model.norm.weight",))
+        other = _without(model, Path(scratch, "other"), ("v_proj.weight",))
+        n_tokens = _check_tokens(subject, model, mute)
+        distance = _check_cache(subject, model, other)
+    return f"{n_tokens} tokens of two versions, a later prompt within {distance:.0e}"
+
+
+def _model(subject: Subject) -> Path:
+    """The folder of the server's model; Skipped unless it is a small local one."""
+    folder = Path(str(subject.info.get("model_path")))
+    if not (folder / FILE).is_file() or (folder / FILE).stat().st_size > MAX_BYTES:
+        raise Skipped(
+            "Other weights are made only for a small model on disk.",
+            advice="Use `--model scripted`.",
+        )
+    return folder
+
+
+def _without(model: Path, folder: Path, zeroed: tuple[str, ...]) -> Path:
+    """A copy of a model in which the tensors with names that end so are zero."""
+    shutil.copytree(model, folder)
+    content = bytearray((model / FILE).read_bytes())
+    [n_header] = struct.unpack_from("<Q", content)
+    header: Json = json.loads(content[8 : 8 + n_header])
+    found = [name for name in header if name.endswith(zeroed)]
+    if not found:
+        raise Skipped(
+            f"The model has no tensor {zeroed[0]}, which tells weights apart."
+        )
+    for name in found:
+        begin, end = (8 + n_header + offset for offset in header[name]["data_offsets"])
+        content[begin:end] = bytes(end - begin)
+    (folder / FILE).write_bytes(content)
+    return folder
+
+
+def _check_tokens(subject: Subject, model: Path, mute: Path) -> int:
+    """How many tokens were open at an update; Failed unless all say whose they are."""
+    _update(subject, model, "first")
+    wanted = subject.reference("long", **LONG).ids()
+    for _ in range(INTERRUPTION_ATTEMPTS):
+        _update(subject, model, "first")
+        replies = _replies_through(subject, mute)
+        for reply in replies:
+            _assert_versions(reply, wanted)
+        if any(len(_spans(reply)) == 2 for reply in replies):
+            return sum(len(reply.ids()) for reply in replies)
+    raise NotExercised("Every answer ended before the update.")
+
+
+def _replies_through(subject: Subject, mute: Path) -> list[Reply]:
+    """The answers to streams during which the server gets other weights."""
+    with ThreadPoolExecutor(N_STREAMS) as pool:
+        asked = [
+            pool.submit(subject.ask, "long", stream=bool(i % 2), logprobs=True, **LONG)
+            for i in range(N_STREAMS)
+        ]
+        # It is answered after the first tokens of the others.
+        subject.stream("plain", max_tokens=8)
+        with paused(subject, "in_place"):
+            _update(subject, mute, "second", flush_cache=False)
+        return [reply.result() for reply in asked]
+
+
+def _spans(reply: Reply) -> list[Json]:
+    """The versions of a reply's only choice; Failed if it has none."""
+    [completion] = reply.completions
+    if "weight_versions" not in completion.raw:
+        raise Failed(f"{reply.where}: the last chunk has no weight_versions.")
+    spans: list[Json] = completion.raw["weight_versions"]
+    return spans
+
+
+def _assert_versions(reply: Reply, wanted: tuple[int, ...]) -> None:
+    ids, spans = reply.ids(), _spans(reply)
+    ends = [0, *(span["end"] for span in spans)]
+    if [span["start"] for span in spans] != ends[:-1] or ends[-1] != len(ids):
+        raise Failed(f"{reply.where}: {spans} are not {len(ids)} tokens without gaps.")
+    for span in spans:
+        said = ids[span["start"] : span["end"]]
+        right = (
+            wanted[span["start"] : span["end"]]
+            if span["version"] == "first"
+            else said[:1] * len(said)
+        )
+        for position, (one, other) in enumerate(
+            zip(said, right, strict=False), span["start"]
+        ):
+            if one != other:
+                raise Failed(
+                    f"{reply.where}: token {position} is said to be of the version "
+                    f"{span['version']!r}, which did not sample it."
+                )
+
+
+def _check_cache(subject: Subject, model: Path, other: Path) -> float:
+    """How far a later prompt's logprobs are from those with an empty cache."""
+    _update(subject, model, "first")
+    subject.ask("long", max_tokens=8, logprobs=True)
+    with paused(subject, "in_place"):
+        _update(subject, other, "third", flush_cache=False)
+    found = _first_logprob(subject)
+    subject.post("/flush_cache", {})
+    distance = abs(found - _first_logprob(subject))
+    if distance > NOISE:
+        raise Failed(
+            "A prompt took keys and values that other weights computed: its first "
+            f"logprob differs by {distance:.3f} from the one with an empty cache."
+        )
+    return distance
+
+
+def _first_logprob(subject: Subject) -> float:
+    [completion] = subject.ask("long", max_tokens=8, logprobs=True).completions
+    assert completion.logprobs is not None
+    return float(completion.logprobs[0]["logprob"])
+
+
+def _update(subject: Subject, folder: Path, version: str, **more: Any) -> None:
+    body = {"model_path": str(folder), "weight_version": version, **more}
+    try:
+        subject.post("/update_weights_from_disk", body)
+    except ClientError as error:
+        raise Failed(f"/update_weights_from_disk: {error}") from error
+
+
+@contextmanager
+def _restored(subject: Subject, model: Path) -> Iterator[None]:
+    """Gives the server its weights back, whatever happens."""
+    version = str(subject.info.get("weight_version", "default"))
+    try:
+        yield
+    finally:
+        _update(subject, model, version)
