@@ -208,6 +208,7 @@ async def events_of(response: Any) -> list[Any]:
 
 
 def test_a_whole_response_has_its_trace() -> None:
+    pytest.importorskip("fastapi")
     served = serving(result(1, 2))
     response = asyncio.run(served.create(request(True)))
     assert json.loads(response.body) == {
@@ -266,6 +267,7 @@ def test_what_has_no_trace_is_refused(server: Any, asked: Any, why: str) -> None
 def test_what_has_no_trace_is_left_out_of_defaults(
     monkeypatch: pytest.MonkeyPatch, server: Any, asked: Any, why: str
 ) -> None:
+    pytest.importorskip("fastapi")
     monkeypatch.setattr(defaults, "names", lambda: ("return_token_ids",))
     served = serving(result(1), **server)
     assert asyncio.run(served.create(request(None, **asked))) == {"id": "r"}
