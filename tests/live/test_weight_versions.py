@@ -33,7 +33,7 @@ from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
 TIMEOUT = 60.0
-LENGTH = 70
+LENGTH = 120
 
 MODES: dict[str, tuple[str, ...]] = {
     "default": (),
