@@ -232,9 +232,10 @@ def renew(req: Req) -> None:
     """
     n_loads = _weights.n_loads.get(req.lora_id or "", 1)
     if _weights.n_updates or n_loads > 1:
+        own = (req.extra_key or "").removeprefix(req.weights_namespace)
         # At the front: SGLang looks for the adapter at the end.
-        namespace = f"weights {_weights.n_updates}, adapter {n_loads}"
-        req.extra_key = f"{namespace}\0{req.own_extra_key or ''}"
+        req.weights_namespace = f"weights {_weights.n_updates}, adapter {n_loads}\0"
+        req.extra_key = req.weights_namespace + own
 
 
 def load(load_adapter: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -275,7 +276,8 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             answer = change(self, recv_req)
         except Exception as error:
             # Other ranks may wait for this one: then the server must end.
-            if scheduler.server_args.tp_size > 1:
+            server_args = scheduler.server_args
+            if server_args.tp_size > 1 or server_args.pp_size > 1:
                 raise
             logger.exception("Failed to update weights")
             return _failure(
@@ -324,6 +326,18 @@ def update_lock(manager: TokenizerManager) -> Any:
     return UpdateLock()
 
 
+def end_update(end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Count the end of an update in several requests: now the weights are whole."""
+
+    @wraps(end)
+    def ended(self: Any, recv_req: Any) -> Any:
+        _weights.n_updates += 1
+        _clear_image_cache()
+        return end(self, recv_req)
+
+    return ended
+
+
 def _failure(recv_req: Any, message: str) -> Any:
     """The answer to an update that failed."""
     from sglang.srt.managers import io_struct
@@ -343,7 +357,8 @@ def _is_idle(scheduler: Any) -> bool:
 
 def _refusal(scheduler: Any) -> str:
     """Why new weights cannot be kept apart from old ones; empty if they can."""
-    cache = scheduler.tree_cache
+    # One for sessions holds another one.
+    cache = getattr(scheduler.tree_cache, "inner", scheduler.tree_cache)
     kind = type(cache).__name__
     if kind in _BY_TOKENS_ALONE:
         return _REFUSED.format(

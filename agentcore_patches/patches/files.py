@@ -24,6 +24,7 @@ OUTPUT_STREAMER = "srt/managers/scheduler_components/output_streamer.py"
 OUTPUT_SENDER = "srt/managers/scheduler_components/output_sender.py"
 UPDATE_WEIGHTS_MIXIN = "srt/managers/scheduler_update_weights_mixin.py"
 WEIGHT_UPDATER = "srt/managers/scheduler_components/weight_updater.py"
+DISAGGREGATED_DECODE = "srt/disaggregation/decode.py"
 DETOKENIZER = "srt/managers/detokenizer_manager.py"
 SCHEDULER = "srt/managers/scheduler.py"
 MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
@@ -57,6 +58,7 @@ WRITING_ORDER = (
     OUTPUT_STREAMER,
     OUTPUT_SENDER,
     SCHEDULER,
+    DISAGGREGATED_DECODE,
     DETOKENIZER,
     MULTI_TOKENIZER,
     IO_STRUCT,

@@ -21,6 +21,7 @@ from agentcore_patches.edits import (
 from agentcore_patches.patches import token_ids
 from agentcore_patches.patches.files import (
     DETOKENIZER,
+    DISAGGREGATED_DECODE,
     HTTP_SERVER,
     IO_STRUCT,
     MULTI_TOKENIZER,
@@ -79,6 +80,18 @@ UPDATES: tuple[Place, ...] = (
             "$weight_updater_class.update_weights_from_ipc",
             "agentcore.weight_versions.update",
         ),
+    ),
+    Place(
+        "weight-versions/end-update",
+        "only now the weights are whole",
+        {
+            "0.5.8": absent("each update is whole"),
+            "0.5.21": Decorate(
+                "$weight_updater",
+                "$weight_updater_class.end_weight_update",
+                "agentcore.weight_versions.end_update",
+            ),
+        },
     ),
     Place(
         "weight-versions/lock",
@@ -252,11 +265,11 @@ TOKENS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/request",
-        "the versions of its tokens; the key that it came with",
+        "the versions of its tokens; what is ours in its key",
         Insert(
             SCHEDULE_BATCH,
             "Req.__init__",
-            "self.own_extra_key = extra_key\nself.weight_versions = []",
+            'self.weights_namespace = ""\nself.weight_versions = []',
             after="self.extra_key = extra_key",
         ),
     ),
@@ -270,13 +283,29 @@ TOKENS: tuple[Place, ...] = (
         ),
     ),
     Place(
+        "weight-versions/renew-decode",
+        "a server for decoding looks in its cache first",
+        {
+            "0.5.8": absent("a server for decoding has no prefix cache"),
+            "0.5.11": Insert(
+                DISAGGREGATED_DECODE,
+                "DecodePreallocQueue._match_prefix_and_lock",
+                "agentcore.weight_versions.renew(req)",
+            ),
+        },
+    ),
+    Place(
         "weight-versions/forget",
         "a retracted prompt of embeddings loses its tokens",
-        Insert(
-            SCHEDULE_BATCH,
-            "Req.reset_for_retract",
-            "agentcore.weight_versions.forget(self)",
-        ),
+        {
+            "0.5.8": absent("it keeps its tokens"),
+            "0.5.10": Insert(
+                SCHEDULE_BATCH,
+                "Req.reset_for_retract",
+                "agentcore.weight_versions.forget(self)",
+                after="if self.input_embeds is not None: ...",
+            ),
+        },
     ),
 )
 

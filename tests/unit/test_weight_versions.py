@@ -23,7 +23,7 @@ def request(n_tokens: int = 0, **more: Any) -> Any:
     return SimpleNamespace(
         output_ids=[7] * n_tokens,
         weight_versions=[],
-        own_extra_key=None,
+        weights_namespace="",
         extra_key=None,
         lora_id=None,
         **more,
@@ -109,11 +109,26 @@ def test_each_update_gives_another_key(weights: _Weights) -> None:
 def test_the_key_of_a_request_and_its_adapter_stay_apart(weights: _Weights) -> None:
     weights.n_updates = 1
     one, other = request(), request()
-    one.own_extra_key, other.own_extra_key = "salt", "other"
-    for req in (one, other):
-        weight_versions.renew(req)
+    one.extra_key, other.extra_key = "salt", "other"
+    for _ in range(2):
+        for req in (one, other):
+            weight_versions.renew(req)
     assert one.extra_key != other.extra_key
-    assert one.extra_key.endswith("salt")
+    assert one.extra_key.split("\0")[1:] == ["salt"]
+    # SGLang may add to it: the size of an elastic group of experts.
+    one.extra_key += " ep=4"
+    weights.n_updates = 2
+    weight_versions.renew(one)
+    assert one.extra_key.split("\0")[1:] == ["salt ep=4"]
+
+
+def test_the_end_of_an_update_in_several_requests_counts(
+    weights: _Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weight_versions, "_clear_image_cache", lambda: None)
+    end = weight_versions.end_update(lambda manager, recv_req: recv_req)
+    assert end(None, "answer") == "answer"
+    assert weights.n_updates == 1
 
 
 def test_an_adapter_that_is_loaded_again_gets_another_key() -> None:
@@ -122,7 +137,7 @@ def test_an_adapter_that_is_loaded_again_gets_another_key() -> None:
         return SimpleNamespace(success=recv_req.works)
 
     req = request()
-    req.lora_id = req.own_extra_key = req.extra_key = "id"
+    req.lora_id = req.extra_key = "id"
     load(None, SimpleNamespace(lora_id="id", works=True))
     load(None, SimpleNamespace(lora_id="id", works=False))
     weight_versions.renew(req)
