@@ -16,7 +16,7 @@ from tests.helpers.asking import CASES, skip_what_no_grammar_serves
 
 # One engine step is slower than any hand-over here, so chunks are cut alike by both
 # servers, unless the machine is busy: then it is tried again.
-ATTEMPTS = 20
+ATTEMPTS = 60
 
 NAMES = [
     "plain",
