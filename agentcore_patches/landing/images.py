@@ -39,22 +39,27 @@ def split_at_placeholders(
     return [(placeholder is not None, list(ids)) for placeholder, ids in runs]
 
 
+def _mm_tokens(manager: TokenizerManager) -> Any:
+    """What a model's processor says of its placeholders; None if it says nothing."""
+    return getattr(manager.mm_processor, "mm_tokens", None)
+
+
 def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
     """Whether a prompt of a multimodal model has places for images and the like."""
-    if manager.mm_processor is None:
-        return False
-    mm_tokens = getattr(manager.mm_processor, "mm_tokens", None)
-    parts = split_at_placeholders(token_ids, mm_tokens)
+    parts = split_at_placeholders(token_ids, _mm_tokens(manager))
     return any(is_placeholder for is_placeholder, _ in parts)
 
 
-def count_matched(expanded: list[int], token_ids: list[int], mm_tokens: Any) -> int:
+def count_matched(
+    manager: TokenizerManager, expanded: list[int], token_ids: list[int]
+) -> int:
     """How many IDs at the start of a prompt another one has, too.
 
     Args:
         expanded: the prompt whose IDs are counted.
         token_ids: the other one, which may have one placeholder for each image.
     """
+    mm_tokens = _mm_tokens(manager)
     n_matched = 0
     for (is_placeholder, ids), (_, other) in zip(
         split_at_placeholders(expanded, mm_tokens),
@@ -247,8 +252,7 @@ def check_prefilled(manager: TokenizerManager, obj: Any, input_ids: list[int]) -
     """
     if obj.input_ids is None or obj.input_ids is input_ids:
         return
-    mm_tokens = getattr(manager.mm_processor, "mm_tokens", None)
-    if not is_expanded(obj.input_ids, input_ids, mm_tokens):
+    if not is_expanded(obj.input_ids, input_ids, _mm_tokens(manager)):
         raise ValueError(
             "input_ids cannot be taken as they are with these images: the "
             "processor of this model makes other token IDs of their text."

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
-from functools import wraps
+from functools import partial, wraps
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         AnthropicMessagesRequest,
         AnthropicMessagesResponse,
     )
+    from sglang.srt.entrypoints.anthropic.serving import AnthropicServing
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponse,
@@ -149,10 +151,13 @@ class Turn:
                 "has none of these: send those of the earlier turns again."
             )
         self.prompt = prompt
+        count = template_tail.count_common
+        if has_media:
+            count = partial(images.count_matched, manager)
         self.metadata = {
             "required": len(required),
             "kept": len(kept),
-            "template_matched": _count_matched(manager, required, template, has_media),
+            "template_matched": count(required, template),
             "source": prefix.source,
         }
 
@@ -330,19 +335,6 @@ def _token_ids(serving: OpenAIServingChat, result: Any) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _count_matched(
-    manager: TokenizerManager,
-    required: list[int],
-    template: list[int],
-    has_media: bool,
-) -> int:
-    """How many tokens of a prefix the template alone would have had."""
-    if not has_media or manager.mm_processor is None:
-        return template_tail.count_common(required, template)
-    mm_tokens = getattr(manager.mm_processor, "mm_tokens", None)
-    return images.count_matched(required, template, mm_tokens)
-
-
 def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Give the engine the prompt of a turn, and ask for what is to be remembered."""
     turn = request._turn
@@ -443,8 +435,7 @@ async def _followed(
 
 def _chunk_of(line: str | bytes) -> dict[str, Any]:
     """The chunk of a line, empty if it has none."""
-    if not isinstance(line, str):
-        line = bytes(line).decode()
+    line = traces.text_of(line)
     if not line.startswith("data: {"):
         return {}
     chunk: dict[str, Any] = orjson.loads(line.removeprefix("data: "))
@@ -457,6 +448,15 @@ def ask_chat(
     """Ask chat for what a request to /v1/messages asks for."""
     chat_request.required_prefix_token_ids = anthropic_request.required_prefix_token_ids
     chat_request._uses_memory = anthropic_request.return_token_ids is not False
+
+
+def refuse(serving: AnthropicServing, error: PrefixError) -> Any:
+    """The answer of /v1/messages to a request that cannot have its prefix."""
+    return serving._error_response(
+        status_code=HTTPStatus.BAD_REQUEST,
+        error_type="invalid_request_error",
+        message=str(error),
+    )
 
 
 def add_to_message(

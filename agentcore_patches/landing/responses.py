@@ -48,8 +48,7 @@ class ResponseTrace(traces.Trace):
         Raises:
             ValueError: the engine gave fewer logprobs than tokens.
         """
-        if not isinstance(line, str):
-            line = bytes(line).decode()
+        line = traces.text_of(line)
         if line.find("\n\n") != len(line) - 2:
             return "".join(map(self.stamp, traces.events_of(line)))
         start, data, body = line.partition("data: ")

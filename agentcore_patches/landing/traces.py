@@ -139,8 +139,7 @@ class Trace:
             ValueError: the engine gave fewer logprobs than tokens, or the stream ends
                 while token IDs wait.
         """
-        if not isinstance(line, str):
-            line = bytes(line).decode()
+        line = text_of(line)
         if line.find("\n\n") != len(line) - 2:
             return "".join(map(self.stamp, events_of(line)))
         choice = self.quiet
@@ -273,9 +272,8 @@ class VersionTrace(Trace):
 
     def stamp(self, line: str | bytes) -> str:
         """A line with the versions of each choice that it finishes."""
-        text = line if isinstance(line, str) else bytes(line).decode()
         events = []
-        for event in events_of(text):
+        for event in events_of(text_of(line)):
             start, data, body = event.partition("data: ")
             if '"finish_reason":"' in body:
                 chunk = orjson.loads(body)
@@ -438,6 +436,11 @@ async def _stamped(
         yield "data: [DONE]\n\n"
     finally:
         await lines.aclose()
+
+
+def text_of(line: str | bytes) -> str:
+    """A line of a stream as text."""
+    return line if isinstance(line, str) else bytes(line).decode()
 
 
 def events_of(text: str) -> Iterator[str]:

@@ -161,12 +161,9 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
         index: of the request in the batch.
     """
     column = getattr(output, "weight_versions", None)
-    if column is not None and column[index] is not None:
-        add(state, meta_info, column[index])
-
-
-def add(state: ReqState, meta_info: dict[str, Any], spans: list[Any]) -> None:
-    """Add versions, as they were sent, to what is told of a request."""
+    if column is None or column[index] is None:
+        return
+    spans = column[index]
     if release.SPANS_ARE_STRUCTS:
         spans = [[span.version, span.start, span.end] for span in spans]
     state.weight_versions = spans
@@ -270,8 +267,7 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             recv_req.flush_cache = False
         # The weights must not change under the last batch.
         torch.get_device_module(scheduler.device).synchronize()
-        _weights.n_updates += 1
-        _clear_image_cache()
+        _begin_anew()
         try:
             answer = change(self, recv_req)
         except Exception as error:
@@ -331,8 +327,7 @@ def end_update(end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
     @wraps(end)
     def ended(self: Any, recv_req: Any) -> Any:
-        _weights.n_updates += 1
-        _clear_image_cache()
+        _begin_anew()
         return end(self, recv_req)
 
     return ended
@@ -383,6 +378,12 @@ def _refusal(scheduler: Any) -> str:
             remedy="Close such sessions first (/close_session)",
         )
     return ""
+
+
+def _begin_anew() -> None:
+    """Let no later prompt find what weights computed that are changed now."""
+    _weights.n_updates += 1
+    _clear_image_cache()
 
 
 def _clear_image_cache() -> None:

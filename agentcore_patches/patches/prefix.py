@@ -243,11 +243,7 @@ MESSAGES: tuple[Place, ...] = (
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._handle_non_streaming",
             "if isinstance(e, agentcore.prefix.PrefixError):\n"
-            "    return self._error_response(\n"
-            "        status_code=400,\n"
-            '        error_type="invalid_request_error",\n'
-            "        message=str(e),\n"
-            "    )",
+            "    return agentcore.prefix.refuse(self, e)",
             before='logger.exception("Error processing Anthropic request: %s", e)',
         ),
     ),
@@ -258,11 +254,7 @@ MESSAGES: tuple[Place, ...] = (
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._handle_streaming",
             "if isinstance(e, agentcore.prefix.PrefixError):\n"
-            "    return self._error_response(\n"
-            "        status_code=400,\n"
-            '        error_type="invalid_request_error",\n'
-            "        message=str(e),\n"
-            "    )",
+            "    return agentcore.prefix.refuse(self, e)",
             before='logger.exception("Error converting streaming request: %s", e)',
         ),
     ),

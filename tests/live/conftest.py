@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Protocol
 
 import pytest
 from tokenizers import Tokenizer
@@ -15,6 +20,7 @@ from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import MODES, Launch, Trees
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,6 +72,33 @@ def vanilla(trees: Trees, launch: Launch, mode: str, release: str) -> Iterator[S
     ends = is_between(release, "0.5.13", "0.5.14") and mode.startswith("two-workers")
     with launch(trees.vanilla, *MODES[mode], mirror_sampler=not ends) as running:
         yield running
+
+
+class RunInSGLang(Protocol):
+    """Runs a module of tests: the error, or None, of each by its name."""
+
+    def __call__(self, module: ModuleType, *args: object) -> dict[str, str | None]: ...
+
+
+@pytest.fixture(scope="session")
+def run_in_sglang(sglang_python: Path, trees: Trees, bytecode: Bytecode) -> RunInSGLang:
+    """Runs tests on the patched tree, in the interpreter that has SGLang."""
+    roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify")
+    env = {**cpu.ENV, **bytecode.env, "PYTHONPATH": os.pathsep.join(map(str, roots))}
+
+    def run(module: ModuleType, *args: object) -> dict[str, str | None]:
+        done = subprocess.run(
+            [sglang_python, "-m", module.__name__, *map(str, args)],
+            env={**os.environ, **env},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        print(done.stderr)
+        found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
 
 
 @pytest.fixture(scope="session")

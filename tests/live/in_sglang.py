@@ -11,6 +11,7 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -301,14 +302,18 @@ def test_a_line_of_one_choice_is_not_parsed() -> None:
 
 def run_tests(module: dict[str, Any]) -> None:
     """Run every test of a module and say how each went."""
+    run({name: test for name, test in module.items() if name.startswith("test_")})
+
+
+def run(tests: Mapping[str, Callable[[], object]]) -> None:
+    """Run tests and say how each went."""
     outcome: dict[str, str | None] = {}
-    for name, test in list(module.items()):
-        if name.startswith("test_"):
-            try:
-                test()
-                outcome[name] = None
-            except Exception:
-                outcome[name] = traceback.format_exc()
+    for name, test in tests.items():
+        try:
+            test()
+            outcome[name] = None
+        except Exception:
+            outcome[name] = traceback.format_exc()
     print(json.dumps(outcome))
 
 

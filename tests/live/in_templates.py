@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import copy
 import json
-import traceback
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from tests.helpers.chat_templates import FAMILIES, Family, sampled, tokenizer
-from tests.live.in_sglang import serving
+from tests.live.in_sglang import run, serving
 
 Message = dict[str, Any]
 
@@ -258,14 +257,7 @@ def main() -> None:
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
     for family in FAMILIES:
         tests[str(family)] = partial(assert_continues, family)
-    outcomes: dict[str, str | None] = {}
-    for name, test in tests.items():
-        try:
-            test()
-            outcomes[name] = None
-        except Exception:
-            outcomes[name] = traceback.format_exc()
-    print(json.dumps(outcomes))
+    run(tests)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from agentcore_verify import client, cpu
+from agentcore_verify import client
 from agentcore_verify.checks import images
 from agentcore_verify.client import Answer, HttpError, OnEvent
 from agentcore_verify.results import Failed
@@ -20,11 +18,11 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
-from tests.helpers.bytecode import Bytecode
 from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.helpers.waiting import wait_until
 from tests.live import in_vision_processor
+from tests.live.conftest import RunInSGLang
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,21 +42,9 @@ def vision_model(
 
 
 @pytest.fixture(scope="module")
-def outcomes(
-    sglang_python: Path, trees: Trees, bytecode: Bytecode, vision_model: Path
-) -> dict[str, str | None]:
+def outcomes(run_in_sglang: RunInSGLang, vision_model: Path) -> dict[str, str | None]:
     """The error, or None, of each test in `in_vision_processor`."""
-    roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify")
-    path = os.pathsep.join(map(str, roots))
-    done = subprocess.run(
-        [sglang_python, "-m", in_vision_processor.__name__, vision_model],
-        env={**os.environ, **cpu.ENV, **bytecode.env, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return run_in_sglang(in_vision_processor, vision_model)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ from tokenizers import Tokenizer
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.endpoints import (
+    Json,
+    assert_traced_as,
+    chat_answer,
+    post,
+    stream,
+)
 
 PATH = "/v1/messages"
 TOOL_SCHEMAS = [
@@ -49,23 +55,9 @@ def body_of(name: str, **more: Any) -> Json:
 def test_a_message_has_the_ids_and_logprobs_of_the_chat_answer(
     server: Server, name: str
 ) -> None:
-    chat = post(
-        server,
-        "/v1/chat/completions",
-        messages=line(name).messages,
-        temperature=0,
-        max_tokens=700,
-        logprobs=True,
-        tools=list(TOOLS) if CASES[name] else None,
-    )
-    [choice] = chat["choices"]
+    chat = chat_answer(server, name, CASES[name])
     message = post(server, PATH, **body_of(name))
-    assert message["prompt_token_ids"] == chat["prompt_token_ids"]
-    assert message["token_ids"] == choice["token_ids"]
-    assert message["token_logprobs"] == pytest.approx(
-        [entry["logprob"] for entry in choice["logprobs"]["content"]],
-        abs=LOGPROB_NOISE,
-    )
+    assert_traced_as(message, chat)
     assert message["usage"]["input_tokens"] == len(message["prompt_token_ids"])
     assert message["usage"]["output_tokens"] == len(message["token_ids"])
 

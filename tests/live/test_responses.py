@@ -17,7 +17,13 @@ from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.endpoints import (
+    Json,
+    assert_traced_as,
+    chat_answer,
+    post,
+    stream,
+)
 from tests.helpers.servers import held_requests
 
 PATH = "/v1/responses"
@@ -83,23 +89,10 @@ def text_of(response: Json) -> str:
 def test_a_response_has_the_ids_and_logprobs_of_the_chat_answer(
     server: Server, name: str
 ) -> None:
-    chat = post(
-        server,
-        "/v1/chat/completions",
-        messages=line(name).messages,
-        temperature=0,
-        max_tokens=700,
-        logprobs=True,
-        tools=list(TOOLS) if CASES[name] else None,
-    )
+    chat = chat_answer(server, name, CASES[name])
     [choice] = chat["choices"]
     response = respond(server, **body_of(name))
-    assert response["prompt_token_ids"] == chat["prompt_token_ids"]
-    assert response["token_ids"] == choice["token_ids"]
-    assert response["token_logprobs"] == pytest.approx(
-        [entry["logprob"] for entry in choice["logprobs"]["content"]],
-        abs=LOGPROB_NOISE,
-    )
+    assert_traced_as(response, chat)
     calls = [item["name"] for item in response["output"] if "call_id" in item]
     assert calls == [
         call["function"]["name"] for call in choice["message"].get("tool_calls") or ()

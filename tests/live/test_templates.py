@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from agentcore_verify import cpu
-from tests.helpers.bytecode import Bytecode
 from tests.helpers.chat_templates import FAMILIES
-from tests.helpers.servers import Trees
 from tests.live import in_templates
-
-ROOT = Path(__file__).parents[2]
+from tests.live.conftest import RunInSGLang
 
 
 @pytest.fixture(scope="module")
-def outcomes(
-    sglang_python: Path, trees: Trees, bytecode: Bytecode
-) -> dict[str, str | None]:
+def outcomes(run_in_sglang: RunInSGLang) -> dict[str, str | None]:
     """The error, or None, of each test of `in_templates` and of each family."""
-    path = os.pathsep.join(map(str, (trees.patched, cpu.SITE, ROOT)))
-    done = subprocess.run(
-        [sglang_python, "-m", in_templates.__name__],
-        env={**os.environ, **cpu.ENV, **bytecode.env, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return run_in_sglang(in_templates)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ what a model of the family samples for a message, which its template then writes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,45 @@ _MISTRAL = (
 _NINE_CHARACTERS = ("paris0001", "rome00002")
 _KIMI_IDS = ("functions.get_weather:0", "functions.get_weather:1")
 
+_QWEN3_THINKING = Family(
+    name="qwen3",
+    special_tokens=_CHATML,
+    added_tokens=_QWEN3,
+    stop_tokens=("<|im_end|>",),
+    reasoning=True,
+    spelled=spelling.qwen3,
+)
+_DEEPSEEK_V3_1 = Family(
+    name="deepseek-v3.1",
+    special_tokens=_DEEPSEEK,
+    added_tokens=_DEEPSEEK_ADDED,
+    bos_token=_DEEPSEEK[0],
+    before_text=_DEEPSEEK[:1],
+    stop_tokens=_DEEPSEEK[1:],
+    template_kwargs={"thinking": True},
+    reasoning=True,
+    spelled=spelling.deepseek_v3_1,
+)
+_GLM_4_5 = Family(
+    name="glm-4.5",
+    special_tokens=_GLM,
+    added_tokens=_GLM_ADDED,
+    before_text=("[gMASK]", "<sop>"),
+    stop_tokens=("<|user|>", "<|observation|>"),
+    eos_token="<|endoftext|>",
+    reasoning=True,
+    spelled=spelling.glm_4_5,
+)
+_KIMI_K2 = Family(
+    name="kimi-k2",
+    special_tokens=_KIMI,
+    added_tokens=_KIMI_ADDED,
+    bos_token="[BOS]",
+    stop_tokens=("<|im_end|>",),
+    eos_token="[EOS]",
+    call_ids=_KIMI_IDS,
+    spelled=spelling.kimi,
+)
 FAMILIES: tuple[Family, ...] = (
     Family(
         name="qwen2.5",
@@ -105,20 +144,12 @@ FAMILIES: tuple[Family, ...] = (
         stop_tokens=("<|im_end|>",),
         spelled=spelling.hermes,
     ),
-    Family(
-        name="qwen3",
-        special_tokens=_CHATML,
-        added_tokens=_QWEN3,
-        stop_tokens=("<|im_end|>",),
-        reasoning=True,
-        spelled=spelling.qwen3,
-    ),
-    Family(
+    _QWEN3_THINKING,
+    replace(
+        _QWEN3_THINKING,
         name="qwen3-no-thinking",
         template="qwen3",
-        special_tokens=_CHATML,
-        added_tokens=_QWEN3,
-        stop_tokens=("<|im_end|>",),
+        reasoning=False,
         template_kwargs={"enable_thinking": False},
         spelled=spelling.hermes,
     ),
@@ -152,86 +183,29 @@ FAMILIES: tuple[Family, ...] = (
         parallel_calls=False,
         spelled=spelling.deepseek_v3,
     ),
-    Family(
-        name="deepseek-v3.1",
-        special_tokens=_DEEPSEEK,
-        added_tokens=_DEEPSEEK_ADDED,
-        bos_token=_DEEPSEEK[0],
-        before_text=_DEEPSEEK[:1],
-        stop_tokens=_DEEPSEEK[1:],
-        template_kwargs={"thinking": True},
-        reasoning=True,
-        spelled=spelling.deepseek_v3_1,
-    ),
-    Family(
+    _DEEPSEEK_V3_1,
+    replace(
+        _DEEPSEEK_V3_1,
         name="deepseek-v3.1-no-thinking",
         template="deepseek-v3.1",
-        special_tokens=_DEEPSEEK,
-        added_tokens=_DEEPSEEK_ADDED,
-        bos_token=_DEEPSEEK[0],
-        before_text=_DEEPSEEK[:1],
-        stop_tokens=_DEEPSEEK[1:],
-        spelled=spelling.deepseek_v3_1,
+        reasoning=False,
+        template_kwargs={},
     ),
-    Family(
-        name="glm-4.5",
-        special_tokens=_GLM,
-        added_tokens=_GLM_ADDED,
-        before_text=("[gMASK]", "<sop>"),
-        stop_tokens=("<|user|>", "<|observation|>"),
-        eos_token="<|endoftext|>",
-        reasoning=True,
-        spelled=spelling.glm_4_5,
-    ),
-    Family(
+    _GLM_4_5,
+    replace(
+        _GLM_4_5,
         name="glm-4.6-no-thinking",
         template="glm-4.5",
-        special_tokens=_GLM,
-        added_tokens=_GLM_ADDED,
-        before_text=("[gMASK]", "<sop>"),
-        stop_tokens=("<|user|>", "<|observation|>"),
-        eos_token="<|endoftext|>",
+        reasoning=False,
         template_kwargs={"enable_thinking": False},
-        spelled=spelling.glm_4_5,
     ),
-    Family(
-        name="glm-4.7",
-        special_tokens=_GLM,
-        added_tokens=_GLM_ADDED,
-        before_text=("[gMASK]", "<sop>"),
-        stop_tokens=("<|user|>", "<|observation|>"),
-        eos_token="<|endoftext|>",
-        reasoning=True,
-        spelled=spelling.glm_4_7,
-    ),
-    Family(
-        name="kimi-k2",
-        special_tokens=_KIMI,
-        added_tokens=_KIMI_ADDED,
-        bos_token="[BOS]",
-        stop_tokens=("<|im_end|>",),
-        eos_token="[EOS]",
-        call_ids=_KIMI_IDS,
-        spelled=spelling.kimi,
-    ),
-    Family(
-        name="kimi-k2-counted",
-        special_tokens=_KIMI,
-        added_tokens=_KIMI_ADDED,
-        bos_token="[BOS]",
-        stop_tokens=("<|im_end|>",),
-        eos_token="[EOS]",
-        call_ids=_KIMI_IDS,
-        spelled=spelling.kimi,
-    ),
-    Family(
+    replace(_GLM_4_5, name="glm-4.7", spelled=spelling.glm_4_7),
+    _KIMI_K2,
+    replace(_KIMI_K2, name="kimi-k2-counted"),
+    replace(
+        _KIMI_K2,
         name="kimi-k2-thinking",
-        special_tokens=_KIMI,
         added_tokens=(*_KIMI_ADDED, *_THINK),
-        bos_token="[BOS]",
-        stop_tokens=("<|im_end|>",),
-        eos_token="[EOS]",
-        call_ids=_KIMI_IDS,
         reasoning=True,
         spelled=spelling.kimi_thinking,
     ),
