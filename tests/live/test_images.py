@@ -210,6 +210,7 @@ def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> No
     wait_until(lambda: held_requests(vision_server) == [])
 
 
+@pytest.mark.usefixtures("slow_engine")
 def test_a_client_that_leaves_at_once_leaves_nothing(
     vision_server: Server,
 ) -> None:
