@@ -442,9 +442,7 @@ def _file_statuses(
     states = {
         path: FileState.MISSING
         for path in registry.WRITING_ORDER
-        if install.release is not None
-        and registry.is_file_of(install.release, path)
-        and not is_created(path)
+        if install.release is not None and registry.is_file_of(install.release, path)
     }
     states |= dict.fromkeys(now, FileState.ORIGINAL)
     states |= dict.fromkeys(marked, FileState.PATCHED)
@@ -452,8 +450,15 @@ def _file_statuses(
     return tuple(
         FileStatus(path, state, wheel.get(path))
         for path, state in states.items()
-        if not (is_created(path) and state is FileState.ORIGINAL)
+        if state is not FileState.ORIGINAL or _may_change(install, path)
     )
+
+
+def _may_change(install: Install, path: str) -> bool:
+    """Whether patches may change a file of this SGLang; any if its release is unknown."""
+    if install.release is None:
+        return not is_created(path)
+    return registry.is_file_of(install.release, path)
 
 
 def _state_of_patches(snapshot: Snapshot) -> PatchState:

@@ -75,14 +75,18 @@ WRITING_ORDER = (
     HTTP_SERVER,
 )
 
-# The first and the last release that has a file, where not all have it.
+# The first and the last release in which patches change a file, where not in all: others
+# lack it, or need no change of it.
 RELEASES = {
     OUTPUT_PROCESSOR: ("", "0.5.12"),
     UPDATE_WEIGHTS_MIXIN: ("", "0.5.12"),
     WEIGHT_UPDATER: ("0.5.13", ""),
     RESULT_PROCESSOR: ("0.5.13", ""),
     OUTPUT_STREAMER: ("0.5.13", ""),
-    OUTPUT_SENDER: ("0.5.13", ""),
+    OUTPUT_SENDER: ("0.5.13", "0.5.17"),
+    DISAGGREGATED_DECODE: ("0.5.11", ""),
+    DETOKENIZER: ("", "0.5.18"),
+    SERVING_TOKENIZE: ("", "0.5.11"),
     ANTHROPIC_PROTOCOL: ("0.5.9", ""),
     ANTHROPIC_SERVING: ("0.5.9", ""),
 }

@@ -91,7 +91,7 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
 
 
 def is_file_of(version: str, path: str) -> bool:
-    """Whether a release has a file of `WRITING_ORDER`, without our patches."""
+    """Whether a file of `WRITING_ORDER` is one of SGLang's that patches change there."""
     return path not in LANDED and is_between(version, *RELEASES.get(path, ("", "")))
 
 

@@ -39,6 +39,14 @@ each_family = pytest.mark.parametrize("version", FAMILIES)
 
 
 @each_version
+def test_the_files_of_a_release_are_those_that_change(version: str) -> None:
+    files = [
+        path for path in registry.WRITING_ORDER if registry.is_file_of(version, path)
+    ]
+    assert tuple(files) == changed_files(version)
+
+
+@each_version
 def test_every_file_that_edits_change_is_there(version: str) -> None:
     assert set(sources(version)) == set(changed_files(version))
 
