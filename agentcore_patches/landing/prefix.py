@@ -60,7 +60,6 @@ class Answer:
     """The message of one choice, as a client puts it together from a stream."""
 
     def __init__(self) -> None:
-        self.token_ids: list[int] = []
         self.content = ""
         self.calls: dict[int, Any] = {}
 
@@ -88,7 +87,6 @@ class Turn:
         reasoning_parser: of the server.
         prompt: the prefix and what follows it, None if the template's prompt is taken.
         metadata: what the answer says of the prefix, None if it has none.
-        prompt_token_ids: what was prefilled.
         answers: what a stream has said so far, by choice.
     """
 
@@ -97,7 +95,6 @@ class Turn:
         self.reasoning_parser = reasoning_parser
         self.prompt: list[int] | None = None
         self.metadata: dict[str, Any] | None = None
-        self.prompt_token_ids: list[int] | None = None
         self.answers: dict[int, Answer] = {}
 
     def continue_from(
@@ -161,29 +158,19 @@ class Turn:
             "source": prefix.source,
         }
 
-    def take_in(self, content: dict[str, Any], index: int, incremental: bool) -> None:
-        """Take in what the engine delivered for a choice of a stream."""
-        if "prompt_token_ids" in content:
-            self.prompt_token_ids = content["prompt_token_ids"]
-        answer = self.answers.setdefault(index, Answer())
-        if incremental:
-            answer.token_ids += content["output_ids"]
-        else:
-            answer.token_ids = content["output_ids"]
-
-    def take_in_chunk(self, chunk: dict[str, Any]) -> None:
+    def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
         """Take in what a stream says; remember a choice that is complete."""
         for choice in chunk.get("choices") or ():
-            answer = self.answers.get(choice.get("index"))
-            if answer is None:
-                continue
+            index = choice.get("index")
+            answer = self.answers.setdefault(index, Answer())
             answer.add(choice.get("delta") or {})
-            if choice.get("finish_reason") is not None:
+            traced = trace.choices.get(index)
+            if traced is not None and choice.get("finish_reason") is not None:
                 self.remember(
                     answer,
                     choice["finish_reason"],
-                    self.prompt_token_ids,
-                    answer.token_ids,
+                    trace.prefilled,
+                    traced.output_ids[: traced.n_received],
                 )
 
     def remember(
@@ -375,18 +362,6 @@ def whole(build: Any) -> Any:
     return built
 
 
-def push(
-    serving: OpenAIServingChat,
-    request: ChatCompletionRequest,
-    content: dict[str, Any],
-) -> None:
-    """Take in what the engine delivered, if the answer is to be remembered."""
-    turn = request._turn
-    if turn is not None and turn.key is not None:
-        incremental = traces.is_incremental(serving)
-        turn.take_in(content, content.get("index", 0), incremental)
-
-
 def streamed(generate: Any) -> Any:
     """Decorate `_generate_chat_stream`: it says of the prefix, and is remembered."""
 
@@ -398,20 +373,22 @@ def streamed(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        lines = generate(self, adapted_request, request, *args, **kwargs)
         turn = request._turn
         if turn is None:
-            return lines
-        # A trace of token IDs writes the metadata of a first chunk itself.
+            return generate(self, adapted_request, request, *args, **kwargs)
         trace = kwargs.get("trace")
+        # A trace of token IDs writes the metadata of a first chunk itself.
         is_told = trace is not None and not isinstance(trace, traces.VersionTrace)
-        return _followed(turn, None if is_told else turn.metadata, lines)
+        if trace is None:
+            trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
+        lines = generate(self, adapted_request, request, *args, **kwargs)
+        return _followed(turn, None if is_told else turn.metadata, trace, lines)
 
     return stream
 
 
 async def _followed(
-    turn: Turn, metadata: dict[str, Any] | None, lines: Any
+    turn: Turn, metadata: dict[str, Any] | None, trace: traces.Trace, lines: Any
 ) -> AsyncIterator[str]:
     """The lines of a chat stream, of which the first says what the prefix was."""
     try:
@@ -427,7 +404,7 @@ async def _followed(
                 }
                 line = f"data: {orjson.dumps(chunk).decode()}\n\n"
                 metadata = None
-            turn.take_in_chunk(chunk)
+            turn.take_in(chunk, trace)
             yield line
     finally:
         await lines.aclose()

@@ -99,6 +99,8 @@ class Trace:
         self.last: Choice | None = None
         # The only choice, once its lines have nothing to say but new token IDs.
         self.quiet: Choice | None = None
+        # What was prefilled, and what of it no line has carried yet.
+        self.prefilled: list[int] | None = None
         self.prompt_token_ids: list[int] | None = None
         # What the first chunk says besides the version of the weights.
         self.metadata: dict[str, Any] = {}
@@ -126,8 +128,10 @@ class Trace:
             choice.meta_info = {**meta_info, **choice.new_logprobs}
 
     def _start(self, index: int, prompt_token_ids: list[int] | None) -> Choice:
-        if self.prompt_on_chunk and not self.choices:
-            self.prompt_token_ids = prompt_token_ids
+        if not self.choices:
+            self.prefilled = prompt_token_ids
+            if self.prompt_on_chunk:
+                self.prompt_token_ids = prompt_token_ids
         choice = Choice(index, prompt_token_ids if self.prompt_on_choices else None)
         self.choices[index] = choice
         return choice
@@ -139,9 +143,10 @@ class Trace:
             ValueError: the engine gave fewer logprobs than tokens, or the stream ends
                 while token IDs wait.
         """
-        line = text_of(line)
-        if line.find("\n\n") != len(line) - 2:
-            return "".join(map(self.stamp, events_of(line)))
+        if type(line) is not str:
+            line = text_of(line)
+        if line.find("\n") != len(line) - 2:
+            return "".join(map(self._stamp_event, events_of(line)))
         choice = self.quiet
         if choice is not None:
             # Most lines of most streams.
@@ -151,8 +156,14 @@ class Trace:
             before, key, after = line.rpartition(_FINISH)
             if key and choice.meta_info.get("weight_version") == self.known_version:
                 choice.n_sent = end
+                if end - start == 1:
+                    token_id = choice.output_ids[start]
+                    return f'{before},"token_ids":[{token_id}]{key}{after}'
                 token_ids = _json(choice.output_ids[start:end])
                 return f'{before},"token_ids":{token_ids}{key}{after}'
+        return self._stamp_event(line)
+
+    def _stamp_event(self, line: str) -> str:
         before, key, after = line.partition(_ANCHOR)
         choice = self._choice_of(before) if key and _ANCHOR not in after else None
         if choice is None:
@@ -424,9 +435,10 @@ async def _stamped(
 ) -> AsyncIterator[str]:
     """The lines of a stream, stamped; an error ends it as SGLang's own errors do."""
     is_first = True
+    stamp = trace.stamp
     try:
         async for line in lines:
-            yield trace.stamp(line)
+            yield stamp(line)
             is_first = False
         trace.end()
     except ValueError as error:

@@ -17,13 +17,8 @@ from agentcore_patches.patches.places import Place, absent
 
 _STREAM = "OpenAIServingChat._generate_chat_stream"
 
-CHAT_STREAMS: tuple[Place, ...] = (
-    Place(
-        "chat-streams/stamp",
-        "token IDs and logprobs go on the lines that leave",
-        Decorate(SERVING_CHAT, _STREAM, "agentcore.traces.chat"),
-        upstream="PR 37365, open",
-    ),
+# Also of `prefix`.
+CHAT_PUSH: tuple[Place, ...] = (
     Place(
         "chat-streams/trace",
         "given unless return_token_ids is false",
@@ -39,6 +34,16 @@ CHAT_STREAMS: tuple[Place, ...] = (
             after='index = content.get("index", 0)',
         ),
     ),
+)
+
+CHAT_STREAMS: tuple[Place, ...] = (
+    Place(
+        "chat-streams/stamp",
+        "token IDs and logprobs go on the lines that leave",
+        Decorate(SERVING_CHAT, _STREAM, "agentcore.traces.chat"),
+        upstream="PR 37365, open",
+    ),
+    *CHAT_PUSH,
     Place(
         "chat-streams/new-text",
         "under --stream-output it is the new text already",

@@ -13,6 +13,7 @@ from agentcore_patches.edits import (
     Decorate,
     Insert,
 )
+from agentcore_patches.patches._chat_streams import CHAT_PUSH
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
@@ -102,16 +103,7 @@ CHAT: tuple[Place, ...] = (
             SERVING_CHAT, f"{_CHAT}._generate_chat_stream", "agentcore.prefix.streamed"
         ),
     ),
-    Place(
-        "prefix/push",
-        "the token IDs of an answer that will be remembered",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._generate_chat_stream",
-            "agentcore.prefix.push(self, request, content)",
-            after='index = content.get("index", 0)',
-        ),
-    ),
+    *CHAT_PUSH,
 )
 
 RESPONSES: tuple[Place, ...] = (
