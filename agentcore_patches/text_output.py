@@ -15,6 +15,7 @@ from agentcore_patches.hints import with_target
 from agentcore_patches.install import Install
 from agentcore_patches.marks import is_created
 from agentcore_patches.patches import registry
+from agentcore_patches.patches.files import LANDING
 from agentcore_patches.patches.releases import RUST_SERVER
 from agentcore_patches.results import (
     ApplyResult,
@@ -154,10 +155,17 @@ class TextOutput:
                     [
                         f"  {patch.name}",
                         self._wrapped(patch.summary, indent="    "),
-                        *(f"      {file}" for file in patch.files),
+                        *(
+                            f"      {file}"
+                            for file in patch.files
+                            if not is_created(file)
+                        ),
                     ]
                 )
                 for patch in result.patches
+            ),
+            self._paragraph(
+                f"Each of them also adds the package {LANDING}, which those files call."
             ),
             self._paragraph(*([result.reason] if result.reason else [])),
             self._paragraph(

@@ -294,6 +294,8 @@ def test_list_shows_what_each_patch_gives(run: Run, package: Path) -> None:
         "\n"
         "  beta\n    what beta gives\n      srt/models.py\n      srt/serving.py\n"
         "\n"
+        "Each of them also adds the package srt/agentcore, which those files call.\n"
+        "\n"
         f"There are patches for SGLang {first} to {last} ({len(SUPPORTED_VERSIONS)} "
         "releases). For another release, see whether a newer agentcore-patch has it "
         "(`pip install --upgrade agentcore-patches`), or install one of these (`pip "
