@@ -208,6 +208,17 @@ def test_a_program_with_a_strange_answer_is_no_interpreter(
         status(python=program)
 
 
+def test_a_program_that_lacks_a_module_is_told_apart(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -Ic 'import sys; sys.modules[\"libcst\"] = "
+        "None; import libcst'\n"
+    )
+    program.chmod(0o755)
+    with pytest.raises(UnsupportedTarget, match=r"exit code 1 \(.*libcst"):
+        status(python=program)
+
+
 def test_what_an_interpreter_prints_of_its_own_does_not_matter(package: Path) -> None:
     (package / "__init__.py").touch()
     program = package.parent / "python"
