@@ -281,8 +281,8 @@ def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> No
     Args:
         manager: knows from which length on the scheduler cuts prompts off
             (--allow-auto-truncate).
-        obj: the request that was tokenized. A batch may hold another object for it,
-            by the same ID, with its state.
+        obj: the request that was tokenized. A state may get another object for it
+            later, in a batch of 0.5.10.
         input_ids: the prompt, None if it is none of token IDs.
     """
     if input_ids is None:
@@ -293,15 +293,22 @@ def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> No
     # Only those patches that return it add the field.
     wanted = getattr(obj, "return_prompt_token_ids", False)
     prompt = input_ids if wanted else None
+    # The copies that `n` > 1 makes of it take it over.
+    vars(obj)["prefilled"] = kept = (len(input_ids), prompt)
     state = manager.rid_to_state.get(obj.rid)
-    for holder in (obj, obj if state is None else state.obj):
-        vars(holder)["prefilled"] = (len(input_ids), prompt)
+    if state is not None:
+        vars(state)["prefilled"] = kept
+
+
+def _prefilled(state: ReqState) -> tuple[int, list[int] | None]:
+    """What was kept of a request; SGLang 0.5.9 has no state yet when it is."""
+    kept: tuple[int, list[int] | None] | None = vars(state).get("prefilled")
+    return kept or vars(state.obj).get("prefilled", (0, None))
 
 
 def count(state: ReqState) -> int:
     """How many tokens of a request's prompt are prefilled, 0 if that is unknown."""
-    n_tokens: int = vars(state.obj).get("prefilled", (0, None))[0]
-    return n_tokens
+    return _prefilled(state)[0]
 
 
 def add(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
@@ -315,13 +322,13 @@ def add(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
     if not obj.return_prompt_token_ids:
         return
     out.pop("prompt_token_ids", None)
-    n_tokens, prompt = vars(obj).get("prefilled", (0, None))
+    n_tokens, prompt = _prefilled(state)
     if prompt is None:
         return
     if n_tokens == out["meta_info"]["prompt_tokens"]:
         out["prompt_token_ids"] = list(prompt)
     if is_stream or state.finished:
-        vars(obj)["prefilled"] = (n_tokens, None)
+        vars(state)["prefilled"] = (n_tokens, None)
 
 
 def add_to_choice(

@@ -211,7 +211,7 @@ def test_a_program_with_a_strange_answer_is_no_interpreter(
 def test_a_program_that_lacks_a_module_is_told_apart(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text(
-        f"#!/bin/sh\nexec {sys.executable} -Ic 'import sys; sys.modules[\"libcst\"] = "
+        f'#!/bin/sh\nexec {sys.executable} -Ic \'import sys; sys.modules["libcst"] = '
         "None; import libcst'\n"
     )
     program.chmod(0o755)

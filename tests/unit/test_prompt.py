@@ -338,7 +338,7 @@ def test_the_prompt_is_let_go_with_the_answer() -> None:
     kept.keep([5, 6])
     kept.state.finished = True
     assert kept.answer(2) == [5, 6]
-    assert kept.obj.prefilled == (2, None)
+    assert kept.state.prefilled == (2, None)
 
 
 def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
@@ -358,10 +358,14 @@ def test_as_many_tokens_are_counted_as_are_prefilled(max_len: int | None) -> Non
     assert kept.answer(n_tokens) == [5, 6, 7, 8][:n_tokens]
 
 
-def test_a_batch_may_have_another_object_for_the_same_request() -> None:
+@pytest.mark.parametrize("later", [False, True])
+def test_a_batch_may_have_another_object_for_the_same_request(later: bool) -> None:
     kept = Request()
-    kept.state.obj = SimpleNamespace(return_prompt_token_ids=True)
+    another = SimpleNamespace(return_prompt_token_ids=True)
+    if not later:
+        kept.state.obj = another
     kept.keep([5, 6])
+    kept.state.obj = another
     assert prompts.count(kept.state) == 2
     assert kept.answer(2) == [5, 6]
     # The requests of n > 1 are copies of the one that was tokenized.
