@@ -142,6 +142,14 @@ def find_keys(
     last = -1
     calls: dict[str | None, int] = {}
     for index, message in enumerate(request.messages):
+        following = request.messages[index + 1 : index + 2]
+        if (
+            message.role == "assistant"
+            and [other.role for other in following] == ["assistant"]
+            and is_silent(message, serving.reasoning_parser)
+        ):
+            # Reasoning alone, which some releases make a message of.
+            continue
         key = _hash(key, _describe(message, calls, serving.reasoning_parser))
         if message.role == "assistant":
             known, last = key, index
@@ -161,6 +169,12 @@ def key_with(key: bytes, answer: Any, reasoning_parser: str | None) -> bytes:
         reasoning_parser: of the server.
     """
     return _hash(key, _describe_assistant(answer, reasoning_parser))
+
+
+def is_silent(message: Any, reasoning_parser: str | None) -> bool:
+    """Whether an assistant message has neither text nor tool calls."""
+    _, content, calls = _describe_assistant(message, reasoning_parser)
+    return not content and not calls
 
 
 def _circumstances(serving: OpenAIServingChat, request: ChatCompletionRequest) -> Any:
@@ -186,6 +200,8 @@ def _circumstances(serving: OpenAIServingChat, request: ChatCompletionRequest) -
         # one leaves it out.
         request.model_dump(include={"thinking", "response_format"}),
         request.tool_choice == "required",
+        # What /v1/responses writes in place of the tools, from 0.5.23 on.
+        getattr(request, "_template_tools", None),
     ]
 
 

@@ -46,7 +46,10 @@ def _mm_tokens(manager: TokenizerManager) -> Any:
 
 def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
     """Whether a prompt of a multimodal model has places for images and the like."""
-    parts = split_at_placeholders(token_ids, _mm_tokens(manager))
+    mm_tokens = _mm_tokens(manager)
+    if mm_tokens is None:
+        return False
+    parts = split_at_placeholders(token_ids, mm_tokens)
     return any(is_placeholder for is_placeholder, _ in parts)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponse,
+        ResponsesRequest,
     )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
@@ -102,14 +103,14 @@ class Turn:
         serving: OpenAIServingChat,
         request: ChatCompletionRequest,
         prefix: Prefix,
-        template: list[int],
-        render: template_tail.Render,
+        rendered: list[int],
+        template: template_tail.Template,
     ) -> None:
         """Make the prompt: the prefix, and what the template writes after it.
 
         Args:
-            template: the prompt as the template alone writes it.
-            render: the same for other messages.
+            rendered: the prompt as the template alone writes it.
+            template: the template.
 
         Raises:
             ValueError: the prompt is too long, or the template hides what follows.
@@ -122,7 +123,7 @@ class Turn:
         tail: list[int] = []
         if prefix.position < len(messages) - 1:
             tail = template_tail.find_tail(
-                manager.tokenizer, render, messages, prefix.position, template, stops
+                manager.tokenizer, template, messages, prefix.position, rendered, stops
             )
         elif not request.continue_final_message:
             raise template_tail.UncertainTail(
@@ -154,7 +155,7 @@ class Turn:
         self.metadata = {
             "required": len(required),
             "kept": len(kept),
-            "template_matched": count(required, template),
+            "template_matched": count(required, rendered),
             "source": prefix.source,
         }
 
@@ -215,13 +216,14 @@ def continued(process: Any) -> Any:
         if prefix is None:
             return result
 
-        def render(messages: list[Any]) -> list[int]:
+        def process_again(serving: OpenAIServingChat, messages: list[Any]) -> Any:
             probe = as_sent.model_copy(update={"messages": messages})
-            return _token_ids(self, process(self, probe, *args, **kwargs))
+            return process(serving, probe, *args, **kwargs)
 
-        template = _token_ids(self, result)
+        template = template_tail.Template(self, process_again)
+        rendered = template_tail.token_ids_of(self, result)
         try:
-            turn.continue_from(self, request, prefix, template, render)
+            turn.continue_from(self, request, prefix, rendered, template)
         except ValueError as error:
             if asked:
                 raise PrefixError(str(error)) from error
@@ -313,16 +315,9 @@ def _recall(
     return Prefix(token_ids, "what the server remembers", "server", index), key
 
 
-def _token_ids(serving: OpenAIServingChat, result: Any) -> list[int]:
-    """The token IDs of a prompt as the template writes it."""
-    if isinstance(result.prompt_ids, list) and result.prompt_ids:
-        return result.prompt_ids
-    text = result.prompt_ids or result.prompt
-    tokenizer = serving.tokenizer_manager.tokenizer
-    return list(tokenizer.encode(text, add_special_tokens=False))
-
-
-def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
+def attach(
+    request: ChatCompletionRequest | ResponsesRequest, adapted: GenerateReqInput
+) -> None:
     """Give the engine the prompt of a turn, and ask for what is to be remembered."""
     turn = request._turn
     if turn is None:

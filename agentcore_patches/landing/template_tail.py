@@ -4,20 +4,28 @@ The conversation is rendered as it is, and once more with a text that nobody els
 written, the *sentinel*, in place of the message's own. What both renderings end with is
 what the template writes from that message on. Its first token is one that tokenizers
 never merge with the text before it, so the tail can stand behind other token IDs, too.
+
+To tokenize a long conversation takes much longer than to render it. So the second
+rendering stays text, of which only the tail is tokenized: that is enough if the token IDs
+of the first end with those.
 """
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 import secrets
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-Render = Callable[[list[Any]], list[int]]
+Process = Callable[["OpenAIServingChat", list[Any]], Any]
+"""SGLang's own way from messages to a prompt, by an endpoint."""
 
 # A sentinel may end as the text that it replaces: then one with another end is tried.
 _ENDS = "kqz"
@@ -32,9 +40,79 @@ class UncertainTail(ValueError):
     """What the template writes after a message could not be found with certainty."""
 
 
+class Template:
+    """A chat template, as SGLang applies it to the messages of a request."""
+
+    def __init__(self, serving: OpenAIServingChat, process: Process):
+        self._serving = serving
+        self._process = process
+
+    def token_ids(self, messages: list[Any]) -> list[int]:
+        """The token IDs of messages."""
+        return token_ids_of(self._serving, self._process(self._serving, messages))
+
+    def text(self, messages: list[Any]) -> str | None:
+        """The text of messages, None where SGLang makes none of them."""
+        serving = copy.copy(self._serving)
+        # SGLang would tokenize such text with caches of its own.
+        if getattr(serving.template_manager, "python_chat_template", None) is not None:
+            return None
+        tokenizer = _Renderer(serving.tokenizer_manager.tokenizer)
+        serving.tokenizer_manager = _Instead(
+            serving.tokenizer_manager, {"tokenizer": tokenizer}
+        )
+        try:
+            self._process(serving, messages)
+        except Exception:
+            return None
+        return tokenizer.text
+
+
+class _Instead:
+    """Another object, but for some of its attributes."""
+
+    def __init__(self, other: Any, attributes: Mapping[str, Any]):
+        self._other = other
+        self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._other, name)
+
+
+class _Renderer(_Instead):
+    """A tokenizer that keeps the text of a prompt, and tokenizes nothing."""
+
+    def __init__(self, tokenizer: Any):
+        super().__init__(tokenizer, {})
+        self.text: str | None = None
+
+    def apply_chat_template(
+        self, *args: Any, tokenize: bool = True, **more: Any
+    ) -> Any:
+        self.text = self._other.apply_chat_template(*args, tokenize=False, **more)
+        return [] if tokenize else ""
+
+    def encode(self, text: str, *args: Any, **more: Any) -> list[int]:
+        if self.text is None:
+            self.text = text
+        return []
+
+    def decode(self, *args: Any, **more: Any) -> str:
+        return ""
+
+
+def token_ids_of(serving: OpenAIServingChat, result: Any) -> list[int]:
+    """The token IDs of a prompt that SGLang made of messages."""
+    if isinstance(result.prompt_ids, list) and result.prompt_ids:
+        return result.prompt_ids
+    return _encode(
+        serving.tokenizer_manager.tokenizer, result.prompt_ids or result.prompt
+    )
+
+
 def find_tail(
     tokenizer: Any,
-    render: Render,
+    template: Template,
     messages: Sequence[Any],
     index: int,
     rendered: list[int],
@@ -44,7 +122,7 @@ def find_tail(
 
     Args:
         tokenizer: the model's.
-        render: the template's token IDs for messages.
+        template: of the request.
         messages: the conversation.
         index: which of them it is; others follow it.
         rendered: the template's token IDs for the conversation as it is.
@@ -60,18 +138,24 @@ def find_tail(
             sentinel = secrets.token_hex(16) + end
             probe = [*messages]
             probe[index] = replace(message, sentinel)
-            try:
-                probed = render(probe)
-            except Exception:
-                # Templates refuse what they do not expect.
-                break
-            tail = _after_sentinel(
-                tokenizer, rendered, probed, sentinel, stops if with_calls else None
-            )
+            enders = stops if with_calls else None
+            tail = None
+            text = template.text(probe)
+            if text is not None:
+                tail = _after_sentinel_in_text(
+                    tokenizer, rendered, text, sentinel, enders
+                )
+            if tail is None:
+                try:
+                    probed = template.token_ids(probe)
+                except Exception:
+                    # Templates refuse what they do not expect.
+                    break
+                tail = _after_sentinel(tokenizer, rendered, probed, sentinel, enders)
             if tail is None:
                 continue
             if with_calls and _skips_next(
-                tokenizer, render, probe, index, sentinel, stops
+                tokenizer, template, probe, index, sentinel, stops
             ):
                 break
             return tail
@@ -83,7 +167,7 @@ def find_tail(
 
 def _skips_next(
     tokenizer: Any,
-    render: Render,
+    template: Template,
     probe: list[Any],
     index: int,
     sentinel: str,
@@ -94,7 +178,7 @@ def _skips_next(
     probe = [*probe]
     probe[index + 1] = _in_content(probe[index + 1], following)
     try:
-        text = tokenizer.decode(render(probe))
+        text = template.text(probe) or tokenizer.decode(template.token_ids(probe))
     except Exception:
         return True
     before = text.partition(sentinel)[2].partition(following)[0]
@@ -176,6 +260,43 @@ def _after_sentinel(
         return None
     skipped = after + tokenizer.decode(tail[: len(tail) - len(closed)])
     return closed if not skipped.strip() else None
+
+
+def _after_sentinel_in_text(
+    tokenizer: Any,
+    rendered: list[int],
+    text: str,
+    sentinel: str,
+    stops: set[int] | None,
+) -> list[int] | None:
+    """As `_after_sentinel` of a text that is not tokenized."""
+    _, found, after = text.partition(sentinel)
+    if not found or sentinel in after:
+        return None
+    if stops is not None and not stops <= _unmerged_ids(tokenizer):
+        return None
+    split = _splitter(tokenizer, None if stops is None else frozenset(stops))
+    first = split.search(after) if split else None
+    if first is None or (stops is None and after[: first.start()].strip()):
+        return None
+    tail = _encode(tokenizer, after[first.start() :])
+    is_split = tail[:1] and tail[0] in (stops or _unmerged_ids(tokenizer))
+    return tail if is_split and rendered[-len(tail) :] == tail else None
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+@lru_cache(maxsize=8)
+def _splitter(
+    tokenizer: Any, token_ids: frozenset[int] | None
+) -> re.Pattern[str] | None:
+    """Finds the texts of some of the unmerged token IDs, or of all if None."""
+    wanted = _unmerged_ids(tokenizer) if token_ids is None else token_ids
+    texts = filter(None, tokenizer.convert_ids_to_tokens(sorted(wanted)))
+    longest_first = sorted(map(re.escape, texts), key=len, reverse=True)
+    return re.compile("|".join(longest_first)) if longest_first else None
 
 
 def _from(token_ids: list[int], wanted: Container[int]) -> list[int] | None:

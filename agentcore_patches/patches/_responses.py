@@ -12,7 +12,7 @@ from agentcore_patches.patches.places import Place, absent
 
 _SERVING = "OpenAIServingResponses"
 
-RESPONSES: tuple[Place, ...] = (
+REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "responses/request",
         "whether to answer with token IDs and logprobs",
@@ -26,6 +26,10 @@ RESPONSES: tuple[Place, ...] = (
             ),
         },
     ),
+)
+
+RESPONSES: tuple[Place, ...] = (
+    *REQUEST_FLAG,
     Place(
         "responses/stamp",
         "token IDs and logprobs, or an error that says why not",

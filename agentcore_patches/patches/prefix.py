@@ -18,6 +18,7 @@ from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS, PROMPT_TOKEN_IDS
+from agentcore_patches.patches._responses import REQUEST_FLAG as RESPONSES_FLAG
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
@@ -35,7 +36,9 @@ from agentcore_patches.patches.token_ids import REQUEST_FLAG
 RESPONSE_FIELDS = ()
 
 _CHAT = "OpenAIServingChat"
+_RESPONSES = "OpenAIServingResponses"
 _MESSAGES = "AnthropicServing"
+_NO_TURNS = "the endpoint takes no prefix"
 
 REQUESTS: tuple[Place, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
@@ -108,14 +111,127 @@ CHAT: tuple[Place, ...] = (
 
 RESPONSES: tuple[Place, ...] = (
     Place(
-        "prefix/responses",
-        "the memory is of chat and messages alone",
-        Insert(
-            SERVING_RESPONSES,
-            "OpenAIServingResponses._make_request",
-            "chat_request._uses_memory = False",
-            after="chat_request = ChatCompletionRequest(...)",
-        ),
+        "prefix/responses-request",
+        "the token IDs of the earlier turns",
+        {
+            # The request is made by hand there: a wrong type would be a 500.
+            "0.5.8": AddField(
+                PROTOCOL,
+                "ResponsesRequest",
+                "required_prefix_token_ids: Optional[Any] = None",
+            ),
+            "0.5.14": AddField(
+                PROTOCOL,
+                "ResponsesRequest",
+                "required_prefix_token_ids: Optional[List[Any]] = None\n"
+                "_turn: Any = None",
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-unsupported",
+        "what cannot have a prefix is a 400",
+        {
+            "0.5.8": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}.create_responses",
+                "if error := agentcore.response_turns.find_unsupported(request):\n"
+                "    return self.create_error_response(error)",
+            ),
+            "0.5.14": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}.create_responses",
+                "if error := agentcore.response_turns.find_refusal(self, request):\n"
+                "    return self.create_error_response(error)",
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-ask-chat",
+        "the prefix, and whether the server may remember",
+        {
+            "0.5.8": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}._make_request",
+                "chat_request._uses_memory = False",
+                after="chat_request = ChatCompletionRequest(...)",
+            ),
+            "0.5.14": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}._make_request",
+                "agentcore.response_turns.ask_chat(request, chat_request)",
+                after="chat_request = ChatCompletionRequest(...)",
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-prompt",
+        "the earlier turns as they were, then what comes next",
+        {
+            "0.5.8": absent(_NO_TURNS),
+            "0.5.14": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}._make_request",
+                "engine_prompts = agentcore.response_turns.follow_chat(\n"
+                "    request, chat_request, engine_prompts\n"
+                ")",
+                before=(
+                    "return messages, request_prompts, engine_prompts, "
+                    "processed_messages"
+                ),
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-refuse",
+        "a bad prefix is a 400",
+        {
+            "0.5.8": absent(_NO_TURNS),
+            "0.5.14": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}.create_responses",
+                "if isinstance(e, agentcore.prefix.PrefixError):\n"
+                "    return self.create_error_response(str(e))",
+                before='logger.exception("Error in preprocessing prompt inputs")',
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-engine",
+        "the prompt, and what is to be remembered",
+        {
+            "0.5.8": absent(_NO_TURNS),
+            "0.5.14": Insert(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}.create_responses",
+                "agentcore.prefix.attach(request, adapted_request)",
+                after="adapted_request = GenerateReqInput(...)",
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-whole",
+        "the answer is remembered",
+        {
+            "0.5.8": absent(_NO_TURNS),
+            "0.5.14": Decorate(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}.responses_full_generator",
+                "agentcore.response_turns.whole",
+            ),
+        },
+    ),
+    Place(
+        "prefix/responses-stream",
+        "the answer is remembered",
+        {
+            "0.5.8": absent(_NO_TURNS),
+            "0.5.14": Decorate(
+                SERVING_RESPONSES,
+                f"{_RESPONSES}.responses_stream_generator_non_harmony",
+                "agentcore.response_turns.streamed",
+            ),
+        },
     ),
 )
 
@@ -264,6 +380,7 @@ PLACES: tuple[Place, ...] = (
     *REQUESTS,
     *CHAT,
     *TOKENIZE,
+    *RESPONSES_FLAG,
     *RESPONSES,
     *MESSAGES_FLAG,
     *MESSAGES,

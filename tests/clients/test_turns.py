@@ -30,6 +30,7 @@ def read(
 ) -> Any:
     task = {
         "base_url": server.base_url,
+        "messages": line("reasoning").messages,
         "questions": [line(question).question for question in QUESTIONS],
         "tools": list(TOOLS),
     }
@@ -67,3 +68,19 @@ def test_anthropic_without_a_field_of_ours(
         assert len(prefixes) == len(QUESTIONS)
         assert prefixes[0] is None
         assert all(said["source"] == "server" for said in prefixes[1:])
+
+
+@pytest.mark.slow_client
+@pytest.mark.parametrize("mode", ["default"], indirect=True)
+def test_verifiers_by_the_servers_memory(
+    environment: Environment, server: Server, remembering: Server
+) -> None:
+    """Its second turn falls back to text, which the template writes otherwise."""
+    for asked, is_continued in ((server, False), (remembering, True)):
+        read_turns = read(
+            environment, "verifiers==0.1.14", "verifiers_token_client", asked
+        )
+        first, second = read_turns["first turn"], read_turns["second turn"]
+        past = [*first["prompt"], *first["token_ids"]]
+        assert (second["prompt"][: len(past)] == past) == is_continued
+        assert len(second["token_ids"]) == len(second["logprobs"])

@@ -87,23 +87,30 @@ def follow(family: Family, answer: Message, turn: int) -> list[Message]:
     return [{"role": "user", "content": f"Question {turn}, please?"}]
 
 
-def prompt_of(chat: Any, family: Family, messages: list[Message], **more: Any) -> Any:
+def request_of(family: Family, messages: list[Message], **more: Any) -> Any:
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
-    request = ChatCompletionRequest(
+    return ChatCompletionRequest(
         messages=messages,
         tools=TOOLS if family.tools else None,
         chat_template_kwargs=dict(family.template_kwargs) or None,
         **more,
     )
+
+
+def prompt_of(chat: Any, family: Family, messages: list[Message], **more: Any) -> Any:
+    request = request_of(family, messages, **more)
     adapted, request = chat._convert_to_internal_request(request)
     return adapted.input_ids, request._turn
 
 
 def assert_continues(family: Family) -> None:
     """Eight turns begin with the turns before, and go on as the template does."""
+    from sglang.srt.agentcore.template_tail import Template
+
     chat, made = endpoint(family), tokenizer(family)
     stops = set(made.convert_tokens_to_ids(list(family.stop_tokens)))
+    slowly = mock.patch.object(Template, "text", return_value=None)
     messages: list[Message] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Question, please?"},
@@ -118,9 +125,15 @@ def assert_continues(family: Family) -> None:
         required = [*prompt, *spoken]
         template, _ = prompt_of(chat, family, messages)
         # As sampled, and cut off before the stop token.
-        cut, said = prompt_of(
-            chat, family, messages, required_prefix_token_ids=required[:-1]
-        )
+        with mock.patch.object(Template, "token_ids", side_effect=AssertionError):
+            cut, said = prompt_of(
+                chat, family, messages, required_prefix_token_ids=required[:-1]
+            )
+        with slowly:
+            by_token_ids, _ = prompt_of(
+                chat, family, messages, required_prefix_token_ids=required[:-1]
+            )
+        assert cut == by_token_ids
         assert cut[: len(required) - 1] == required[:-1]
         assert said.metadata["kept"] == said.metadata["required"] == len(required) - 1
         tail = cut[len(required) - 1 :]
@@ -230,6 +243,84 @@ def test_a_template_that_hides_the_end_of_an_answer_is_refused() -> None:
             assert "certain" in str(error), (name, error)
         else:
             raise AssertionError(name)
+
+
+_RESULTS_INSIDE = """
+{%- for m in messages %}
+{%- if m.role == 'tool' %}<tool_response>{{ m.content }}</tool_response>
+{%- elif m.role == 'assistant' %}
+{%- if messages[loop.index0 - 1].role != 'tool' %}<|im_start|>assistant
+{% endif %}{{ m.content or '' }}
+{%- for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>
+{%- endfor %}{{ AFTER_CALLS if m.tool_calls else '<|im_end|>\n' }}
+{%- else %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endif %}{% endfor %}
+{%- if messages[-1].role != 'tool' %}<|im_start|>assistant
+{% endif %}"""
+
+
+def with_results_inside(family: Family, after_calls: str) -> Any:
+    """An endpoint whose template writes tool results into the assistant's turn."""
+    chat = endpoint(family)
+    manager = chat.tokenizer_manager
+    manager.tokenizer = copy.deepcopy(tokenizer(family))
+    template = _RESULTS_INSIDE.replace("AFTER_CALLS", repr(after_calls))
+    manager.tokenizer.chat_template = template
+    manager.model_config.hf_eos_token_id = set(
+        manager.tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    )
+    return chat
+
+
+def test_tool_results_before_the_token_that_ends_the_turn() -> None:
+    from sglang.srt.agentcore import conversations
+
+    family = family_of("qwen2.5")
+    for after_calls in ("", "<|endoftext|>"):
+        chat = with_results_inside(family, after_calls)
+        made = chat.tokenizer_manager.tokenizer
+        messages: list[Message] = [{"role": "user", "content": "Question, please?"}]
+        prompt, _ = prompt_of(chat, family, messages)
+        refused = []
+        for turn in range(8):
+            answer = answer_of(family, turn)
+            said = sampled(family, answer).removesuffix("<|im_end|>")
+            stop = after_calls if "tool_calls" in answer else "<|im_end|>"
+            spoken = made.encode(said + stop, add_special_tokens=False)
+            required = [*prompt, *spoken]
+            messages += [answer, *follow(family, answer, turn)]
+            alone, _ = prompt_of(chat, family, messages)
+            try:
+                prompt, told = prompt_of(
+                    chat, family, messages, required_prefix_token_ids=required
+                )
+            except ValueError as error:
+                assert "certain" in str(error)
+                refused.append(turn)
+                prompt = alone
+                continue
+            assert told.metadata["kept"] == len(required)
+            assert prompt[: len(required)] == required
+            tail = made.decode(prompt[len(required) :])
+            following = follow(family, answer, turn)
+            assert tail.count(following[0]["content"]) == len(following)
+            assert made.decode(alone).endswith(tail)
+        calls = [turn for turn in range(8) if "tool_calls" in answer_of(family, turn)]
+        assert refused == ([] if after_calls else calls)
+        assert calls
+    # What the server remembers is not used where it is not certain.
+    chat = with_results_inside(family, "")
+    memory = conversations.Memory(10_000)
+    messages = [{"role": "user", "content": "Question, please?"}, answer_of(family, 0)]
+    messages += follow(family, messages[1], 0)
+    with mock.patch.object(conversations, "memory", return_value=memory):
+        key, _, _ = conversations.find_keys(chat, request_of(family, messages))
+        assert key is not None
+        memory.put(key, [5, 6])
+        remembered, turn_made = prompt_of(chat, family, messages)
+    assert turn_made.metadata is None
+    assert remembered == prompt_of(chat, family, messages)[0]
 
 
 def test_the_memory_takes_the_templates_prompt_where_it_is_not_certain() -> None:

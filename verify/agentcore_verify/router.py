@@ -6,8 +6,8 @@ do not know never reaches the server, and the answer comes with status 200 all t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentcore_verify.client import Answer, ClientError, HttpError
@@ -45,6 +45,8 @@ class Field:
     value: Any
     meaning: str
     has_effect: Callable[[Answer], bool]
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    """What the request needs beside it."""
 
 
 def _choice(answer: Answer) -> dict[str, Any]:
@@ -87,6 +89,23 @@ FIELDS = (
             for entry in answer.completions[0].logprobs or ()
         ),
     ),
+    Field(
+        "required_prefix_token_ids",
+        [5, 6, 7],
+        "the prompt is what the chat template writes of the earlier turns, with status "
+        "200: look for metadata.prefix, or have the server remember them by "
+        "AGENTCORE_PREFIX_CACHE_MB",
+        lambda answer: any(
+            "prefix" in (event.get("metadata") or {}) for event in answer.events
+        ),
+        {
+            "messages": [
+                {"role": "user", "content": "Say hello."},
+                {"role": "assistant", "content": "Hello."},
+                {"role": "user", "content": "Say it again."},
+            ]
+        },
+    ),
 )
 
 
@@ -107,15 +126,18 @@ def dropped_fields(subject: Subject) -> list[Field]:
     try:
         if subject.ask("plain", **options).answer.prompt_token_ids is None:
             return []
-        return [
-            field
-            for field in FIELDS
-            if not field.has_effect(
-                subject.ask("plain", **options, **{field.name: field.value}).answer
-            )
-        ]
     except Failed:
         return []
+    return [named for named in FIELDS if _is_dropped(subject, named, options)]
+
+
+def _is_dropped(subject: Subject, named: Field, options: Mapping[str, Any]) -> bool:
+    """Whether a field has no effect; what is refused was read."""
+    asked = {**options, **named.beside, named.name: named.value}
+    try:
+        return not named.has_effect(subject.ask("plain", **asked).answer)
+    except Failed:
+        return False
 
 
 def describe(dropped: list[Field]) -> list[str]:

@@ -1,0 +1,493 @@
+"""Turns of `/v1/responses` whose prompts begin with the tokens of the turns before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import requests
+
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify import client
+from agentcore_verify.client import HttpError
+from agentcore_verify.scripted_model import line
+from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
+from tests.helpers.conversing import QUESTIONS
+from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.waiting import wait_until
+from tests.live.test_responses import RESPONSE_TOOLS
+
+PATH = "/v1/responses"
+VARIABLE = "AGENTCORE_PREFIX_CACHE_MB"
+USER = {"role": "user", "content": "Say hello."}
+HELLO = {"role": "assistant", "content": "Hello."}
+
+
+@pytest.fixture(autouse=True)
+def _continued(request: pytest.FixtureRequest, release: str) -> None:
+    """Earlier releases take no prefix there; what they say is another test's."""
+    if "refused_by_early" in request.node.name:
+        return
+    if is_between(release, "", "0.5.13"):
+        pytest.skip(f"/v1/responses of SGLang {release} takes no prefix")
+
+
+@pytest.fixture(scope="module", params=["default", "reasoning"])
+def remembering(
+    trees: Trees, launch: Launch, request: pytest.FixtureRequest
+) -> Iterator[Server]:
+    """A server that remembers, with and without a reasoning parser."""
+    args = {"default": (), "reasoning": ("--reasoning-parser", "deepseek-r1")}
+    with launch(trees.patched, *args[request.param], env={VARIABLE: "16"}) as running:
+        yield running
+
+
+def asked(server: Server, items: Any, **more: Any) -> Json:
+    return {
+        "model": Subject(server.base_url).served_model(),
+        "input": items,
+        "tools": RESPONSE_TOOLS,
+        "max_output_tokens": 60,
+        "temperature": 0,
+        "return_token_ids": True,
+        **more,
+    }
+
+
+def respond(server: Server, items: Any, streaming: bool = False, **more: Any) -> Json:
+    """A response; if it is streamed, the last event's."""
+    body = asked(server, items, **more)
+    if not streaming:
+        return post(server, PATH, **body)
+    events = stream(server, PATH, **body)
+    first: Json = events[0]["response"]
+    last: Json = events[-1]["response"]
+    assert events[0]["type"] == "response.created"
+    assert prefix_of(first) == prefix_of(last)
+    return last
+
+
+def prefix_of(response: Json) -> Json | None:
+    said: Json | None = (response.get("metadata") or {}).get("prefix")
+    return said
+
+
+def ids_of(response: Json) -> list[int]:
+    return [*response["prompt_token_ids"], *response["token_ids"]]
+
+
+def as_sent_back(response: Json, way: str) -> list[Json]:
+    """The items of a response as agents send them back."""
+    if way == "items":
+        # SGLang refuses what it sent itself: null, and before 0.5.18 the items' IDs.
+        return [
+            {k: v for k, v in without_nulls(item).items() if k != "id"}
+            for item in response["output"]
+        ]
+    kept: list[Json] = []
+    for item in response["output"]:
+        if item["type"] == "message":
+            text = "".join(part["text"] for part in item["content"])
+            phase = {"phase": item["phase"]} if item.get("phase") else {}
+            kept.append({"role": "assistant", "content": text, **phase})
+        elif item["type"] == "function_call":
+            fields = ("type", "call_id", "name", "arguments")
+            kept.append({name: item[name] for name in fields})
+    return kept
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, list):
+        return [without_nulls(one) for one in value]
+    if isinstance(value, dict):
+        return {k: without_nulls(v) for k, v in value.items() if v is not None}
+    return value
+
+
+def results_of(response: Json) -> list[Json]:
+    """The results of the calls of a response."""
+    return [
+        {
+            "type": "function_call_output",
+            "call_id": item["call_id"],
+            "output": f"result {position}",
+        }
+        for position, item in enumerate(response["output"])
+        if item["type"] == "function_call"
+    ]
+
+
+def is_sent_back(response: Json, way: str) -> bool:
+    """Whether SGLang takes back all that was said: the tiny model breaks some calls."""
+    sent = as_sent_back(response, way)
+    for item in sent:
+        if item.get("type") == "function_call":
+            try:
+                arguments = json.loads(item["arguments"] or "{}")
+            except ValueError:
+                return False
+            if not isinstance(arguments, dict):
+                return False
+    return bool(sent)
+
+
+def turns(
+    server: Server, how: str, way: str, streaming: bool, **more: Any
+) -> list[Json]:
+    """The responses of a conversation of eight turns."""
+    items: list[Json] = []
+    past: Json = {}
+    responses = []
+    for question in QUESTIONS:
+        items.append({"role": "user", "content": line(question).question})
+        response = respond(server, items, streaming, **past, **more)
+        responses.append(response)
+        items = [*items, *as_sent_back(response, way), *results_of(response)]
+        if how == "request":
+            past = {"required_prefix_token_ids": ids_of(response)}
+    return responses
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("way", ["items", "bare"])
+def test_eight_turns_begin_with_the_turns_before(
+    server: Server, way: str, streaming: bool
+) -> None:
+    responses = turns(server, "request", way, streaming)
+    assert prefix_of(responses[0]) is None
+    types = [item["type"] for response in responses for item in response["output"]]
+    assert {"message", "function_call"} <= set(types)
+    for before, response in pairwise(responses):
+        required = ids_of(before)
+        said = prefix_of(response)
+        assert said is not None and said["source"] == "request"
+        assert said["required"] == said["kept"] == len(required)
+        assert response["prompt_token_ids"][: len(required)] == required
+        assert len(response["prompt_token_ids"]) > len(required)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("way", ["items", "bare"])
+def test_a_server_that_remembers_continues_by_itself(
+    remembering: Server, way: str, streaming: bool
+) -> None:
+    more: Json = {"instructions": f"{way} {streaming}"}
+    responses = turns(remembering, "server", way, streaming, **more)
+    assert prefix_of(responses[0]) is None
+    n_continued = 0
+    for position, response in enumerate(responses[1:], start=1):
+        said = prefix_of(response)
+        earlier = responses[:position]
+        if said is None:
+            assert not is_sent_back(earlier[-1], way)
+            continue
+        assert said["source"] == "server"
+        assert said["required"] == said["kept"]
+        continued = response["prompt_token_ids"][: said["kept"]]
+        if is_sent_back(earlier[-1], way):
+            assert continued == ids_of(earlier[-1])
+            n_continued += 1
+        else:
+            # The turn before that one, which the history ends with.
+            assert continued in map(ids_of, earlier[:-1])
+    assert n_continued > 1
+
+
+def test_the_openai_client_goes_on_without_a_field_of_ours(
+    remembering: Server,
+) -> None:
+    api: Any = openai.OpenAI(
+        base_url=f"{remembering.base_url}/v1",
+        api_key="none",
+        max_retries=0,
+        http_client=httpx.Client(trust_env=False),
+    )
+    for streaming in (False, True):
+        items: list[Any] = []
+        said = []
+        for question in ("reasoning_then_tool", "plain", "reasoning", "emoji"):
+            items.append({"role": "user", "content": line(question).question})
+            body = asked(remembering, items, instructions=f"openai {streaming}")
+            del body["return_token_ids"]
+            if streaming:
+                with api.responses.stream(**body) as events:
+                    response = events.get_final_response()
+            else:
+                response = api.responses.create(**body)
+            said.append((response.metadata or {}).get("prefix"))
+            items += [
+                item.model_dump(exclude_none=True, exclude={"id"})
+                for item in response.output
+            ]
+            items += [
+                {
+                    "type": "function_call_output",
+                    "call_id": item.call_id,
+                    "output": "sunny",
+                }
+                for item in response.output
+                if item.type == "function_call"
+            ]
+        assert said[0] is None
+        assert all(prefix and prefix["source"] == "server" for prefix in said[1:])
+
+
+def test_the_client_s_own_metadata_stays(server: Server) -> None:
+    first = respond(server, [USER], metadata={"run": "7"})
+    assert first["metadata"] == {"run": "7"}
+    required = ids_of(first)
+    second = respond(
+        server,
+        [USER, *as_sent_back(first, "items"), USER],
+        metadata={"run": "7"},
+        required_prefix_token_ids=required,
+    )
+    assert second["metadata"]["run"] == "7"
+    assert prefix_of(second) is not None
+
+
+@pytest.mark.parametrize("flag", [False, None])
+def test_the_prefix_needs_no_return_token_ids(server: Server, flag: Any) -> None:
+    first = respond(server, [USER])
+    required = ids_of(first)
+    items = [USER, HELLO, USER]
+    more: Json = {"required_prefix_token_ids": required, "return_token_ids": flag}
+    for streaming in (False, True):
+        second = respond(server, items, streaming, **more)
+        said = prefix_of(second)
+        assert said is not None and said["kept"] == len(required)
+        assert "prompt_token_ids" not in second
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_null_and_empty_mean_absent(server: Server, nothing: Any) -> None:
+    response = respond(server, [USER, HELLO, USER], required_prefix_token_ids=nothing)
+    assert prefix_of(response) is None
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"required_prefix_token_ids": [-1]}, "must be from 0 to 447"),
+        ({"required_prefix_token_ids": [448]}, "must be from 0 to 447"),
+        ({"required_prefix_token_ids": [2**70]}, "required_prefix_token_ids"),
+        ({"required_prefix_token_ids": ["7"]}, "flat list of integers"),
+        ({"required_prefix_token_ids": [[7]]}, "flat list of integers"),
+        ({"required_prefix_token_ids": [True]}, "flat list of integers"),
+        ({"required_prefix_token_ids": [7.0]}, "flat list of integers"),
+        ({"required_prefix_token_ids": 7}, "required_prefix_token_ids"),
+        ({"required_prefix_token_ids": "7"}, "required_prefix_token_ids"),
+        ({"required_prefix_token_ids": {"7": 7}}, "required_prefix_token_ids"),
+        ({"required_prefix_token_ids": [7] * 40000}, "longer than"),
+        ({"required_prefix_token_ids": [7], "input": "Hi."}, "assistant message"),
+        ({"required_prefix_token_ids": [7], "input": [USER]}, "assistant message"),
+        ({"required_prefix_token_ids": [7], "input": [USER, HELLO]}, "last message"),
+        ({"required_prefix_token_ids": [7], "background": True}, "background=false"),
+    ],
+)
+def test_a_bad_prefix_is_refused(
+    server: Server, more: Json, said: str, streaming: bool
+) -> None:
+    before = set(held(server))
+    body = asked(server, [USER, HELLO, USER]) | more
+    for flag in (True, False):
+        body["return_token_ids"] = flag
+        if flag and "background" in more:
+            continue
+        with pytest.raises(HttpError) as refused:
+            post(server, PATH, **body, stream=streaming)
+        assert refused.value.status == 400
+        assert said in refused.value.body
+        assert "required_prefix_token_ids" in refused.value.body
+        assert " None" not in refused.value.body
+    wait_until(lambda: set(held(server)) <= before)
+    assert ids_of(respond(server, [USER]))
+
+
+@pytest.fixture(scope="module")
+def storing(trees: Trees, launch: Launch, release: str) -> Iterator[Server]:
+    """A server that remembers, and stores responses."""
+    args = ("--enable-response-store",) if is_between(release, "0.5.20", "") else ()
+    with launch(trees.patched, *args, env={VARIABLE: "16"}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_stored_response_is_continued_by_the_memory_alone(
+    storing: Server, streaming: bool
+) -> None:
+    more: Json = {"instructions": f"stored {streaming}", "tools": []}
+    first = respond(storing, [USER], store=True, **more)
+    more["previous_response_id"] = first["id"]
+    with pytest.raises(HttpError) as refused:
+        respond(
+            storing, [USER], streaming, required_prefix_token_ids=ids_of(first), **more
+        )
+    assert refused.value.status == 400
+    assert "previous_response_id" in refused.value.body
+    second = respond(storing, [USER], streaming, **more)
+    said = prefix_of(second)
+    if said is not None:
+        assert second["prompt_token_ids"][: said["kept"]] == ids_of(first)
+
+
+def test_a_response_in_the_background_takes_no_part(storing: Server) -> None:
+    more: Json = {"instructions": "background", "tools": [], "return_token_ids": False}
+    queued = respond(storing, [USER], background=True, store=True, **more)
+    stored: Json = {}
+
+    def is_complete() -> bool:
+        url = f"{storing.base_url}{PATH}/{queued['id']}"
+        stored.update(requests.get(url, timeout=10).json())
+        return bool(stored["status"] == "completed")
+
+    wait_until(is_complete)
+    assert prefix_of(stored) is None
+    more["return_token_ids"] = True
+    items = [USER, *as_sent_back(stored, "bare"), USER]
+    assert prefix_of(respond(storing, items, **more)) is None
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_return_token_ids_false_uses_no_memory(
+    remembering: Server, streaming: bool
+) -> None:
+    more: Json = {"instructions": f"opted out {streaming}", "return_token_ids": False}
+    first = respond(remembering, [USER], streaming, **more)
+    second = respond(
+        remembering,
+        [USER, *as_sent_back(first, "items"), USER],
+        streaming,
+        **more,
+    )
+    assert prefix_of(second) is None
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_conversations_that_are_alike_do_not_mix(
+    remembering: Server, streaming: bool
+) -> None:
+    first: dict[str, Json] = {}
+    for word in ("amber", "cobalt"):
+        said = f"{word} {streaming}"
+        first[word] = respond(remembering, [USER], streaming, instructions=said)
+    for word, response in first.items():
+        more: Json = {"instructions": f"{word} {streaming}"}
+        more["input"] = items = [USER, *as_sent_back(response, "items"), USER]
+        required = ids_of(response)
+        second = answer_to(remembering, streaming, more)
+        assert second["prompt_token_ids"][: len(required)] == required
+        others: tuple[Json, ...] = (
+            {"tools": []},
+            {"cache_salt": "another"},
+            {"extra_key": "another"},
+            {"instructions": "another"},
+            {"input": [{"role": "user", "content": "x"}, *items[1:]]},
+        )
+        for other in others:
+            assert prefix_of(answer_to(remembering, streaming, more | other)) is None
+
+
+def answer_to(server: Server, streaming: bool, body: Json) -> Json:
+    body = dict(body)
+    return respond(server, body.pop("input"), streaming, **body)
+
+
+def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:
+    more: Json = {"instructions": "both", "tools": []}
+    first = respond(remembering, [USER], **more)
+    chat = post(
+        remembering,
+        "/v1/chat/completions",
+        model=Subject(remembering.base_url).served_model(),
+        messages=[
+            {"role": "system", "content": "both"},
+            USER,
+            *as_sent_back(first, "bare"),
+            USER,
+        ],
+        max_tokens=3,
+    )
+    said = prefix_of(chat)
+    if said is not None:
+        assert chat["prompt_token_ids"][: said["kept"]] == ids_of(first)
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_a_response_that_was_left_or_aborted_is_not_remembered(
+    remembering: Server,
+) -> None:
+    user = {"role": "user", "content": line("long").question}
+    for end in ("left", "aborted"):
+        more: Json = {"instructions": end, "max_output_tokens": 400, "tools": []}
+        body = asked(remembering, [user], **more, stream=True)
+        events = client.post_stream(remembering.base_url + PATH, body, done=False)
+        text = ""
+        rid = next(events)["response"]["id"]
+        n_with_ids = 0
+        for event in events:
+            n_with_ids += bool(event.get("token_ids"))
+            if event["type"] == "response.output_text.delta":
+                text += event["delta"]
+            if n_with_ids == 5 and end == "left":
+                break
+            if n_with_ids == 5:
+                client.post(f"{remembering.base_url}/abort_request", {"rid": rid})
+        assert 4 < n_with_ids < 200
+        events.close()
+        assert held_requests(remembering) == []
+        items = [user, {"role": "assistant", "content": text}, USER]
+        more["max_output_tokens"] = 3
+        assert prefix_of(respond(remembering, items, **more)) is None
+
+
+def test_twenty_streams_have_each_their_own_prefix(server: Server) -> None:
+    firsts = [
+        respond(server, [USER], instructions=f"stream {number}", tools=[])
+        for number in range(20)
+    ]
+
+    def go_on(number: int) -> Json:
+        return respond(
+            server,
+            [USER, *as_sent_back(firsts[number], "items"), USER],
+            True,
+            instructions=f"stream {number}",
+            tools=[],
+            required_prefix_token_ids=ids_of(firsts[number]),
+        )
+
+    with ThreadPoolExecutor(20) as pool:
+        seconds = list(pool.map(go_on, range(20)))
+    for first, second in zip(firsts, seconds, strict=True):
+        required = ids_of(first)
+        assert second["prompt_token_ids"][: len(required)] == required
+    assert held_requests(server) == []
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("prefix", [[7], "7", 7])
+def test_a_prefix_is_refused_by_early_releases(
+    server: Server, release: str, prefix: Any, streaming: bool
+) -> None:
+    if is_between(release, "0.5.14", ""):
+        pytest.skip(f"/v1/responses of SGLang {release} takes a prefix")
+    body = {"input": "Say hello.", "max_output_tokens": 3, "stream": streaming}
+    body["model"] = Subject(server.base_url).served_model()
+    with pytest.raises(HttpError) as refused:
+        post(server, PATH, **body, required_prefix_token_ids=prefix)
+    assert refused.value.status == 400
+    assert "required_prefix_token_ids" in refused.value.body
+    assert "0.5.14 is the first" in refused.value.body
+    body["stream"] = False
+    post(server, PATH, **body, required_prefix_token_ids=None)
+    post(server, PATH, **body, required_prefix_token_ids=[])
