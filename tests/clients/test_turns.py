@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from agentcore_verify import client
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.clients.conftest import SCRIPTS, Environment
+from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees
 
 QUESTIONS = ("reasoning_then_tool", "plain", "reasoning", "emoji", "plain")
@@ -71,16 +73,23 @@ def test_anthropic_without_a_field_of_ours(
 
 
 @pytest.mark.slow_client
-@pytest.mark.parametrize("mode", ["default"], indirect=True)
 def test_verifiers_by_the_servers_memory(
-    environment: Environment, server: Server, remembering: Server
+    environment: Environment, trees: Trees, launch: Launch
 ) -> None:
-    """Its second turn falls back to text, which the template writes otherwise."""
-    for asked, is_continued in ((server, False), (remembering, True)):
-        read_turns = read(
-            environment, "verifiers==0.1.14", "verifiers_token_client", asked
-        )
-        first, second = read_turns["first turn"], read_turns["second turn"]
+    """Its second turn falls back to text, in which the reasoning is gone."""
+    args = ("--reasoning-parser", "deepseek-r1")
+    env = {"AGENTCORE_PREFIX_CACHE_MB": "16"}
+    with launch(trees.patched, *args, env=env) as server:
+        script = "verifiers_token_client"
+        both = read(environment, "verifiers==0.1.14", script, server)
+        first, second = both["first turn"], both["second turn"]
         past = [*first["prompt"], *first["token_ids"]]
-        assert (second["prompt"][: len(past)] == past) == is_continued
+        assert second["prompt"][: len(past)] == past
         assert len(second["token_ids"]) == len(second["logprobs"])
+        again = client.ask(
+            server.base_url, messages=second["messages"], temperature=0, max_tokens=1
+        )
+        assert list(again.prompt_token_ids or ()) == second["prompt"]
+        said = prefix_of(again)
+        assert said is not None
+        assert said["template_matched"] < said["required"] == len(past)
