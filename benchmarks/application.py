@@ -11,6 +11,7 @@ from typing import Any
 
 MODEL_VOCABULARY = 32_000
 PROMPT = 512
+LAYERS, TOP_K, EXPERTS = 64, 8, 128
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 
 
@@ -40,6 +41,7 @@ class Application:
         manager = object.__new__(TokenizerManager)
         vars(manager).update(
             generate_request=self._generate,
+            create_abort_task=lambda _: None,
             server_args=SimpleNamespace(
                 **{
                     "tool_call_parser": None,
@@ -62,6 +64,11 @@ class Application:
                 vocab_size=MODEL_VOCABULARY,
                 image_token_id=None,
                 hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+                hf_text_config=SimpleNamespace(
+                    num_hidden_layers=LAYERS,
+                    num_experts_per_tok=TOP_K,
+                    num_experts=EXPERTS,
+                ),
             ),
             is_generation=True,
             mm_processor=None,

@@ -373,7 +373,7 @@ def streamed(generate: Any) -> Any:
             return generate(self, adapted_request, request, *args, **kwargs)
         trace = kwargs.get("trace")
         # A trace of token IDs writes the metadata of a first chunk itself.
-        is_told = trace is not None and not isinstance(trace, traces.VersionTrace)
+        is_told = trace is not None and not isinstance(trace, traces.EndTrace)
         if trace is None:
             trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
         lines = generate(self, adapted_request, request, *args, **kwargs)

@@ -201,8 +201,6 @@ def ask(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Ask the engine for what a chat request asks for."""
     if request.return_prompt_token_ids:
         adapted.return_prompt_token_ids = True
-    if request.return_routed_experts:
-        adapted.return_routed_experts = True
 
 
 def process_token_ids(

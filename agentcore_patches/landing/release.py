@@ -21,6 +21,9 @@ REPORTED_INFO = "customized_info_accumulated"
 # Whether SGLang releases the LoRA adapter of a request that is aborted.
 ABORTS_RELEASE_LORA = False
 
+# Whether the experts of tokens begin where a request asks.
+ROUTED_EXPERTS_HAVE_START = False
+
 # Whether speculative decoding with overlap records no logprobs but the first's.
 SPECULATION_LOSES_LOGPROBS = True
 

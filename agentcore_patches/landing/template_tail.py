@@ -6,8 +6,8 @@ what the template writes from that message on. Its first token is one that token
 never merge with the text before it, so the tail can stand behind other token IDs, too.
 
 To tokenize a long conversation takes much longer than to render it. So the second
-rendering stays text, of which only the tail is tokenized: that is enough if the token IDs
-of the first end with those.
+rendering stays text, of which only the tail is tokenized: that is enough if the token
+IDs of the first rendering end with the tail's.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ whatever that line says.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, release
+from . import logprobs, release, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _ANCHOR = '"logprobs":null,"finish_reason":'
 _FINISH = ',"finish_reason":'
 _FIRST_INDEX = '"choices":[{"index":'
+_NO_CHOICE = '"choices":[],'
+
+# Makes fields of a choice that is finished, of the engine's `meta_info`.
+AtEnd = Callable[[dict[str, Any]], dict[str, Any]]
 
 _LOGPROBS = ("output_token_logprobs", "output_top_logprobs")
 
@@ -74,7 +78,7 @@ class Trace:
         prompt_on_chunk: bool = True,
         prompt_on_choices: bool = False,
         n_choices: int | None = None,
-        with_versions: bool = False,
+        at_end: Sequence[AtEnd] = (),
     ):
         """
         Args:
@@ -84,8 +88,7 @@ class Trace:
             prompt_on_chunk: whether the first chunk gets the prompt's token IDs.
             prompt_on_choices: whether each choice gets them, on its first chunk.
             n_choices: how many choices there are; None if unknown.
-            with_versions: whether each choice says on its last chunk which weights
-                sampled which of its tokens.
+            at_end: make what each choice says besides on its last chunk.
         """
         self.incremental = incremental
         self.incremental_logprobs = incremental and release.LOGPROBS_ARE_NEW
@@ -94,7 +97,7 @@ class Trace:
         self.prompt_on_chunk = prompt_on_chunk
         self.prompt_on_choices = prompt_on_choices
         self.n_choices = n_choices
-        self.with_versions = with_versions
+        self.at_end = at_end
         self.choices: dict[int, Choice] = {}
         self.last: Choice | None = None
         # The only choice, once its lines have nothing to say but new token IDs.
@@ -169,9 +172,9 @@ class Trace:
         if choice is None:
             return self._stamp_parsed(line)
         on_choice, on_chunk = self._take(choice)
-        if self.with_versions and not after.startswith("null"):
-            versions = orjson.dumps(_versions(choice)).decode()
-            on_choice += f'"weight_versions":{versions},'
+        is_last = self.at_end and not after.startswith("null")
+        if is_last and (said := self._last_words(choice)):
+            on_choice += f"{orjson.dumps(said)[1:-1].decode()},"
         if on_chunk:
             # The line's last brace is the chunk's.
             after, brace, end_of_line = after.rpartition("}")
@@ -200,7 +203,7 @@ class Trace:
         is_known = version is None or version == self.known_version
         is_quiet = is_known and not self.metadata
         if is_quiet and self.prompt_token_ids is choice.prompt_token_ids is None:
-            has_only_ids = self.write_logprobs is None and not self.with_versions
+            has_only_ids = self.write_logprobs is None and not self.at_end
             if self.n_choices == 1 and has_only_ids:
                 self.quiet = choice
             return on_choice, ""
@@ -229,6 +232,9 @@ class Trace:
         if line == "data: [DONE]\n\n":
             self.end()
             return line
+        # With the experts of a choice such a line may have megabytes.
+        if _NO_CHOICE in line:
+            return line
         start, data, text = line.partition("data: ")
         try:
             chunk = orjson.loads(text)
@@ -242,8 +248,8 @@ class Trace:
             choice = self.choices.get(part.get("index"))
             if choice is None:
                 continue
-            if self.with_versions and part.get("finish_reason"):
-                part["weight_versions"] = _versions(choice)
+            if self.at_end and part.get("finish_reason"):
+                part.update(self._last_words(choice))
                 is_changed = True
             if self._waits(choice):
                 on_choice, on_chunk = self._take(choice)
@@ -254,6 +260,13 @@ class Trace:
                 chunk.update(orjson.loads(f"{{{on_chunk}}}"))
                 is_changed = True
         return f"{start}{data}{_json(chunk)}\n\n" if is_changed else line
+
+    def _last_words(self, choice: Choice) -> dict[str, Any]:
+        """What a choice says besides, now that it is finished."""
+        said: dict[str, Any] = {}
+        for make in self.at_end:
+            said.update(make(choice.meta_info))
+        return said
 
     def _waits(self, choice: Choice) -> bool:
         return choice.n_sent != choice.n_received or (
@@ -278,11 +291,11 @@ class Trace:
             )
 
 
-class VersionTrace(Trace):
-    """Versions of weights on the lines of a stream that is else as without us."""
+class EndTrace(Trace):
+    """What choices say at their end, in a stream that is else as without us."""
 
     def stamp(self, line: str | bytes) -> str:
-        """A line with the versions of each choice that it finishes."""
+        """A line with what each choice that it finishes says at its end."""
         events = []
         for event in events_of(text_of(line)):
             start, data, body = event.partition("data: ")
@@ -291,7 +304,7 @@ class VersionTrace(Trace):
                 for part in chunk["choices"]:
                     choice = self.choices.get(part["index"])
                     if choice is not None and part.get("finish_reason"):
-                        part["weight_versions"] = _versions(choice)
+                        part.update(self._last_words(choice))
                 event = f"{start}{data}{_json(chunk)}\n\n"
             events.append(event)
         return "".join(events)
@@ -314,16 +327,16 @@ def chat(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        with_versions = _wants_versions(request)
+        at_end = _at_end(self, request)
         if request.return_token_ids is False:
             make = partial(generate, self, adapted_request, request, *args, **kwargs)
-            return _with_versions(self, make) if with_versions else make()
+            return _with_ends(self, make, at_end) if at_end else make()
         trace = Trace(
             is_incremental(self),
             logprobs.ChatLogprobs(self).dump if request.logprobs else None,
             prompt_on_choices=bool(request.return_token_ids),
             n_choices=request.n,
-            with_versions=with_versions,
+            at_end=at_end,
         )
         # Only `prefix` adds it.
         turn = getattr(request, "_turn", None)
@@ -348,17 +361,17 @@ def completions(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        with_versions = _wants_versions(request)
+        at_end = _at_end(self, request)
         if not request.return_token_ids:
             make = partial(generate, self, adapted_request, request, *args, **kwargs)
-            return _with_versions(self, make) if with_versions else make()
+            return _with_ends(self, make, at_end) if at_end else make()
         write = partial(_completion_logprobs, self, request)
         trace = Trace(
             is_incremental(self),
             None if request.logprobs is None else write,
             prompt_on_chunk=False,
             prompt_on_choices=True,
-            with_versions=with_versions,
+            at_end=at_end,
         )
         # SGLang's own may be ahead of the text.
         request = request.model_copy(
@@ -370,13 +383,21 @@ def completions(generate: Any) -> Any:
     return stream
 
 
-def _wants_versions(request: Any) -> bool:
-    """Whether choices say which weights sampled them, a field of `weight-versions`."""
-    return bool(getattr(request, "return_weight_versions", False))
+def _at_end(serving: OpenAIServingBase, request: Any) -> list[AtEnd]:
+    """Make what each choice says on its last chunk, if the request asks for it."""
+    wanted: list[AtEnd] = []
+    # A field of `weight-versions`.
+    if getattr(request, "return_weight_versions", False):
+        wanted.append(_versions)
+    if routed_experts.is_wanted(request):
+        wanted.append(partial(routed_experts.of_choice, serving, request))
+    return wanted
 
 
-def _with_versions(serving: OpenAIServingBase, make: Callable[..., Any]) -> Any:
-    trace = VersionTrace(is_incremental(serving))
+def _with_ends(
+    serving: OpenAIServingBase, make: Callable[..., Any], at_end: Sequence[AtEnd]
+) -> Any:
+    trace = EndTrace(is_incremental(serving), at_end=at_end)
     return _stamped(serving, trace, make(trace=trace))
 
 
@@ -464,10 +485,9 @@ def events_of(text: str) -> Iterator[str]:
         yield rest
 
 
-def _versions(choice: Choice) -> list[dict[str, Any]]:
+def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:
     """Which weights sampled which tokens of a choice that is finished."""
-    versions: list[dict[str, Any]] = choice.meta_info.get("weight_versions", [])
-    return versions
+    return {"weight_versions": meta_info.get("weight_versions", [])}
 
 
 def _json(value: Any) -> str:

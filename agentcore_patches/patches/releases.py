@@ -144,6 +144,10 @@ FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
         "Whether SGLang releases the LoRA adapter of a request that is aborted.",
         {"0.5.8": False, "0.5.22": True},
     ),
+    "ROUTED_EXPERTS_HAVE_START": (
+        "Whether the experts of tokens begin where a request asks.",
+        {"0.5.8": False, "0.5.12": True},
+    ),
     "SPECULATION_LOSES_LOGPROBS": (
         "Whether speculative decoding with overlap records no logprobs but the first's.",
         {"0.5.8": True, "0.5.10": False},

@@ -17,6 +17,7 @@ from agentcore_patches.patches._prompts import (
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._routed_experts import ENGINE_ROUTED_EXPERTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
@@ -75,19 +76,6 @@ FIELDS: tuple[Place, ...] = (
                 "return_meta_info: bool = False",
                 "return_meta_info: Optional[bool] = None",
             ),
-        },
-    ),
-    # The engine of 0.5.8 has it, but chat requests do not.
-    Place(
-        "tito/routed-experts",
-        "whether return_meta_info has the experts of each token",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "return_routed_experts: Optional[bool] = None",
-            ),
-            "0.5.9": absent("SGLang has the field"),
         },
     ),
     Place(
@@ -165,7 +153,7 @@ PROMPT: tuple[Place, ...] = (
 ANSWER: tuple[Place, ...] = (
     Place(
         "tito/ask-engine",
-        "return_prompt_token_ids, return_routed_experts",
+        "return_prompt_token_ids",
         {
             "0.5.8": Insert(
                 SERVING_CHAT,
@@ -217,4 +205,5 @@ PLACES: tuple[Place, ...] = (
     *PROMPT,
     *IMAGES,
     *ANSWER,
+    *ENGINE_ROUTED_EXPERTS,
 )

@@ -25,6 +25,7 @@ from agentcore_patches.patches._prompts import (
     PROMPT_TOKEN_IDS,
 )
 from agentcore_patches.patches._responses import RESPONSES
+from agentcore_patches.patches._routed_experts import ROUTED_EXPERTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
@@ -33,7 +34,11 @@ from agentcore_patches.patches._whole_answers import ANSWER_BY_ORJSON
 from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches.places import Place, absent
 
-RESPONSE_FIELDS = ("prompt_token_ids", "token_ids")
+RESPONSE_FIELDS = (
+    "prompt_token_ids",
+    "token_ids",
+    "routed_experts_start_len",
+)
 REQUEST_FLAGS = (
     "return_token_ids",
     "return_tokens_as_token_ids",
@@ -227,4 +232,5 @@ PLACES: tuple[Place, ...] = (
     *COMPLETIONS,
     *MESSAGES,
     *RESPONSES,
+    *ROUTED_EXPERTS,
 )

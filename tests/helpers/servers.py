@@ -50,6 +50,29 @@ async def _held_requests():
     return [*_global_state.tokenizer_manager.rid_to_state]
 """
 
+# Appended to SGLang's routing in the tests' copies of it, in place of a kernel that the
+# CPU lacks: SGLang has it in PyTorch, too.
+NATIVE_ROUTING = """
+
+TopK.forward_cpu = TopK.forward_native
+"""
+
+# What keeps the experts of each token, in pinned memory; moved in 0.5.12.
+EXPERTS_CAPTURERS = (
+    "srt/layers/moe/routed_experts_capturer.py",
+    "srt/state_capturer/base.py",
+)
+
+
+def run_experts_on_cpu(package: Path) -> None:
+    """Have a copy of SGLang route tokens, and keep their experts, without a GPU."""
+    with (package / "srt/layers/moe/topk.py").open("a") as routing:
+        routing.write(NATIVE_ROUTING)
+    for path in map(package.joinpath, EXPERTS_CAPTURERS):
+        if path.exists():
+            text = path.read_text()
+            path.write_text(text.replace("pin_memory=True", "pin_memory=False"))
+
 
 @dataclass(frozen=True)
 class Trees:

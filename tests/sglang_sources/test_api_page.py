@@ -89,6 +89,7 @@ UNTYPED = {
     ("/generate", "Answers", "prompt_token_ids"),
     ("/generate", "Answers", "meta_info[KEY]"),
     ("/generate", "Answers", "meta_info.weight_versions"),
+    ("/generate", "Answers", "meta_info.routed_experts_start_len"),
 }
 
 # What is written on the lines of a stream as they leave.
@@ -98,6 +99,10 @@ STAMPED = {
     (CHAT, "Chunks", "choices[0].token_ids"),
     (CHAT, "Chunks", "choices[0].prompt_token_ids"),
     (CHAT, "Chunks", "choices[0].weight_versions"),
+    (CHAT, "Chunks", "choices[0].routed_experts"),
+    (CHAT, "Chunks", "choices[0].routed_experts_start_len"),
+    (COMPLETIONS, "Chunks", "choices[0].routed_experts"),
+    (COMPLETIONS, "Chunks", "choices[0].routed_experts_start_len"),
     (COMPLETIONS, "Chunks", "choices[0].weight_versions"),
     (COMPLETIONS, "Chunks", "metadata"),
     (COMPLETIONS, "Chunks", "choices[0].token_ids"),
@@ -135,6 +140,10 @@ TYPES = {
     "List[float]": "list of numbers",
     "List[Dict[str, Any]]": "list of objects",
     "Dict[str, Any]": "object",
+    "int": "integer",
+    # An integer, or null for 0.
+    "agentcore.routed_experts.StartLen": "integer",
+    "Literal['npy']": '`"npy"`',
 }
 
 Place = tuple[str, str, str]
@@ -247,9 +256,9 @@ def test_types_and_defaults_are_those_of_the_code() -> None:
             of_kind = REFUSED[place] if kind == "Any" else TYPES[kind]
             assert of_kind == row.type, place
             value = default.strip("= ")
-            assert value in ("None", "False", "msgspec.UNSET"), place
+            assert value in ("None", "False", "0", "msgspec.UNSET"), place
             if place[1] == "Request":
-                shown = {"None": "absent", "False": "`false`"}[value]
+                shown = {"None": "absent", "False": "`false`", "0": "0"}[value]
                 assert row.when == shown, place
 
 

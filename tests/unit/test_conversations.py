@@ -129,6 +129,15 @@ def test_so_do_model_adapter_tools_and_template_arguments(more: dict[str, Any]) 
     assert known(USER, ANSWER, **more) != known(USER, ANSWER)
 
 
+def test_reasoning_alone_before_an_answer_does_not_count() -> None:
+    reasoning = said("assistant", None, reasoning_content="hm")
+    assert known(USER, reasoning, ANSWER, RESULT) == known(USER, ANSWER, RESULT)
+    # An answer of its own counts, whatever it says.
+    assert known(USER, reasoning, NEXT) not in (None, known(USER, NEXT))
+    assert known(USER, reasoning, NEXT, ANSWER) != known(USER, NEXT, ANSWER)
+    assert known(USER, ANSWER, ANSWER) != known(USER, ANSWER)
+
+
 def test_results_belong_to_their_calls_whatever_the_ids() -> None:
     def turns(first: str, second: str, order: Callable[[Any], Any]) -> bytes | None:
         calls = [call("f", "{}", first), call("f", "{}", second)]

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import release, traces
-from agentcore_patches.landing.traces import Trace, VersionTrace
+from agentcore_patches.landing.traces import EndTrace, Trace
 
 PROMPT = [101, 102, 103]
 DONE = "data: [DONE]\n\n"
@@ -426,6 +426,7 @@ class Asked:
     """A request, as far as the wrappers look at it."""
 
     return_token_ids: bool | None = None
+    return_routed_experts: bool = False
     logprobs: Any = None
     n: int = 1
 
@@ -547,6 +548,10 @@ def test_an_error_before_the_first_line_is_raised_where_it_can_be_a_400(
 SPANS = [{"version": "a", "start": 0, "end": 2}]
 
 
+def versions(meta_info: dict[str, Any]) -> dict[str, Any]:
+    return {"weight_versions": meta_info["weight_versions"]}
+
+
 def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
     """What the lines of a stream say of versions; the last one finishes the choice."""
     engine = Engine(0, True)
@@ -569,16 +574,22 @@ def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
 def test_the_last_line_says_which_weights_sampled_its_choice(
     parsed: bool,
 ) -> None:
-    asked = Trace(True, n_choices=1, with_versions=True)
+    asked = Trace(True, n_choices=1, at_end=[versions])
     assert finished(asked, parsed=parsed) == [None, SPANS]
     unasked = Trace(True, n_choices=1)
     assert finished(unasked, parsed=parsed) == [None, None]
 
 
-def test_versions_can_be_all_that_a_stream_carries() -> None:
-    trace = VersionTrace(True)
+def test_what_is_said_at_the_end_can_be_all_that_a_stream_carries() -> None:
+    trace = EndTrace(True, at_end=[versions])
     assert finished(trace) == [None, SPANS]
     trace.push(0, Engine(0, True).delivers(1, 0))
     assert trace.stamp(line_of(0)) == line_of(0)
     assert trace.stamp(DONE) == DONE
     trace.end()
+
+
+def test_a_line_without_choices_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orjson.loads", None)
+    line = 'data: {"id":"1","choices":[],"sglext":{"routed_experts":"AAAA"}}\n\n'
+    assert Trace(True).stamp(line) == line

@@ -1,0 +1,486 @@
+"""Which experts each token was routed to: those of the model in Transformers.
+
+The model is a Qwen3-MoE of random weights. How it routes, and what keeps that, are
+SGLang's own; only the kernel for the best experts is the one in PyTorch.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import requests
+
+from agentcore_verify.server import Server
+from tests.helpers import tiny_moe_model
+from tests.helpers.servers import Launch, Trees, held_requests
+from tests.helpers.tiny_moe_model import LAYERS, TOP_K
+from tests.helpers.waiting import wait_until
+from tests.live.test_unchanged import assert_same
+
+TIMEOUT = 60.0
+ENABLED = "--enable-return-routed-experts"
+
+WAYS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "stream-output": ("--stream-output",),
+    "two-workers": ("--tokenizer-worker-num", "2"),
+}
+PATHS = ("v1/chat/completions", "v1/completions")
+QUESTION = {"messages": [{"role": "user", "content": "Say hello to the world."}]}
+PROMPTS: dict[str, dict[str, Any]] = {
+    "v1/chat/completions": QUESTION,
+    "v1/completions": {"prompt": "Say hello to the world, and then to me."},
+}
+SAMPLED = {"temperature": 1, "max_tokens": 24, "ignore_eos": True}
+GREEDY = {**SAMPLED, "temperature": 0}
+
+Experts = np.ndarray[Any, Any]
+
+
+@dataclass
+class Choice:
+    """What an answer says of one choice."""
+
+    token_ids: list[int] = field(default_factory=list)
+    prompt_token_ids: list[int] = field(default_factory=list)
+    experts: str | None = None
+    start: int | None = None
+    finish: str | None = None
+
+    def take(self, part: dict[str, Any]) -> None:
+        """Take in a part of the choice; none comes after the experts."""
+        assert self.finish is None, part
+        self.token_ids += part.get("token_ids", [])
+        self.prompt_token_ids += part.get("prompt_token_ids", [])
+        self.experts = part.get("routed_experts")
+        self.start = part.get("routed_experts_start_len")
+        self.finish = part["finish_reason"]
+        assert self.finish or self.experts is self.start is None, part
+
+
+@pytest.fixture(scope="module")
+def model(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("moe") / "few"
+    return tiny_moe_model.make(scripted_model, folder, n_experts=8)
+
+
+@pytest.fixture(scope="module")
+def many(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("moe") / "many"
+    return tiny_moe_model.make(scripted_model, folder, n_experts=512)
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def routing(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[Server]:
+    with launch(trees.patched, ENABLED, *WAYS[way], model=model) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def one_worker(way: str, routing: Server) -> Server:
+    """A server that can be paused."""
+    if way == "two-workers":
+        pytest.skip("several workers are not paused")
+    return routing
+
+
+@pytest.fixture(scope="module")
+def unpatched(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[Server]:
+    with launch(trees.vanilla, ENABLED, *WAYS[way], model=model) as running:
+        yield running
+
+
+def post(server: Server, path: str, **body: Any) -> requests.Response:
+    return requests.post(
+        f"{server.base_url}/{path}", json={"model": "default", **body}, timeout=TIMEOUT
+    )
+
+
+def asked(server: Server, path: str, **body: Any) -> list[Choice]:
+    """The choices of an answer with token IDs and experts, as they are told."""
+    body = {"return_token_ids": True, "return_routed_experts": True, **body}
+    response = post(server, path, **{**PROMPTS[path], **SAMPLED, **body})
+    assert response.status_code == 200, response.text
+    chunks = [response.json()] if not body.get("stream") else events(response.text)
+    choices: dict[int, Choice] = {}
+    for chunk in chunks:
+        for part in chunk["choices"]:
+            choices.setdefault(part["index"], Choice()).take(part)
+    assert all(choice.finish for choice in choices.values()), chunks
+    return [choices[index] for index in sorted(choices)]
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The chunks of a stream."""
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def read(encoded: str | None, format: str | None = None) -> Experts:
+    """Experts by token, layer, and rank."""
+    assert encoded is not None
+    data = base64.b64decode(encoded, validate=True)
+    if format == "npy":
+        array: Experts = np.load(io.BytesIO(data), allow_pickle=False)
+        return array
+    return np.frombuffer(data, np.int32).reshape(-1, LAYERS, TOP_K)
+
+
+def assert_routed(
+    model: Path, experts: Experts, token_ids: list[int], start: int
+) -> None:
+    """Experts are the model's: a row for each token but the last, from the start."""
+    expected = tiny_moe_model.routes(model, token_ids)[start:-1]
+    assert experts.shape == expected.shape == (len(expected), LAYERS, TOP_K)
+    if len(expected):
+        same = (np.sort(experts) == expected).all(axis=-1).mean()
+        # Two experts may be as good as each other but for the last digits.
+        assert same > 0.97, (same, token_ids, start)
+
+
+def assert_choice(
+    model: Path, choice: Choice, start: int, format: str | None = None
+) -> None:
+    assert choice.start == start
+    experts = read(choice.experts, format)
+    assert experts.dtype == (np.uint8 if format else np.int32)
+    token_ids = [*choice.prompt_token_ids, *choice.token_ids]
+    assert_routed(model, experts, token_ids, start)
+
+
+@pytest.mark.parametrize("format", [None, "npy"])
+@pytest.mark.parametrize("start", [0, 7])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_each_choice_has_its_own(
+    routing: Server, model: Path, path: str, stream: bool, start: int, format: str
+) -> None:
+    choices = asked(
+        routing,
+        path,
+        n=3,
+        stream=stream,
+        routed_experts_start_len=start,
+        routed_experts_format=format,
+    )
+    assert len({tuple(choice.token_ids) for choice in choices}) == 3
+    for choice in choices:
+        assert_choice(model, choice, start, format)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_prompt_of_a_completion_has_its_own(
+    routing: Server, model: Path, stream: bool
+) -> None:
+    prompts = [[40, 41, 42, 43], [50, 51, 52, 53, 54, 55, 56]]
+    choices = asked(
+        routing,
+        "v1/completions",
+        prompt=prompts,
+        stream=stream,
+        routed_experts_start_len=4,
+    )
+    assert [choice.prompt_token_ids for choice in choices] == prompts
+    for choice in choices:
+        assert_choice(model, choice, 4)
+
+
+@pytest.mark.parametrize("logprobs", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_they_come_beside_logprobs_and_meta_info(
+    routing: Server, model: Path, stream: bool, logprobs: bool
+) -> None:
+    more = {} if stream else {"return_meta_info": True}
+    [choice] = asked(
+        routing,
+        "v1/chat/completions",
+        stream=stream,
+        logprobs=logprobs,
+        routed_experts_start_len=3,
+        **more,
+    )
+    assert_choice(model, choice, 3)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_token_ids_need_not_be_asked_for(
+    routing: Server, path: str, stream: bool
+) -> None:
+    """Nor are there more of them than before."""
+    choices = asked(routing, path, stream=stream, **GREEDY)
+    body = {**GREEDY, "return_token_ids": None}
+    [choice] = asked(routing, path, stream=stream, **body)
+    assert choice.experts == choices[0].experts
+    assert choice.start == 0
+    assert bool(choice.token_ids) == (path == "v1/chat/completions")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_generate_honours_the_start_and_says_so(
+    routing: Server, model: Path, stream: bool
+) -> None:
+    prompts = [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74, 75]]
+    for prompt in (prompts, prompts[0]):
+        response = post(
+            routing,
+            "generate",
+            input_ids=prompt,
+            sampling_params={"max_new_tokens": 9, "ignore_eos": True},
+            return_routed_experts=True,
+            routed_experts_start_len=5,
+            return_prompt_token_ids=True,
+            stream=stream,
+        )
+        outputs = events(response.text) if stream else response.json()
+        outputs = [outputs] if isinstance(outputs, dict) else outputs
+        ids: dict[int, list[int]] = {}
+        last: dict[int, dict[str, Any]] = {}
+        for output in outputs:
+            # In a batch that is not streamed, outputs come in order.
+            index = output.get("index", len(last) if not stream else 0)
+            ids.setdefault(index, [])
+            ids[index] += output.get("prompt_token_ids", [])
+            new = output["output_ids"]
+            known = ids[index][len(prompts[index]) :]
+            ids[index] += new[len(known) :] if new[: len(known)] == known else new
+            last[index] = output["meta_info"]
+        assert len(last) == (2 if prompt is prompts else 1)
+        for index, meta_info in last.items():
+            assert meta_info["routed_experts_start_len"] == 5
+            experts = read(meta_info["routed_experts"])
+            assert len(experts) == len(prompts[index]) + 9 - 1 - 5
+            if len(ids[index]) == len(prompts[index]) + 9:
+                assert_routed(model, experts, ids[index], 5)
+
+
+def test_those_who_ask_and_those_who_do_not_are_served_together(
+    routing: Server, model: Path
+) -> None:
+    """In vanilla, up to 0.5.12, one gets another's, or the server's worker ends."""
+
+    def one(number: int) -> list[Choice]:
+        return asked(
+            routing,
+            PATHS[number % 2],
+            stream=number % 5 < 3,
+            return_routed_experts=number % 3 != 0,
+            max_tokens=10 + 3 * number,
+            routed_experts_start_len=number % 7,
+        )
+
+    with ThreadPoolExecutor(24) as pool:
+        for number, choices in enumerate(pool.map(one, range(24))):
+            [choice] = choices
+            if number % 3:
+                assert_choice(model, choice, number % 7)
+            else:
+                assert choice.experts is None and choice.start is None
+    assert held_requests(routing) == []
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_generate_says_nothing_unless_asked(routing: Server, asks: bool) -> None:
+    def one(number: int) -> dict[str, Any]:
+        answer: dict[str, Any] = post(
+            routing,
+            "generate",
+            input_ids=[60 + number, 61, 62],
+            sampling_params={"max_new_tokens": 20, "ignore_eos": True},
+            return_routed_experts=asks and number % 2 == 0,
+        ).json()
+        return answer
+
+    with ThreadPoolExecutor(8) as pool:
+        for number, answer in enumerate(pool.map(one, range(8))):
+            keys = answer["meta_info"].keys() & {
+                "routed_experts",
+                "routed_experts_start_len",
+            }
+            assert len(keys) == (2 if asks and number % 2 == 0 else 0)
+
+
+BAD: list[tuple[str, Any]] = [
+    *(("routed_experts_start_len", bad) for bad in (-1, 10**6, 2**70, "7", 1.5, True)),
+    ("routed_experts_start_len", [1]),
+    *(("routed_experts_format", bad) for bad in ("int32", "", 7, ["npy"], True)),
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("name", "bad"), BAD)
+def test_bad_values_are_refused_by_name(
+    routing: Server, path: str, stream: bool, name: str, bad: Any
+) -> None:
+    body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True, name: bad}
+    response = post(routing, path, stream=stream, **body)
+    assert response.status_code == 400, response.text
+    assert name in response.text
+    assert held_requests(routing) == []
+
+
+@pytest.mark.parametrize("start", [-1, 4])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("prompt", [{"input_ids": [60, 61, 62]}, {"text": "abc"}])
+def test_generate_refuses_a_bad_start(
+    routing: Server, prompt: dict[str, Any], stream: bool, start: int
+) -> None:
+    response = post(
+        routing,
+        "generate",
+        **prompt,
+        stream=stream,
+        return_routed_experts=True,
+        routed_experts_start_len=start if start < 0 else 10**6,
+    )
+    assert response.status_code == 400, response.text
+    assert "routed_experts_start_len" in response.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_whole_prompt_may_be_left_out(
+    routing: Server, model: Path, path: str
+) -> None:
+    [choice] = asked(routing, path)
+    start = len(choice.prompt_token_ids)
+    [choice] = asked(routing, path, routed_experts_start_len=start, max_tokens=1)
+    assert_choice(model, choice, start)
+    assert len(read(choice.experts)) == 0
+    [choice] = asked(routing, path, routed_experts_start_len=start, max_tokens=5)
+    assert_choice(model, choice, start)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_null_means_absent(routing: Server, model: Path, path: str) -> None:
+    nulls = {"routed_experts_start_len": None, "routed_experts_format": None}
+    [choice] = asked(routing, path, **nulls)
+    assert_choice(model, choice, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.usefixtures("slow_engine")
+def test_without_asking_every_byte_is_vanilla(
+    routing: Server, unpatched: Server, path: str, stream: bool
+) -> None:
+    """`return_token_ids: false` leaves all that SGLang has as it is."""
+    body = {**PROMPTS[path], **GREEDY, "stream": stream, "return_token_ids": None}
+    if path == "v1/chat/completions":
+        body |= {"return_token_ids": False, "logprobs": True}
+    assert_same(routing, unpatched, f"/{path}", body)
+    body |= {"return_routed_experts": True, "return_token_ids": False}
+    assert_same(routing, unpatched, f"/{path}", body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_sglext_stays_as_it_is(
+    routing: Server, unpatched: Server, path: str, stream: bool
+) -> None:
+    found = []
+    for server in (routing, unpatched):
+        body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True}
+        response = post(server, path, stream=stream, **body)
+        chunks = events(response.text) if stream else [response.json()]
+        found.append([chunk["sglext"] for chunk in chunks if chunk.get("sglext")])
+    assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("format", [None, "npy"])
+def test_an_aborted_answer_has_those_of_its_tokens_or_none(
+    routing: Server, model: Path, format: str | None
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        asking = pool.submit(
+            asked,
+            routing,
+            "v1/chat/completions",
+            stream=True,
+            max_tokens=400,
+            rid="to-be-aborted",
+            routed_experts_format=format,
+        )
+        wait_until(lambda: "to-be-aborted" in held_requests_now(routing), 30)
+        threading.Event().wait(0.3)
+        post(routing, "abort_request", rid="to-be-aborted")
+        [choice] = asking.result(30)
+    assert choice.finish == "abort"
+    assert len(choice.token_ids) < 400
+    if choice.experts is not None:
+        assert_choice(model, choice, 0, format)
+
+
+def held_requests_now(server: Server) -> list[str]:
+    """Which requests one of the workers holds."""
+    ids: list[str] = requests.get(f"{server.base_url}/held_requests", timeout=10).json()
+    return ids
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("mode", ["retract", "in_place"])
+def test_a_pause_changes_nothing(one_worker: Server, model: Path, mode: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        asking = [
+            pool.submit(
+                asked, one_worker, path, stream=True, max_tokens=80, rid=f"{mode}{path}"
+            )
+            for path in PATHS
+        ]
+        wait_until(lambda: len(held_requests_now(one_worker)) == 2, 30)
+        threading.Event().wait(0.3)
+        assert post(one_worker, "pause_generation", mode=mode).status_code == 200
+        assert post(one_worker, "continue_generation").status_code == 200
+        for answer in asking:
+            [choice] = answer.result(60)
+            assert len(choice.token_ids) == 80
+            assert_choice(model, choice, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_experts_beyond_a_byte(
+    way: str, trees: Trees, launch: Launch, many: Path, stream: bool
+) -> None:
+    if way != "default":
+        pytest.skip("this is about the type alone")
+    with launch(trees.patched, ENABLED, model=many) as running:
+        for path in PATHS:
+            [choice] = asked(running, path, stream=stream, routed_experts_format="npy")
+            experts = read(choice.experts, "npy")
+            assert experts.dtype == np.uint16
+            assert experts.max() > 255
+            token_ids = [*choice.prompt_token_ids, *choice.token_ids]
+            assert_routed(many, experts, token_ids, 0)
+
+
+def test_a_server_that_does_not_keep_them_leaves_them_out(
+    way: str, trees: Trees, launch: Launch, model: Path
+) -> None:
+    if way != "default":
+        pytest.skip("the option is for the engine")
+    with launch(trees.patched, model=model) as running:
+        for path in PATHS:
+            for stream in (False, True):
+                [choice] = asked(
+                    running, path, stream=stream, routed_experts_format="npy"
+                )
+                assert choice.experts is None and choice.start is None
+                assert len(choice.token_ids) == 24
