@@ -97,9 +97,8 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "error = agentcore.routed_experts.check(\n"
-            "    _global_state.tokenizer_manager, obj\n"
-            ")\n"
+            "error = agentcore.routed_experts.check("
+            "_global_state.tokenizer_manager, obj)\n"
             "if error is not None:\n"
             "    return _create_error_response(error)",
             before="if obj.stream: ...",
@@ -237,9 +236,8 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
-            "agentcore.routed_experts.add_to_choice(\n"
-            "    self, choice_data, request, ret_item\n"
-            ")",
+            "agentcore.routed_experts.add_to_choice("
+            "self, choice_data, request, ret_item)",
             before="choices.append(choice_data)",
         ),
     ),
@@ -249,9 +247,8 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._build_completion_response",
-            "agentcore.routed_experts.add_to_choice(\n"
-            "    self, choice_data, request, ret_item\n"
-            ")",
+            "agentcore.routed_experts.add_to_choice("
+            "self, choice_data, request, ret_item)",
             before="choices.append(choice_data)",
         ),
     ),
