@@ -105,7 +105,9 @@ def test_the_engine_is_asked_for_routed_experts() -> None:
     wanted: dict[str, Any] = {"return_routed_experts": True}
     if hasattr(chat(), "routed_experts_start_len"):
         wanted["routed_experts_start_len"] = 2
-    request = converted(serving(), chat(input_ids=[5], return_meta_info=True, **wanted))
+    request = converted(
+        serving(), chat(input_ids=[5, 6, 7], return_meta_info=True, **wanted)
+    )
     assert {name: getattr(request, name) for name in wanted} == wanted
     assert not converted(serving(), chat(input_ids=[5])).return_routed_experts
 
