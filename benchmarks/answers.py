@@ -15,10 +15,7 @@ import argparse
 import asyncio
 import gc
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -34,9 +31,7 @@ from application import (
     PROMPT,
     Application,
 )
-from trees import copies
-
-from agentcore_verify import cpu
+from trees import copies, measured
 
 
 @dataclass(frozen=True)
@@ -190,22 +185,6 @@ def measure() -> dict[str, float]:
     return {name: seconds * 1e3 for name, seconds in times.items()}
 
 
-def measured(tree: Path) -> dict[str, float]:
-    """All workloads, in a process of their own on the SGLang in `tree`."""
-    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--child"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"the measurement failed:\n{done.stderr}")
-    times: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return times
-
-
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -220,7 +199,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
         trees = copies(Path(folder), ("token-ids",))
         rounds = [
-            [measured(tree) for tree in trees] for _ in range(1 if options.quick else 5)
+            [measured(__file__, tree) for tree in trees]
+            for _ in range(1 if options.quick else 5)
         ]
     bars = {workload.name: workload.bar for workload in WORKLOADS}
     rows: list[dict[str, str | float]] = []

@@ -16,10 +16,7 @@ import asyncio
 import base64
 import gc
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -35,9 +32,7 @@ from application import (
     TOP_K,
     Application,
 )
-from trees import copies
-
-from agentcore_verify import cpu
+from trees import copies, measured
 
 TOKENS = 16_000
 REPEATS = 5
@@ -45,9 +40,6 @@ FORMATS: dict[str, dict[str, str]] = {
     "int32": {},
     "npy": {"routed_experts_format": "npy"},
 }
-
-Figures = dict[str, tuple[float, int]]
-"""Milliseconds and bytes by what was asked."""
 
 
 @cache
@@ -97,22 +89,6 @@ def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
     return min(times) * 1e3, len(text)
 
 
-def measured(tree: Path) -> Figures:
-    """All answers, in a process of their own on the SGLang in `tree`."""
-    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--child"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"the measurement failed:\n{done.stderr}")
-    figures: Figures = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -132,7 +108,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
         trees = copies(Path(folder))
         rounds = [
-            [measured(tree) for tree in trees] for _ in range(1 if options.quick else 5)
+            [measured(__file__, tree) for tree in trees]
+            for _ in range(1 if options.quick else 5)
         ]
     rows: list[dict[str, str | float]] = []
     for name in rounds[0][0]:

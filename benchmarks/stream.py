@@ -14,9 +14,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-from agentcore_verify import cpu
 
 MODEL_VOCABULARY = 32_000
 BAR = 1.05
@@ -139,22 +135,6 @@ def measure(workload: Workload) -> float:
     )
 
 
-def measured(tree: Path) -> list[float]:
-    """All workloads, in a process of their own on the SGLang in `tree`."""
-    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--child"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"the measurement failed:\n{done.stderr}")
-    times: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return times
-
-
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -168,12 +148,12 @@ def main() -> None:
         return
 
     import report
-    from trees import copies
+    from trees import copies, measured
 
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
         vanilla, patched = copies(Path(folder))
         rounds = [
-            (measured(vanilla), measured(patched))
+            (measured(__file__, vanilla), measured(__file__, patched))
             for _ in range(2 if options.quick else 7)
         ]
     rows: list[dict[str, str | float]] = []

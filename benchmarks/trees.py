@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_verify import cpu
 
 
 def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
@@ -25,3 +31,18 @@ def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
     for tree, selection in zip(trees[2:], selections, strict=True):
         apply(sglang_dir=tree / "sglang", only=selection)
     return tuple(trees)
+
+
+def measured(script: str, tree: Path) -> Any:
+    """What a benchmark prints as JSON in a process of its own, on the SGLang in `tree`."""
+    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
+    done = subprocess.run(
+        [sys.executable, script, "--child"],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"the measurement failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
