@@ -19,6 +19,26 @@ QUESTIONS = (
 """The lines of the script that eight turns ask for."""
 
 
+BAD_PREFIXES: tuple[tuple[dict[str, Any], str], ...] = tuple(
+    ({"required_prefix_token_ids": value}, said)
+    for value, said in (
+        ([-1], "must be from 0 to 447"),
+        ([448], "must be from 0 to 447"),
+        # Some releases read it as a float.
+        ([2**70], "required_prefix_token_ids"),
+        (["7"], "flat list of integers"),
+        ([[7]], "flat list of integers"),
+        ([True], "flat list of integers"),
+        ([7.0], "flat list of integers"),
+        (7, "required_prefix_token_ids"),
+        ("7", "required_prefix_token_ids"),
+        ({"7": 7}, "required_prefix_token_ids"),
+        ([7] * 40000, "longer than"),
+    )
+)
+"""Prefixes that no endpoint takes, and what the refusal says."""
+
+
 def body(messages: list[Message], **more: Any) -> dict[str, Any]:
     """A chat request for the next turn."""
     return {

@@ -19,7 +19,7 @@ from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.conversing import QUESTIONS
+from tests.helpers.conversing import BAD_PREFIXES, QUESTIONS
 from tests.helpers.endpoints import Json, post, stream
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
@@ -277,17 +277,7 @@ def test_null_and_empty_mean_absent(server: Server, nothing: Any) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"required_prefix_token_ids": [-1]}, "must be from 0 to 447"),
-        ({"required_prefix_token_ids": [448]}, "must be from 0 to 447"),
-        ({"required_prefix_token_ids": [2**70]}, "required_prefix_token_ids"),
-        ({"required_prefix_token_ids": ["7"]}, "flat list of integers"),
-        ({"required_prefix_token_ids": [[7]]}, "flat list of integers"),
-        ({"required_prefix_token_ids": [True]}, "flat list of integers"),
-        ({"required_prefix_token_ids": [7.0]}, "flat list of integers"),
-        ({"required_prefix_token_ids": 7}, "required_prefix_token_ids"),
-        ({"required_prefix_token_ids": "7"}, "required_prefix_token_ids"),
-        ({"required_prefix_token_ids": {"7": 7}}, "required_prefix_token_ids"),
-        ({"required_prefix_token_ids": [7] * 40000}, "longer than"),
+        *BAD_PREFIXES,
         ({"required_prefix_token_ids": [7], "input": "Hi."}, "assistant message"),
         ({"required_prefix_token_ids": [7], "input": [USER]}, "assistant message"),
         ({"required_prefix_token_ids": [7], "input": [USER, HELLO]}, "last message"),
