@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import conversations, traces
+from . import conversations, responses, traces
 from .prefix import FIELD, Turn
 
 if TYPE_CHECKING:
@@ -29,10 +29,7 @@ def find_unsupported(request: ResponsesRequest) -> str | None:
     """Why a release refuses a prefix on /v1/responses, None if there is none."""
     if request.required_prefix_token_ids in (None, []):
         return None
-    return (
-        f"{FIELD} is not supported on /v1/responses by this release of SGLang: "
-        "0.5.14 is the first. Use /v1/chat/completions."
-    )
+    return responses.refused_by_release(FIELD)
 
 
 def find_refusal(
@@ -41,23 +38,14 @@ def find_refusal(
     """Why a request cannot have a prefix, None if it asks for none or may have it."""
     if not request.required_prefix_token_ids:
         return None
-    if serving.use_harmony:
-        return (
-            f"{FIELD} is not supported on /v1/responses with gpt-oss models. "
-            "Use /v1/chat/completions."
-        )
-    if request.background:
-        return (
-            f"{FIELD} is not supported on /v1/responses with background=true: "
-            "set background=false."
-        )
-    if request.previous_response_id is not None:
+    unsupported = responses.find_unsupported(serving, request, FIELD)
+    if unsupported is None and request.previous_response_id is not None:
         # Some releases leave the tool calls of that response out.
         return (
             f"{FIELD} cannot be used with previous_response_id: send the items of the "
             "earlier turns in input."
         )
-    return None
+    return unsupported
 
 
 def ask_chat(request: ResponsesRequest, chat_request: ChatCompletionRequest) -> None:

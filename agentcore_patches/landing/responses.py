@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
     from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
 
+_FIELD = "return_token_ids"
 _FIRST = "response.created"
 _LAST = ("response.completed", "response.incomplete", "response.failed")
 
@@ -177,7 +178,7 @@ def responses(create: Any) -> Any:
             return await create(self, request, *args, **kwargs)
         if refusal := _refusal(self, request):
             if is_asked:
-                return self.create_error_response(refusal, param="return_token_ids")
+                return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
         trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
         reset = _trace.set(trace)
@@ -196,25 +197,38 @@ def find_untraced(request: ResponsesRequest) -> str | None:
     """Why a request is refused by a release without traces here, None if it is not."""
     if request.return_token_ids in (None, False):
         return None
+    return refused_by_release(_FIELD)
+
+
+def refused_by_release(field: str) -> str:
+    """Why this release refuses a field that later ones take."""
     return (
-        "return_token_ids is not supported on /v1/responses by this release of SGLang: "
+        f"{field} is not supported on /v1/responses by this release of SGLang: "
         "0.5.14 is the first. Use /v1/chat/completions."
     )
 
 
-def _refusal(serving: OpenAIServingResponses, request: ResponsesRequest) -> str | None:
-    """Why a response has no trace, None if it has one."""
+def find_unsupported(
+    serving: OpenAIServingResponses, request: ResponsesRequest, field: str
+) -> str | None:
+    """Why a kind of response cannot have a field, None if it may."""
     if serving.use_harmony:
         return (
-            "return_token_ids is not supported on /v1/responses with gpt-oss models. "
+            f"{field} is not supported on /v1/responses with gpt-oss models. "
             "Use /v1/chat/completions."
         )
     if request.background:
         return (
-            "return_token_ids is not supported on /v1/responses with background=true: "
+            f"{field} is not supported on /v1/responses with background=true: "
             "set background=false."
         )
-    return logprobs.refusal(serving.tokenizer_manager)
+    return None
+
+
+def _refusal(serving: OpenAIServingResponses, request: ResponsesRequest) -> str | None:
+    """Why a response has no trace, None if it has one."""
+    unsupported = find_unsupported(serving, request, _FIELD)
+    return unsupported or logprobs.refusal(serving.tokenizer_manager)
 
 
 def _with_trace(
