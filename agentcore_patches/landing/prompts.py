@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import release
+from . import release, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+# What patches add to a choice of a whole answer.
+_CHOICE_FIELDS = (
+    "prompt_token_ids",
+    "token_ids",
+    "meta_info",
+    "routed_experts",
+    "routed_experts_start_len",
+    "weight_versions",
+)
 
 
 def find_error(
@@ -125,6 +135,12 @@ def check(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
     """Why a request cannot be answered, None if it can."""
+    return _check_input_ids(manager, obj) or routed_experts.check(manager, obj)
+
+
+def _check_input_ids(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
     # Embeddings have no sessions, and only some patches add the flag.
     session = getattr(obj, "session_params", None)
     if session and getattr(obj, "return_prompt_token_ids", None):
@@ -342,6 +358,14 @@ def add_to_choice(
     # Trainers refuse null.
     if request.return_meta_info or request.input_ids is not None:
         choice.message.content = choice.message.content or ""
+
+
+def drop_absent(data: dict[str, Any]) -> dict[str, Any]:
+    """A choice's JSON data without fields of ours that are None.
+
+    Those of them that SGLang has, it drops as well.
+    """
+    return drop_none(data, *_CHOICE_FIELDS)
 
 
 def drop_none(data: dict[str, Any], *names: str) -> dict[str, Any]:

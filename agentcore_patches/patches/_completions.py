@@ -15,6 +15,7 @@ from agentcore_patches.edits import (
     RefuseField,
     Replace,
 )
+from agentcore_patches.patches._prompts import DROPPED_COMPLETION_FIELDS
 from agentcore_patches.patches.files import PROTOCOL, SERVING_COMPLETIONS
 from agentcore_patches.patches.places import Place, absent
 
@@ -54,19 +55,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": _NATIVE,
         },
     ),
-    Place(
-        "completions/choice-json",
-        "a field that is None is left out",
-        {
-            "0.5.8": Insert(
-                PROTOCOL,
-                "CompletionResponseChoice._serialize",
-                'agentcore.prompts.drop_none(data, "prompt_token_ids", "token_ids")',
-                before="return data",
-            ),
-            "0.5.17": _NATIVE,
-        },
-    ),
+    *DROPPED_COMPLETION_FIELDS,
     Place(
         "completions/ask-engine",
         "return_token_ids",

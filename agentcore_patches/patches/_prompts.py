@@ -166,7 +166,7 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     ),
 )
 
-# A choice's fields of several patches. Those that SGLang has it drops as well.
+# A choice's fields of several patches.
 DROPPED_FIELDS: tuple[Place, ...] = (
     Place(
         "prompts/choice-json",
@@ -174,8 +174,19 @@ DROPPED_FIELDS: tuple[Place, ...] = (
         Insert(
             PROTOCOL,
             "ChatCompletionResponseChoice._serialize",
-            "agentcore.prompts.drop_none("
-            'data, "prompt_token_ids", "meta_info", "token_ids")',
+            "agentcore.prompts.drop_absent(data)",
+            before="return data",
+        ),
+    ),
+)
+DROPPED_COMPLETION_FIELDS: tuple[Place, ...] = (
+    Place(
+        "prompts/completion-choice-json",
+        "a field that is None is left out",
+        Insert(
+            PROTOCOL,
+            "CompletionResponseChoice._serialize",
+            "agentcore.prompts.drop_absent(data)",
             before="return data",
         ),
     ),

@@ -15,7 +15,6 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.patches.files import (
-    HTTP_SERVER,
     IO_STRUCT,
     OUTPUT_PROCESSOR,
     PROTOCOL,
@@ -33,9 +32,6 @@ _UPSTREAM = "routed_experts_start_len, 0.5.12"
 _CHOICE = (
     "routed_experts: Optional[str] = None\n"
     "routed_experts_start_len: Optional[int] = None"
-)
-_DROP = (
-    'agentcore.prompts.drop_none(data, "routed_experts", "routed_experts_start_len")'
 )
 
 # Also of `tito`, whose `return_meta_info` has them.
@@ -82,35 +78,13 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         upstream=_UPSTREAM,
     ),
     Place(
-        "routed-experts/check",
-        "a start that is negative or beyond the prompt",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager.generate_request",
-            "agentcore.routed_experts.refuse(self, obj)",
-            after="obj.normalize_batch_and_arguments()",
-        ),
-    ),
-    Place(
-        "routed-experts/check-generate",
-        "refused before a stream begins",
-        Insert(
-            HTTP_SERVER,
-            "$generate_request",
-            "error = agentcore.routed_experts.check("
-            "_global_state.tokenizer_manager, obj)\n"
-            "if error is not None:\n"
-            "    return _create_error_response(error)",
-            before="if obj.stream: ...",
-        ),
-    ),
-    Place(
         "routed-experts/take",
         "they begin where the request asked, and say so",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
-            "agentcore.routed_experts.take(self, state, meta_info)",
+            'if "routed_experts" in meta_info:\n'
+            "    agentcore.routed_experts.take(self, state, meta_info)",
             after='if getattr(recv_obj, "routed_experts", None): ...',
         ),
     ),
@@ -209,26 +183,6 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         "routed-experts/completion-choice",
         "the experts of this choice",
         AddField(PROTOCOL, "CompletionResponseChoice", _CHOICE),
-    ),
-    Place(
-        "routed-experts/chat-choice-json",
-        "a field that is None is left out",
-        Insert(
-            PROTOCOL,
-            "ChatCompletionResponseChoice._serialize",
-            _DROP,
-            before="return data",
-        ),
-    ),
-    Place(
-        "routed-experts/completion-choice-json",
-        "a field that is None is left out",
-        Insert(
-            PROTOCOL,
-            "CompletionResponseChoice._serialize",
-            _DROP,
-            before="return data",
-        ),
     ),
     Place(
         "routed-experts/whole-chat",

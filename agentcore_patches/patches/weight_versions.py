@@ -526,26 +526,6 @@ ANSWERS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "weight-versions/chat-choice-json",
-        "a field that is None is left out",
-        Insert(
-            PROTOCOL,
-            "ChatCompletionResponseChoice._serialize",
-            'agentcore.prompts.drop_none(data, "weight_versions")',
-            before="return data",
-        ),
-    ),
-    Place(
-        "weight-versions/completion-choice-json",
-        "a field that is None is left out",
-        Insert(
-            PROTOCOL,
-            "CompletionResponseChoice._serialize",
-            'agentcore.prompts.drop_none(data, "weight_versions")',
-            before="return data",
-        ),
-    ),
-    Place(
         "weight-versions/chat-answer",
         "the version of its last token, where gateways look",
         AddField(
