@@ -191,6 +191,14 @@ def trees(
     return made
 
 
+@pytest.fixture
+def slow_engine(trees: Trees) -> Iterator[None]:
+    """Makes each engine step take 15 ms."""
+    trees.throttle.touch()
+    yield
+    trees.throttle.unlink()
+
+
 @pytest.fixture(scope="session")
 def fork_server(
     bytecode: Bytecode, tmp_path_factory: pytest.TempPathFactory

@@ -68,6 +68,8 @@ def _sent(server: Server, **asked: Any) -> Trace:
     )
 
 
+# Each token on a chunk of its own: what some clients lose is that of the last one.
+@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("requirement", CLIENTS)
 def test_a_client_has_what_the_page_says(
     server: Server, ask_by: Ask, requirement: str, count: Counter[str]

@@ -49,14 +49,6 @@ def options(
     )
 
 
-@pytest.fixture
-def slow_engine(trees: Trees) -> Iterator[None]:
-    """Makes each engine step take 15 ms."""
-    trees.throttle.touch()
-    yield
-    trees.throttle.unlink()
-
-
 # Of a package, not of a run: an idle server costs a hundredth of a core.
 @pytest.fixture(scope="package")
 def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
