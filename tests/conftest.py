@@ -32,7 +32,7 @@ from tests.helpers.servers import (
     Trees,
     arguments_of,
     release_of,
-    run_experts_on_cpu,
+    run_on_cpu,
 )
 from tests.helpers.timings import Timings
 
@@ -187,7 +187,7 @@ def trees(
             sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
         with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as endpoints:
             endpoints.write(HELD_REQUESTS)
-        run_experts_on_cpu(tree / "sglang")
+        run_on_cpu(tree / "sglang")
     return made
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two looks whether requests that an update waits for were paused.
 _POLL_INTERVAL = 0.05
+
+# Seconds in which all ranks must have failed to update, if they are to go on.
+_RANKS_TIMEOUT = 30.0
 
 _REFUSED = (
     "New weights are refused, nothing was changed: {what}, so that a prompt would take "
@@ -55,14 +59,12 @@ class _Weights:
         version: what the trainer calls them.
         of_results: the version of those that computed the results in hand.
         n_updates: how often they were changed.
-        n_loads: how often each LoRA adapter was loaded, by its ID.
     """
 
     def __init__(self) -> None:
         self.version = ""
         self.of_results = ""
         self.n_updates = 0
-        self.n_loads: dict[str, int] = {}
 
 
 _weights = _Weights()
@@ -227,26 +229,11 @@ def renew(req: Req) -> None:
 
     One that has keys and values keeps its own.
     """
-    n_loads = _weights.n_loads.get(req.lora_id or "", 1)
-    if _weights.n_updates or n_loads > 1:
+    if _weights.n_updates:
         own = (req.extra_key or "").removeprefix(req.weights_namespace)
         # At the front: SGLang looks for the adapter at the end.
-        req.weights_namespace = f"weights {_weights.n_updates}, adapter {n_loads}\0"
+        req.weights_namespace = f"weights {_weights.n_updates}\0"
         req.extra_key = req.weights_namespace + own
-
-
-def load(load_adapter: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Count how often an adapter is loaded: its file may have changed."""
-
-    @wraps(load_adapter)
-    def loaded(self: Any, recv_req: Any) -> Any:
-        answer = load_adapter(self, recv_req)
-        if answer.success:
-            n_before = _weights.n_loads.get(recv_req.lora_id, 0)
-            _weights.n_loads[recv_req.lora_id] = n_before + 1
-        return answer
-
-    return loaded
 
 
 def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -271,9 +258,8 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         try:
             answer = change(self, recv_req)
         except Exception as error:
-            # Other ranks may wait for this one: then the server must end.
-            server_args = scheduler.server_args
-            if server_args.tp_size > 1 or server_args.pp_size > 1:
+            # A rank that goes on waits for this one: then the server must end.
+            if not _all_ranks_failed():
                 raise
             logger.exception("Failed to update weights")
             return _failure(
@@ -288,6 +274,100 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return changed
 
 
+def _all_ranks_failed() -> bool:
+    """Whether each rank failed in the update in hand, so that none waits for another."""
+    from torch.distributed import distributed_c10d
+
+    store = distributed_c10d._get_default_store()
+    key = f"agentcore/failed-update/{_weights.n_updates}"
+    store.add(key, 1)
+    deadline = time.monotonic() + _RANKS_TIMEOUT
+    while store.add(key, 0) < distributed_c10d.get_world_size():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_INTERVAL)
+    return True
+
+
+def release_memory(release_: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Refuse to release memory that requests use: SGLang asserts that none does."""
+
+    @wraps(release_)
+    def released(self: Any, recv_req: Any) -> Any:
+        before = {*self.offload_tags}
+        try:
+            return release_(self, recv_req)
+        except AssertionError as error:
+            if self.offload_tags != before:
+                raise
+            logger.warning("Refused to release memory: %s", error)
+            return _memory_kept(
+                recv_req,
+                f"Nothing was released: {error} Let open requests end, or pause with "
+                "mode abort, and try again.",
+            )
+
+    return released
+
+
+def resume_memory(resume: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Refuse to resume memory that was not released: it would end the server."""
+
+    @wraps(resume)
+    def resumed(self: Any, recv_req: Any) -> Any:
+        from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
+
+        tags = [*dict.fromkeys(recv_req.tags or GPU_MEMORY_ALL_TYPES)]
+        kept = [tag for tag in tags if tag not in self.offload_tags]
+        if kept:
+            return _memory_kept(
+                recv_req,
+                f"Nothing was resumed: {', '.join(kept)} was not released. Name the "
+                "tags that were.",
+            )
+        recv_req.tags = tags
+        return resume(self, recv_req)
+
+    return resumed
+
+
+def _memory_kept(recv_req: Any, refusal: str) -> Any:
+    """The answer to a request that would change what memory is occupied."""
+    answer = _answer_class(recv_req)()
+    answer.refusal = refusal
+    return answer
+
+
+def raise_refusal(answers: Iterable[Any]) -> None:
+    """Answer 400 where a scheduler refused to release or resume memory.
+
+    Raises:
+        ValueError: one did.
+    """
+    for answer in answers:
+        if answer.refusal is not None:
+            raise ValueError(answer.refusal)
+
+
+def attach_storage(attach: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Refuse storage for the cache of weights that were updated.
+
+    It looks for tokens alone, and may hold what the weights before computed.
+    """
+
+    @wraps(attach)
+    def attached(self: Any, recv_req: Any) -> Any:
+        if _weights.n_updates:
+            return _failure(
+                recv_req,
+                "Storage is refused: the weights were updated, and it may hold what "
+                "those before computed. Start the server with it, and without updates.",
+            )
+        return attach(self, recv_req)
+
+    return attached
+
+
 def update_lock(manager: TokenizerManager) -> Any:
     """The lock that an update holds while no request runs.
 
@@ -297,6 +377,10 @@ def update_lock(manager: TokenizerManager) -> Any:
     from sglang.srt.utils.aio_rwlock import RWLock
 
     class UpdateLock(RWLock):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.one_update = asyncio.Lock()
+
         @property
         def writer_lock(self) -> Any:
             return self._wait_for_requests()
@@ -322,6 +406,17 @@ def update_lock(manager: TokenizerManager) -> Any:
     return UpdateLock()
 
 
+def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Have updates from disk wait for each other: SGLang keeps the answer of one."""
+
+    @wraps(update)
+    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
+        async with self.model_update_lock.one_update:
+            return await update(self, *args, **kwargs)
+
+    return updated
+
+
 def end_update(end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Count the end of an update in several requests: now the weights are whole."""
 
@@ -335,10 +430,13 @@ def end_update(end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _failure(recv_req: Any, message: str) -> Any:
     """The answer to an update that failed."""
+    return _answer_class(recv_req)(success=False, message=message)
+
+
+def _answer_class(recv_req: Any) -> Any:
     from sglang.srt.managers import io_struct
 
-    name = type(recv_req).__name__.replace("ReqInput", "ReqOutput")
-    return getattr(io_struct, name)(success=False, message=message)
+    return getattr(io_struct, type(recv_req).__name__.replace("Input", "Output"))
 
 
 def _is_idle(scheduler: Any) -> bool:

@@ -24,6 +24,8 @@ OUTPUT_STREAMER = "srt/managers/scheduler_components/output_streamer.py"
 OUTPUT_SENDER = "srt/managers/scheduler_components/output_sender.py"
 UPDATE_WEIGHTS_MIXIN = "srt/managers/scheduler_update_weights_mixin.py"
 WEIGHT_UPDATER = "srt/managers/scheduler_components/weight_updater.py"
+COMMUNICATOR_MIXIN = "srt/managers/tokenizer_communicator_mixin.py"
+CONTROL_MIXIN = "srt/managers/tokenizer_control_mixin.py"
 DISAGGREGATED_DECODE = "srt/disaggregation/decode.py"
 DETOKENIZER = "srt/managers/detokenizer_manager.py"
 SCHEDULER = "srt/managers/scheduler.py"
@@ -62,6 +64,8 @@ WRITING_ORDER = (
     DETOKENIZER,
     MULTI_TOKENIZER,
     IO_STRUCT,
+    COMMUNICATOR_MIXIN,
+    CONTROL_MIXIN,
     TOKENIZER_MANAGER,
     PROTOCOL,
     OPENAI_UTILS,
@@ -78,6 +82,8 @@ WRITING_ORDER = (
 # The first and the last release in which patches change a file, where not in all: others
 # lack it, or need no change of it.
 RELEASES = {
+    COMMUNICATOR_MIXIN: ("", "0.5.10"),
+    CONTROL_MIXIN: ("0.5.11", ""),
     OUTPUT_PROCESSOR: ("", "0.5.12"),
     UPDATE_WEIGHTS_MIXIN: ("", "0.5.12"),
     WEIGHT_UPDATER: ("0.5.13", ""),

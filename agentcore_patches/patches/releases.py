@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from agentcore_patches._version import __version__
 from agentcore_patches.patches.files import (
+    COMMUNICATOR_MIXIN,
+    CONTROL_MIXIN,
     OUTPUT_PROCESSOR,
     OUTPUT_SENDER,
     OUTPUT_STREAMER,
@@ -88,6 +90,12 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "weight_updater_class": {
         "0.5.8": "SchedulerUpdateWeightsMixin",
         "0.5.13": "SchedulerWeightUpdaterManager",
+    },
+    # What asks the scheduler for all but answers.
+    "control": {"0.5.8": COMMUNICATOR_MIXIN, "0.5.11": CONTROL_MIXIN},
+    "control_class": {
+        "0.5.8": "TokenizerCommunicatorMixin",
+        "0.5.11": "TokenizerControlMixin",
     },
     "output_sender": {"0.5.8": SCHEDULER, "0.5.13": OUTPUT_SENDER},
     # Waits for the outputs of a request, one after the other.

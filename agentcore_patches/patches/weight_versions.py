@@ -131,19 +131,89 @@ UPDATES: tuple[Place, ...] = (
         },
     ),
     Place(
-        "weight-versions/load-adapter",
-        "an adapter may be loaded again from a changed file",
+        "weight-versions/one-at-a-time",
+        "under a pause SGLang answers only the last of several",
         Decorate(
-            SCHEDULER, "Scheduler.load_lora_adapter", "agentcore.weight_versions.load"
+            TOKENIZER_MANAGER,
+            "TokenizerManager._wait_for_model_update_from_disk",
+            "agentcore.weight_versions.one_at_a_time",
         ),
     ),
     Place(
-        "weight-versions/load-adapter-from-tensors",
-        "an adapter may be loaded again with others",
+        "weight-versions/attach-storage",
+        "it may hold what other weights computed",
+        {
+            "0.5.8": absent("storage is there from the start, or never"),
+            "0.5.9": Decorate(
+                SCHEDULER,
+                "Scheduler.attach_hicache_storage_wrapped",
+                "agentcore.weight_versions.attach_storage",
+            ),
+        },
+    ),
+)
+
+MEMORY: tuple[Place, ...] = (
+    Place(
+        "weight-versions/release-memory",
+        "an assertion ends the server where requests are open",
         Decorate(
-            SCHEDULER,
-            "Scheduler.load_lora_adapter_from_tensors",
-            "agentcore.weight_versions.load",
+            "$weight_updater",
+            "$weight_updater_class.release_memory_occupation",
+            "agentcore.weight_versions.release_memory",
+        ),
+    ),
+    Place(
+        "weight-versions/resume-memory",
+        "what was not released ends the server",
+        Decorate(
+            "$weight_updater",
+            "$weight_updater_class.resume_memory_occupation",
+            "agentcore.weight_versions.resume_memory",
+        ),
+    ),
+    Place(
+        "weight-versions/memory-released",
+        "why nothing was released",
+        Replace(
+            IO_STRUCT,
+            "ReleaseMemoryOccupationReqOutput",
+            "pass",
+            "refusal: Optional[str] = None",
+        ),
+    ),
+    Place(
+        "weight-versions/memory-resumed",
+        "why nothing was resumed",
+        Replace(
+            IO_STRUCT,
+            "ResumeMemoryOccupationReqOutput",
+            "pass",
+            "refusal: Optional[str] = None",
+        ),
+    ),
+    Place(
+        "weight-versions/tell-released",
+        "400 with the reason",
+        Replace(
+            "$control",
+            "$control_class.release_memory_occupation",
+            "await self.release_memory_occupation_communicator(obj)",
+            "agentcore.weight_versions.raise_refusal(\n"
+            "    await self.release_memory_occupation_communicator(obj)\n"
+            ")",
+        ),
+    ),
+    Place(
+        "weight-versions/tell-resumed",
+        "400 with the reason",
+        Replace(
+            "$control",
+            "$control_class.resume_memory_occupation",
+            "await self.resume_memory_occupation_communicator(obj)",
+            "agentcore.weight_versions.raise_refusal(\n"
+            "    await self.resume_memory_occupation_communicator(obj)\n"
+            ")",
         ),
     ),
 )
@@ -601,6 +671,7 @@ ANSWERS: tuple[Place, ...] = (
 PLACES: tuple[Place, ...] = (
     *token_ids.PLACES,
     *UPDATES,
+    *MEMORY,
     *VERSION,
     *TOKENS,
     *WIRE,

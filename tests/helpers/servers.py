@@ -57,21 +57,23 @@ NATIVE_ROUTING = """
 TopK.forward_cpu = TopK.forward_native
 """
 
-# What keeps the experts of each token, in pinned memory; moved in 0.5.12.
-EXPERTS_CAPTURERS = (
+# What pins memory, for which there must be a GPU: what keeps the experts of each token
+# (moved in 0.5.12), and LoRA adapters.
+PINNING = (
     "srt/layers/moe/routed_experts_capturer.py",
     "srt/state_capturer/base.py",
+    "srt/lora/backend/torch_backend.py",
 )
 
 
-def run_experts_on_cpu(package: Path) -> None:
-    """Have a copy of SGLang route tokens, and keep their experts, without a GPU."""
+def run_on_cpu(package: Path) -> None:
+    """Have a copy of SGLang route tokens, keep their experts and adapt without a GPU."""
     with (package / "srt/layers/moe/topk.py").open("a") as routing:
         routing.write(NATIVE_ROUTING)
-    for path in map(package.joinpath, EXPERTS_CAPTURERS):
+    for path in map(package.joinpath, PINNING):
         if path.exists():
-            text = path.read_text()
-            path.write_text(text.replace("pin_memory=True", "pin_memory=False"))
+            text = path.read_text().replace("pin_memory=True", "pin_memory=False")
+            path.write_text(text.replace(".pin_memory()", ""))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,4 +36,33 @@ def make(model: Path, folder: Path, change: Callable[[Tensors], None]) -> Path:
     change(tensors)
     file.unlink()
     save_file(tensors, file, metadata={"format": "pt"})
+    return folder
+
+
+RANK = 4
+"""Of the adapters."""
+
+ADAPTED = {"q_proj": (128, 128), "v_proj": (128, 64)}
+"""What they change: inputs and outputs."""
+
+
+def make_adapter(folder: Path, seed: int) -> Path:
+    """A LoRA adapter for the scripted model, of random weights."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, (n_in, n_out) in ADAPTED.items():
+        prefix = f"base_model.model.model.layers.0.self_attn.{name}"
+        for part, shape in (("A", (RANK, n_in)), ("B", (n_out, RANK))):
+            weight = torch.randn(shape, generator=generator, dtype=torch.float32)
+            tensors[f"{prefix}.lora_{part}.weight"] = weight.to(torch.bfloat16)
+    folder.mkdir(exist_ok=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": "scripted",
+        "r": RANK,
+        "lora_alpha": RANK,
+        "target_modules": [*ADAPTED],
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder

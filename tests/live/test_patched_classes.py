@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.live import in_sglang, in_tokenizer_manager
+from tests.live import in_ranks, in_sglang, in_tokenizer_manager
 from tests.live.conftest import RunInSGLang
 
-MODULES = (in_sglang, in_tokenizer_manager)
+MODULES = (in_ranks, in_sglang, in_tokenizer_manager)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import pickle
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -132,7 +133,7 @@ def update(server: Server, folder: Path, **more: Any) -> str:
     return version
 
 
-def later(server: Server) -> dict[str, Any]:
+def later(server: Server, **more: Any) -> dict[str, Any]:
     """The engine's answer to a prompt that other requests do not have."""
     prompt = [40 + i % 90 for i in range(300)]
     answer: dict[str, Any] = post(
@@ -142,6 +143,7 @@ def later(server: Server) -> dict[str, Any]:
         sampling_params={**SAMPLING, "max_new_tokens": 12},
         return_logprob=True,
         top_logprobs_num=5,
+        **more,
     ).json()
     return answer
 
@@ -180,8 +182,9 @@ def completion(server: Server) -> Said:
     options = {key: value for key, value in QUESTION.items() if key != "messages"}
     answer = post(server, "v1/completions", prompt=prompt, **body, **options).json()
     [choice] = answer["choices"]
+    names = ("token_ids", "response_token_ids")
     return Said(
-        choice.get("token_ids") or choice["response_token_ids"],
+        next(choice[name] for name in names if choice.get(name) is not None),
         choice["weight_versions"],
         [answer["metadata"]["weight_versions"], answer["weight_version"]],
         choice["finish_reason"],
@@ -430,6 +433,81 @@ def test_an_update_that_fails_is_refused_and_changes_no_version(
     for answer in said:
         assert answer.spans is not None
         assert [span["version"] for span in answer.spans] == [version]
+
+
+@pytest.mark.usefixtures("slow_engine", "old")
+@pytest.mark.parametrize("pause", ["in_place", None])
+def test_updates_from_disk_at_once_are_all_answered(
+    updated: Server, model: Weights, way: str, pause: str | None
+) -> None:
+    skip_pause_of_workers(updated, way, pause)
+
+    def several() -> list[str]:
+        with ThreadPoolExecutor(3) as pool:
+            return [*pool.map(lambda _: update(updated, model.mute), range(3))]
+
+    said, versions = through(updated, pause, several)
+    assert all(answer.finish == "length" for answer in said)
+    answer = post(updated, "v1/chat/completions", model="m", **QUESTION).json()
+    assert answer["weight_version"] in versions
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("pause", ["in_place", None])
+def test_memory_in_use_is_not_released(
+    updated: Server, way: str, pause: str | None
+) -> None:
+    skip_pause_of_workers(updated, way, pause)
+
+    def release() -> None:
+        response = post(updated, "release_memory_occupation", tags=["kv_cache"])
+        assert response.status_code == 400
+        assert "Nothing was released" in response.text
+
+    said, _ = through(updated, pause, release)
+    assert all(answer.finish == "length" for answer in said)
+
+
+def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
+    before = logprobs_of(later(updated))
+    response = post(updated, "resume_memory_occupation", tags=["weights"])
+    assert response.status_code == 400
+    assert "weights was not released" in response.text
+    for tags in (["kv_cache", "kv_cache"], []):
+        for change in ("release", "resume"):
+            response = post(updated, f"{change}_memory_occupation", tags=tags)
+            assert response.status_code == 200, response.text
+    assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
+
+
+def test_a_prompt_takes_nothing_that_another_adapter_computed(
+    trees: Trees, launch: Launch, tmp_path: Path
+) -> None:
+    ours = weights.make_adapter(tmp_path / "ours", seed=1)
+    other = weights.make_adapter(tmp_path / "other", seed=2)
+
+    def load(server: Server, name: str, folder: Path) -> None:
+        response = post(
+            server, "load_lora_adapter", lora_name=name, lora_path=str(folder)
+        )
+        assert response.status_code == 200, response.text
+
+    arguments = ("--lora-target-modules", *weights.ADAPTED)
+    arguments += ("--max-lora-rank", str(weights.RANK))
+    arguments += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
+    with launch(trees.patched, "--enable-lora", *arguments) as server:
+        load(server, "a", ours)
+        before = later(server, lora_path="a")
+        assert later(server, lora_path="a")["meta_info"]["cached_tokens"] > 290
+        assert post(server, "unload_lora_adapter", lora_name="a").status_code == 200
+        shutil.rmtree(ours)
+        load(server, "a", weights.make_adapter(ours, seed=2))
+        after = later(server, lora_path="a")
+        assert after["meta_info"]["cached_tokens"] == 0
+        load(server, "b", other)
+        expected = logprobs_of(later(server, lora_path="b"))
+        assert logprobs_of(after) == pytest.approx(expected, abs=LOGPROB_NOISE)
+        assert logprobs_of(before) != pytest.approx(expected, abs=100 * LOGPROB_NOISE)
 
 
 def test_who_asks_for_versions_alone_gets_them_alone(

@@ -25,7 +25,6 @@ def request(n_tokens: int = 0, **more: Any) -> Any:
         weight_versions=[],
         weights_namespace="",
         extra_key=None,
-        lora_id=None,
         **more,
     )
 
@@ -131,23 +130,49 @@ def test_the_end_of_an_update_in_several_requests_counts(
     assert weights.n_updates == 1
 
 
-def test_an_adapter_that_is_loaded_again_gets_another_key() -> None:
-    @weight_versions.load
-    def load(scheduler: Any, recv_req: Any) -> Any:
-        return SimpleNamespace(success=recv_req.works)
+class Answer(SimpleNamespace):
+    """An answer of a scheduler."""
 
-    req = request()
-    req.lora_id = req.extra_key = "id"
-    load(None, SimpleNamespace(lora_id="id", works=True))
-    load(None, SimpleNamespace(lora_id="id", works=False))
-    weight_versions.renew(req)
-    assert req.extra_key == "id"
-    load(None, SimpleNamespace(lora_id="id", works=True))
-    weight_versions.renew(req)
-    assert req.extra_key not in ("id", None)
-    other = request()
-    weight_versions.renew(other)
-    assert other.extra_key is None
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All requests are answered by an `Answer`."""
+    monkeypatch.setattr(weight_versions, "_answer_class", lambda recv_req: Answer)
+
+
+def release(holder: Any, recv_req: Any) -> Any:
+    """What SGLang does of it, in short."""
+    assert holder.idle, "only when idle."
+    holder.offload_tags.update(recv_req.tags)
+    assert "broken" not in recv_req.tags
+    return "released"
+
+
+@pytest.mark.usefixtures("answers")
+def test_memory_in_use_is_kept_and_the_answer_says_why() -> None:
+    release_memory = weight_versions.release_memory(release)
+    holder = SimpleNamespace(idle=False, offload_tags=set())
+    answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
+    with pytest.raises(ValueError, match="Nothing was released: only when idle"):
+        weight_versions.raise_refusal([SimpleNamespace(refusal=None), answer])
+    holder.idle = True
+    assert release_memory(holder, SimpleNamespace(tags=["weights"])) == "released"
+    with pytest.raises(AssertionError):
+        release_memory(holder, SimpleNamespace(tags=["broken"]))
+
+
+def test_who_released_memory_is_answered() -> None:
+    weight_versions.raise_refusal([SimpleNamespace(refusal=None)])
+
+
+@pytest.mark.usefixtures("answers")
+def test_no_storage_is_attached_after_an_update(weights: _Weights) -> None:
+    attach = weight_versions.attach_storage(lambda scheduler, recv_req: "attached")
+    assert attach(None, None) == "attached"
+    weights.n_updates = 1
+    answer = attach(None, None)
+    assert not answer.success
+    assert "before computed" in answer.message
 
 
 def told(spans: list[Any] | None, finish: Any) -> dict[str, Any]:
