@@ -275,7 +275,7 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _all_ranks_failed() -> bool:
-    """Whether each rank failed in the update in hand, so that none waits for another."""
+    """Whether each rank failed in the update in hand: none waits for another."""
     from torch.distributed import distributed_c10d
 
     store = distributed_c10d._get_default_store()

@@ -57,6 +57,8 @@ INSIDE = {
     "BatchStrOutput",
     "_GenerationStreamAccumulator",
     "SchedulerWeightUpdaterManager",
+    "ReleaseMemoryOccupationReqOutput",
+    "ResumeMemoryOccupationReqOutput",
 }
 """Classes that no client sees."""
 
