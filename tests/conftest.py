@@ -27,6 +27,7 @@ from tests.helpers.forking import ForkedServer, ForkServer
 from tests.helpers.servers import (
     HELD_REQUESTS,
     MODES,
+    PARSED_LINES,
     THROTTLE,
     Launch,
     Trees,
@@ -178,7 +179,9 @@ def trees(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Trees:
     folder = tmp_path_factory.mktemp("trees")
-    made = Trees(folder / "vanilla", folder / "patched", folder / "throttle")
+    made = Trees(
+        *(folder / name for name in ("vanilla", "patched", "throttle", "parsed"))
+    )
     for tree in (made.vanilla, made.patched):
         bytecode.give_to(vanilla_tree(tree))
     apply(sglang_dir=made.patched / "sglang")
@@ -187,6 +190,8 @@ def trees(
             sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
         with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as endpoints:
             endpoints.write(HELD_REQUESTS)
+            if tree == made.patched:
+                endpoints.write(PARSED_LINES.format(file=str(made.parsed)))
         run_on_cpu(tree / "sglang")
     return made
 

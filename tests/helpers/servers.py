@@ -50,6 +50,22 @@ async def _held_requests():
     return [*_global_state.tokenizer_manager.rid_to_state]
 """
 
+# Appended to the HTTP server of a patched copy: which lines of chat streams were parsed to
+# be stamped, where others are stamped as text.
+PARSED_LINES = """
+
+from sglang.srt.agentcore.traces import Trace as _Trace
+
+_stamp_parsed = _Trace._stamp_parsed
+
+def _noted(self, line):
+    with open({file!r}, "a") as lines:
+        lines.write(line)
+    return _stamp_parsed(self, line)
+
+_Trace._stamp_parsed = _noted
+"""
+
 # Appended to SGLang's routing in the tests' copies of it, in place of a kernel that the
 # CPU lacks: SGLang has it in PyTorch, too.
 NATIVE_ROUTING = """
@@ -57,23 +73,34 @@ NATIVE_ROUTING = """
 TopK.forward_cpu = TopK.forward_native
 """
 
-# What pins memory, for which there must be a GPU: what keeps the experts of each token
-# (moved in 0.5.12), and LoRA adapters.
-PINNING = (
+# What wants a GPU: what keeps the experts of each token (moved in 0.5.12), LoRA adapters,
+# and what releases memory (moved in 0.5.13).
+FOR_GPU = (
     "srt/layers/moe/routed_experts_capturer.py",
     "srt/state_capturer/base.py",
     "srt/lora/backend/torch_backend.py",
+    "srt/managers/scheduler_update_weights_mixin.py",
+    "srt/managers/scheduler_components/weight_updater.py",
 )
+
+# What they write, and what a CPU can do.
+ON_CPU = {
+    "pin_memory=True": "pin_memory=False",
+    ".pin_memory()": "",
+    "torch.get_device_module()": 'torch.get_device_module("cpu")',
+}
 
 
 def run_on_cpu(package: Path) -> None:
-    """Have a copy of SGLang route tokens, keep their experts and adapt without a GPU."""
+    """Have a copy of SGLang do on a CPU what it does on a GPU alone."""
     with (package / "srt/layers/moe/topk.py").open("a") as routing:
         routing.write(NATIVE_ROUTING)
-    for path in map(package.joinpath, PINNING):
+    for path in map(package.joinpath, FOR_GPU):
         if path.exists():
-            text = path.read_text().replace("pin_memory=True", "pin_memory=False")
-            path.write_text(text.replace(".pin_memory()", ""))
+            text = path.read_text()
+            for theirs, ours in ON_CPU.items():
+                text = text.replace(theirs, ours)
+            path.write_text(text)
 
 
 @dataclass(frozen=True)
@@ -84,6 +111,8 @@ class Trees:
     patched: Path
     throttle: Path
     """File that slows both down while it exists."""
+    parsed: Path
+    """File with the lines of patched streams that were parsed."""
 
 
 class Launch(Protocol):

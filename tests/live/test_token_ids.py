@@ -15,6 +15,7 @@ from tests.helpers.asking import (
     assert_whole,
     skip_what_no_grammar_serves,
 )
+from tests.helpers.servers import Trees
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -31,6 +32,19 @@ def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> 
     n_generated = sum(len(choice.token_ids or ()) for choice in whole.completions)
     assert n_generated == whole.usage["completion_tokens"]
     assert len(whole.completions) == case.n
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_line_of_one_choice_is_stamped_as_text(
+    server: Server, trees: Trees, name: str
+) -> None:
+    skip_what_no_grammar_serves(server, name)
+    trees.parsed.write_text("")
+    ask(server, CASES[name], stream=True)
+    lines = trees.parsed.read_text().split("\n\n")
+    assert lines.pop() == ""
+    assert lines.pop() == "data: [DONE]"
+    assert [line for line in lines if '"choices":[]' not in line] == []
 
 
 @pytest.mark.parametrize("name", ["plain", "emoji", "cjk", "long", "two_tools"])
