@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +39,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code, whatever happens."""
+    # Python would look for garbage in every tree at exit, for a fifth of `apply`'s time.
+    atexit.register(gc.freeze)
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     asked = Asked()
     try:
