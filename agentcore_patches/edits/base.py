@@ -76,6 +76,11 @@ class ScopedEdit(Edit):
 class DefinitionEdit(ScopedEdit):
     """An edit that is made in the tree of its definition."""
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The shapes of all statements that it looks at."""
+        return ()
+
     @abstractmethod
     def apply(self, definition: Definition) -> Definition | None:
         """The changed definition, or None if the change is there already.

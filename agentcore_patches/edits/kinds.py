@@ -111,6 +111,10 @@ class AddField(DefinitionEdit):
     def new_code(self) -> str:
         return self.declarations
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(f"{name}: ..." for name in self.fields)
+
     def check(self) -> None:
         super().check()
         if not all(isinstance(field.target, cst.Name) for field in self._fields()):
@@ -177,6 +181,10 @@ class Expect(DefinitionEdit, Check):
     def describe(self) -> str:
         return f"a check that there is `{headline(self.shape)}`"
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.shape,)
+
     def check(self) -> None:
         super().check()
         parse_shape(self.shape)
@@ -195,6 +203,10 @@ class RefuseField(DefinitionEdit, Check):
     def describe(self) -> str:
         names = " or ".join(f"`{name}`" for name in self.fields)
         return f"a check that there is no field {names}"
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(f"{name}: ..." for name in self.fields)
 
     def check(self) -> None:
         super().check()
@@ -323,6 +335,10 @@ class AddKeyword(DefinitionEdit):
     def new_code(self) -> str:
         return f"_(\n{indent(self.argument, '    ')}\n)"
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.function,)
+
     def check(self) -> None:
         super().check()
         _check_each(self.each)
@@ -380,6 +396,10 @@ class Insert(DefinitionEdit):
     def new_code(self) -> str:
         return self.code
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.before, self.after, self.code)))
+
     def check(self) -> None:
         super().check()
         if self.before and self.after:
@@ -433,6 +453,10 @@ class Replace(DefinitionEdit):
     def new_code(self) -> str:
         return self.new
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.old, self.new)
+
     def check(self) -> None:
         super().check()
         _check_each(self.each)
@@ -483,6 +507,10 @@ class AddCondition(DefinitionEdit):
     @property
     def new_code(self) -> str:
         return self.condition
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.shape,)
 
     def check(self) -> None:
         super().check()

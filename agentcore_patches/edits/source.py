@@ -18,13 +18,11 @@ import libcst as cst
 from agentcore_patches.edits.base import DefinitionEdit, Edit
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
 from agentcore_patches.edits.kinds import (
-    AddField,
     AddMethod,
     ExpectDefinition,
     Import,
     Land,
     RefuseDefinition,
-    RefuseField,
 )
 from agentcore_patches.edits.matching import (
     Misplaced,
@@ -32,6 +30,7 @@ from agentcore_patches.edits.matching import (
     Step,
     expect_one_definition,
 )
+from agentcore_patches.edits.unneeded import DEFINITIONS, Span, span, unneeded
 from agentcore_patches.errors import SourceConflict
 
 
@@ -72,12 +71,7 @@ def apply_edits(
     for scope, group in by_scope.items():
         with _placing(group[0]):
             start, end = module.span(scope)
-            # Fields are looked for and put in among the statements of the class itself.
-            only_fields = all(
-                isinstance(edit, AddField | RefuseField) and edit.scope == scope
-                for edit in group
-            )
-            left_out = module.methods(scope) if only_fields else ()
+            left_out = module.unneeded(scope, group)
         new, made = _edit_definition(
             module.lines(start, end), scope, module.newline, left_out, group
         )
@@ -106,7 +100,7 @@ def _edit_definition(
     return fragment.text() if any(made) else "".join(lines), tuple(made)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=32)
 def parse(text: str, file: str) -> ast.Module:
     """The tree of a file's text; kept for who asks next, and not to be changed.
 
@@ -130,7 +124,7 @@ class _Spans:
 
     def span(self, scope: str) -> tuple[int, int]:
         """First line, and line after the last, of the definition, counted from 0."""
-        return _span(self._definition(scope))
+        return span(self._definition(scope))
 
     def look_at(self, check: ExpectDefinition | RefuseDefinition) -> None:
         """Raise Misplaced unless the module defines what it should, and no more."""
@@ -156,7 +150,7 @@ class _Spans:
             if not isinstance(definition, ast.ClassDef):
                 raise Misplaced("it is a function, not a class")
             name, block, margin = edit.method, definition.body, self._margin(definition)
-            place = _span(definition)[1]
+            place = span(definition)[1]
         text = indent(edit.text, margin)
         [wanted] = ast.parse(f"if True:\n{text}" if margin else text).body
         if isinstance(wanted, ast.If):
@@ -181,22 +175,22 @@ class _Spans:
             if f"{module}.".startswith(f"{edit.module}."):
                 return self._start_of_statement(self._start_of_comment(node))
         above = takewhile(
-            lambda node: not isinstance(node, _DEFINITIONS), self._tree.body
+            lambda node: not isinstance(node, DEFINITIONS), self._tree.body
         )
         imports = [
             node for node in above if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         if not imports:
             raise Misplaced("the file imports nothing above its first definition")
-        return self._start_of_statement(_span(imports[-1])[1])
+        return self._start_of_statement(span(imports[-1])[1])
 
     def _start_of_comment(self, node: ast.stmt) -> int:
         """The first line of the comment above a statement, or of the statement.
 
         A comment at the top of a file is one of the whole file.
         """
-        start, _ = _span(node)
-        above = [_span(other)[1] for other in self._tree.body]
+        start, _ = span(node)
+        above = [span(other)[1] for other in self._tree.body]
         end_of_last = max((end for end in above if end <= start), default=0)
         first = start
         while first > end_of_last and self._lines[first - 1].startswith("#"):
@@ -206,7 +200,7 @@ class _Spans:
     def _start_of_statement(self, place: int) -> int:
         """The first line of the statement in whose middle a line is, or that line."""
         for node in reversed(self._tree.body):
-            start, end = _span(node)
+            start, end = span(node)
             if start < place < end:
                 place = start
         return place
@@ -214,7 +208,7 @@ class _Spans:
     def _margin(self, definition: ast.ClassDef) -> str:
         """The indentation of what a class defines."""
         first = definition.body[0]
-        line = self._lines[_span(first)[0]]
+        line = self._lines[span(first)[0]]
         margin = line.removesuffix(line.lstrip())
         if len(margin) != first.col_offset:
             raise Misplaced("its body is on the line of its header")
@@ -224,12 +218,12 @@ class _Spans:
         """The lines from `start` to before `end`."""
         return tuple(self._lines[start:end])
 
-    def methods(self, scope: str) -> tuple[tuple[int, int], ...]:
-        """First line, and line after the last, of what a class defines, from its own."""
+    def unneeded(self, scope: str, edits: Sequence[DefinitionEdit]) -> tuple[Span, ...]:
+        """The statements in a definition that edits do not need, from its first line."""
         definition = self._definition(scope)
-        start, _ = _span(definition)
-        inner = [node for node in definition.body if isinstance(node, _DEFINITIONS)]
-        return tuple((first - start, last - start) for first, last in map(_span, inner))
+        first, _ = span(definition)
+        spans = unneeded(definition, self._lines, scope, edits)
+        return tuple((start - first, end - first) for start, end in spans)
 
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
         """The text with lines `start` to `end` replaced, for each splice."""
@@ -250,12 +244,11 @@ class _Spans:
         return found[0]
 
 
-_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _is_definition(node: ast.stmt, name: str) -> TypeGuard[_Definition]:
-    return isinstance(node, _DEFINITIONS) and node.name == name
+    return isinstance(node, DEFINITIONS) and node.name == name
 
 
 def _bound_names(statement: ast.stmt) -> set[str]:
@@ -282,11 +275,7 @@ def _bound_names(statement: ast.stmt) -> set[str]:
     return names
 
 
-def _span(node: ast.stmt) -> tuple[int, int]:
-    decorators = getattr(node, "decorator_list", [])
-    assert node.end_lineno is not None
-    first = min(part.lineno for part in [node, *decorators])
-    return first - 1, node.end_lineno
+_STAND_IN = re.compile(r"^[ \t]*agentcore_left_out_\d+\r?\n", re.MULTILINE)
 
 
 class _Fragment:
@@ -306,7 +295,7 @@ class _Fragment:
         self._left_out: dict[str, str] = {}
         for start, end in reversed(left_out):
             margin = lines[start].removesuffix(lines[start].lstrip())
-            stand_in = f"{margin}def agentcore_left_out_{start}(): ...{newline}"
+            stand_in = f"{margin}agentcore_left_out_{start}{newline}"
             self._left_out[stand_in] = "".join(lines[start:end])
             lines[start:end] = [stand_in]
         text = "".join(lines)
@@ -342,9 +331,7 @@ class _Fragment:
     def text(self) -> str:
         """The source of the definition as it is now."""
         code = self._module.code.removeprefix(self._opening)
-        for stand_in, lines in self._left_out.items():
-            code = code.replace(stand_in, lines)
-        return code
+        return re.sub(_STAND_IN, lambda found: self._left_out[found[0]], code)
 
     def _member(self, path: Path | list[Step], name: str) -> Step:
         block = statements_of(descend(self._module, [*path, ("body", None)]))

@@ -1,0 +1,152 @@
+"""What no edit needs is left out of what is parsed, and nothing changes by it."""
+
+from __future__ import annotations
+
+import ast
+from textwrap import dedent
+
+import pytest
+
+from agentcore_patches.edits import (
+    AddCondition,
+    AddField,
+    AddKeyword,
+    AddParameter,
+    Decorate,
+    Edit,
+    Expect,
+    Insert,
+    RefuseField,
+    Replace,
+    apply_edits,
+    source,
+)
+from agentcore_patches.edits.base import DefinitionEdit
+from agentcore_patches.edits.unneeded import unneeded
+from agentcore_patches.errors import SourceConflict
+from tests.unit.edits.tables import FILE
+
+SOURCE = dedent(
+    '''
+    class C(Base):
+        """Of the class."""
+
+        x: int  # the first
+        y: str = "a"; z = 1
+        w: list = None
+
+        @decorated(call(1))
+        def f(self, data):
+            """Of the function."""
+            if data:
+                a = 1
+                # of the block
+            elif self.b(): c = 2
+            else:
+                for i in self:
+                    d = i; e = [
+                        d]
+            try:
+                g = h(
+                    data,
+                )
+                call(g)  # of the call
+            except E as error: raise
+            finally:
+                k = """
+    text
+    """
+              # below
+            while data:
+                data.pop()
+            BLANK
+            last = lambda: call(data)
+            match data:
+                case [one]:
+                    two = one
+                case _:
+                    pass
+            with m: pass
+            def inner():
+                v: int = 0
+                return data
+                # of it
+
+            return inner
+
+        async def o(self): return await self.p()
+
+        if TYPE_CHECKING:
+            def q(self): ...
+    '''
+).replace("BLANK", " " * 8)
+
+
+def anchors() -> list[str]:
+    """A shape for each statement of the source; a block in it may be any."""
+    shapes = []
+    for node in ast.walk(ast.parse(SOURCE)):
+        if isinstance(node, ast.If | ast.For | ast.While | ast.With):
+            shapes.append(f"{ast.unparse(node).splitlines()[0]} ...")
+        elif isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef):
+            shapes.append(ast.unparse(node))
+    return list(dict.fromkeys(shapes))
+
+
+EDITS: list[DefinitionEdit] = [
+    *(Insert(FILE, "C", "log(x)", before=shape) for shape in anchors()),
+    *(Insert(FILE, "C", "log(x)", after=shape) for shape in anchors()),
+    *(Insert(FILE, scope, "log(x)") for scope in ("C.f", "C.f.inner", "C.o")),
+    Insert(FILE, "C.f", "a = 1\nb = 2", after="if data: ..."),
+    Insert(FILE, "C.f", "call(g)", after="g = h(...)"),
+    Insert(FILE, "C.f", "log(x)", before="while data:\n    ...\n    data.pop()"),
+    Insert(FILE, "C.f", "log(x)", after="X = i"),
+    Replace(FILE, "C.f", "return X", "return log(X)"),
+    Replace(FILE, "C.f", "pass", "log()", each=2),
+    Replace(FILE, "C.f", "g = h(...)", "call(g)"),
+    AddCondition(FILE, "C.f", "if data: ...", "self"),
+    AddKeyword(FILE, "C", "call", "x=1", each=3),
+    AddKeyword(FILE, "C.f", "self.b", "x=1"),
+    AddParameter(FILE, "C.f", "x=1"),
+    AddParameter(FILE, "C.f.inner", "x=1"),
+    Decorate(FILE, "C.f.inner", "traced"),
+    AddField(FILE, "C", "v: int = 0"),
+    AddField(FILE, "C", "x: str"),
+    RefuseField(FILE, "C", ("y", "v")),
+    RefuseField(FILE, "C", ("x",)),
+    Expect(FILE, "C", "two = X"),
+    Expect(FILE, "C", "three = X"),
+]
+
+
+def outcome(*edits: Edit) -> object:
+    """The new text and what changed, or why the edits are refused."""
+    try:
+        return apply_edits(SOURCE.encode(), edits)
+    except SourceConflict as conflict:
+        return str(conflict)
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.describe())
+def test_an_edit_does_the_same_as_with_all_of_its_definition(
+    edit: DefinitionEdit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = Decorate(FILE, "C.f", "traced"), AddField(FILE, "C", "t: int = 0")
+    outcomes = outcome(edit), outcome(edit, *others)
+    monkeypatch.setattr(source, "unneeded", lambda *_: [])
+    assert (outcome(edit), outcome(edit, *others)) == outcomes
+
+
+def test_most_of_a_definition_is_left_out() -> None:
+    [definition] = ast.parse(SOURCE).body
+    lines = SOURCE.splitlines(keepends=True)
+    edit = Insert(FILE, "C.f", "log(x)", after="two = X")
+    for start, end in reversed(unneeded(definition, lines, "C", [edit])):
+        lines[start:end] = [""]
+    kept = {line.strip() for line in lines}
+    assert {"def f(self, data):", "two = one", '"""Of the function."""'} <= kept
+    assert not kept & {
+        "x: int  # the first",
+        "last = lambda: call(data)",
+        "return inner",
+    }
