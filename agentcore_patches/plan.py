@@ -90,8 +90,9 @@ def make_plan(
                 new, made = apply_edits(sources.get(file), here)
                 changed.update(zip(here, made, strict=True))
                 if any(made):
-                    _check(sources.get(file, b""), new, file)
                     files[file] = new
+                    if file in sources:
+                        _check(sources[file], new, file)
             _refuse_halves(changed)
             if files:
                 refuse_undefined_attributes(list(changed), sources, read)
@@ -156,12 +157,13 @@ def _check(old: bytes, new: bytes, file: str) -> None:
     Where a fork renamed a variable or dropped an import, the code would land well and
     fail when it runs.
     """
+    from agentcore_patches.undefined import changed_code, refuse_unbound_names
+
+    changed = changed_code(old, new, file)
     try:
-        compile(new, file, "exec", dont_inherit=True)
+        compile(changed, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise SourceConflict(
             f"{file} would not compile once patched: {error}"
         ) from error
-    from agentcore_patches.undefined import refuse_unbound_names
-
-    refuse_unbound_names(old, new, file)
+    refuse_unbound_names(old, changed, file)
