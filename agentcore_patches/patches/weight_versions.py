@@ -175,20 +175,18 @@ MEMORY: tuple[Place, ...] = (
     Place(
         "weight-versions/memory-released",
         "why nothing was released",
-        Replace(
+        Insert(
             IO_STRUCT,
             "ReleaseMemoryOccupationReqOutput",
-            "pass",
             "refusal: Optional[str] = None",
         ),
     ),
     Place(
         "weight-versions/memory-resumed",
         "why nothing was resumed",
-        Replace(
+        Insert(
             IO_STRUCT,
             "ResumeMemoryOccupationReqOutput",
-            "pass",
             "refusal: Optional[str] = None",
         ),
     ),
