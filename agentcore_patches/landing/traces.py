@@ -172,14 +172,14 @@ class Trace:
         if choice is None:
             return self._stamp_parsed(line)
         on_choice, on_chunk = self._take(choice)
-        is_last = self.at_end and not after.startswith("null")
-        if is_last and (said := self._last_words(choice)):
-            on_choice += f"{orjson.dumps(said)[1:-1].decode()},"
+        said = []
+        if self.at_end and not after.startswith("null"):
+            said = _members(self._last_words(choice))
         if on_chunk:
             # The line's last brace is the chunk's.
             after, brace, end_of_line = after.rpartition("}")
             after = f"{after},{on_chunk}{brace}{end_of_line}"
-        return f'{before}{on_choice}"finish_reason":{after}'
+        return "".join((before, on_choice, *said, '"finish_reason":', after))
 
     def _choice_of(self, before: str) -> Choice | None:
         """The choice of a line that has one, by what stands before its logprobs."""
@@ -488,6 +488,20 @@ def events_of(text: str) -> Iterator[str]:
 def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:
     """Which weights sampled which tokens of a choice that is finished."""
     return {"weight_versions": meta_info.get("weight_versions", [])}
+
+
+def _members(said: dict[str, Any]) -> list[str]:
+    """Members of a JSON object, each with its comma, in pieces.
+
+    Experts may have megabytes, of which each copy takes time; base64 needs no escapes.
+    """
+    pieces: list[str] = []
+    for name, value in said.items():
+        if name == "routed_experts":
+            pieces += (f'"{name}":"', value, '",')
+        else:
+            pieces.append(f'"{name}":{orjson.dumps(value).decode()},')
+    return pieces
 
 
 def _json(value: Any) -> str:

@@ -144,6 +144,23 @@ ENDED_REQUESTS: tuple[Place, ...] = (
             "0.5.20": absent("SGLang aborts it"),
         },
     ),
+    # With `n` above 1 SGLang keeps `n` for a prompt, then makes new ones to run, and lets go
+    # of the first alone.
+    Place(
+        "ended-requests/samples",
+        "those that will not run are let go",
+        {
+            "0.5.8": absent("a request is kept when it is sent"),
+            "0.5.10": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._handle_batch_request",
+                "for rid in obj.rid[batch_size:]:\n"
+                "    self.rid_to_state.pop(rid, None)",
+                before="objs = [obj[i] for i in range(batch_size)]",
+            ),
+            "0.5.22": absent("SGLang does it"),
+        },
+    ),
     # From 0.5.20 on a request is aborted once: an abort that the scheduler got before
     # the request, while its images were loaded, did nothing.
     Place(

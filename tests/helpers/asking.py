@@ -94,16 +94,19 @@ def version_of(server: Server) -> str:
     return release_of(server.options.python)
 
 
-def skip_what_no_grammar_serves(server: Server, name: str) -> None:
-    """Skip the required tool call where SGLang refuses it to the scripted model.
+def grammar_serves_required_calls(release: str) -> bool:
+    """Whether SGLang takes a required tool call from the scripted model.
 
     From v0.5.11 on its grammar is made of the parser's tags, and llguidance, the backend
     without a GPU, takes `<tool_call>` for one token; the scripted model spells it.
     """
-    if name != "tool call required":
-        return
+    return not is_between(release, "0.5.11", "")
+
+
+def skip_what_no_grammar_serves(server: Server, name: str) -> None:
+    """Skip the required tool call where SGLang refuses it to the scripted model."""
     version = version_of(server)
-    if is_between(version, "0.5.11", ""):
+    if name == "tool call required" and not grammar_serves_required_calls(version):
         pytest.skip(f"SGLang {version} refuses its grammar")
 
 

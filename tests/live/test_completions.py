@@ -14,6 +14,7 @@ from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE, version_of
 from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.servers import held_requests
 
 PATH = "/v1/completions"
 
@@ -147,6 +148,15 @@ def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> 
                 choice["logprobs"]["token_logprobs"], abs=LOGPROB_NOISE
             )
             assert len(top_logprobs[index]) == len(choice["logprobs"]["top_logprobs"])
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_several_answers_to_a_prompt_leave_nothing_behind(
+    server: Server, streaming: bool
+) -> None:
+    body = body_of("several prompts of IDs, n = 2")
+    stream(server, PATH, **body) if streaming else post(server, PATH, **body)
+    assert held_requests(server) == []
 
 
 def test_the_ids_are_those_of_the_chat_endpoint(server: Server) -> None:

@@ -29,7 +29,9 @@ from agentcore_verify.server import (
     port_is_free,
     running,
 )
+from tests.helpers.asking import grammar_serves_required_calls
 from tests.helpers.forking import ForkedServer, ForkServer
+from tests.helpers.servers import arguments_of
 from tests.helpers.waiting import wait_until
 
 # The scripted model answers word for word in each of these, and in each dtype.
@@ -75,9 +77,14 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_serves_the_script_and_leaves_nothing(
-    options: ServerOptions, fork_server: ForkServer, temp: Path, way: str
+    options: ServerOptions,
+    fork_server: ForkServer,
+    temp: Path,
+    way: str,
+    release: str,
 ) -> None:
-    options = replace(options, args=options.args + WAYS[way], mirror_sampler=True)
+    args = options.args + arguments_of(release, WAYS[way])
+    options = replace(options, args=args, mirror_sampler=True)
     if way == "default":
         # Elsewhere SGLang's processes are forked; here they are as SGLang starts them.
         server = Server(replace(options, env={**options.env, "AGENTCORE_FORK": ""}))
@@ -102,7 +109,8 @@ def test_serves_the_script_and_leaves_nothing(
                     thought, _, rest = entry.text.partition("</think>")
                     thought = thought.removeprefix("<think>").strip()
                     assert said.reasoning_content.strip() == thought
-                    assert said.content == rest.strip()
+                    # Later releases leave the line breaks before it.
+                    assert said.content.strip() == rest.strip()
                 elif way == "reasoning":
                     assert said.reasoning_content == entry.text
                 else:
@@ -114,7 +122,7 @@ def test_serves_the_script_and_leaves_nothing(
             )
             assert MIRROR_KEY in made["meta_info"]
             if way == "default":
-                assert_tool_calls_are_parsed(server)
+                assert_tool_calls_are_parsed(server, release)
         finally:
             server.stop()
         assert len(others) >= 2
@@ -124,7 +132,7 @@ def test_serves_the_script_and_leaves_nothing(
     assert any(last for _, last in progress)
 
 
-def assert_tool_calls_are_parsed(server: Server) -> None:
+def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
     """Needs hermes: with streaming, qwen25 loses every call after the first."""
 
     def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
@@ -143,6 +151,8 @@ def assert_tool_calls_are_parsed(server: Server) -> None:
     for name in ("tool", "two_tools", "text_then_tool"):
         assert calls(name) == line(name).tool_calls
         assert calls(name, stream=True) == line(name).tool_calls
+    if not grammar_serves_required_calls(release):
+        return
     only = (("get_weather", {"city": "Paris"}),)
     assert calls("call_list", tool_choice="required") == only
     assert calls("call_list", tool_choice="required", stream=True) == only

@@ -589,6 +589,19 @@ def test_what_is_said_at_the_end_can_be_all_that_a_stream_carries() -> None:
     trace.end()
 
 
+def test_experts_and_versions_may_come_together() -> None:
+    experts = {"routed_experts": "AA+/", "routed_experts_start_len": 3}
+    trace = Trace(True, n_choices=1, at_end=[versions, lambda _: experts])
+    engine = Engine(0, True)
+    engine.meta_info["weight_versions"] = SPANS
+    trace.push(0, engine.delivers(1, 0))
+    line = line_of(0).replace('"finish_reason":null', '"finish_reason":"stop"')
+    [choice] = read(trace.stamp(line))["choices"]
+    assert choice["token_ids"] == [0]
+    assert choice["finish_reason"] == "stop"
+    assert {**experts, "weight_versions": SPANS}.items() <= choice.items()
+
+
 def test_a_line_without_choices_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orjson.loads", None)
     line = 'data: {"id":"1","choices":[],"sglext":{"routed_experts":"AAAA"}}\n\n'

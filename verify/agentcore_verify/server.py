@@ -152,7 +152,9 @@ class Server:
                 return
             except ServerError:
                 self.stop()
-                taken = any(_PORT_TAKEN in line.lower() for line in self.log_tail())
+                # From 0.5.18 on a warm-up's traceback comes after it.
+                end = self.log_tail(1000)
+                taken = any(_PORT_TAKEN in line.lower() for line in end)
                 if not (taken and port_is_ours and attempt < START_ATTEMPTS):
                     raise
             except BaseException:
