@@ -157,13 +157,12 @@ def _check(old: bytes, new: bytes, file: str) -> None:
     Where a fork renamed a variable or dropped an import, the code would land well and
     fail when it runs.
     """
-    from agentcore_patches.undefined import changed_code, refuse_unbound_names
-
-    changed = changed_code(old, new, file)
     try:
-        compile(changed, file, "exec", dont_inherit=True)
+        compile(new, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise SourceConflict(
             f"{file} would not compile once patched: {error}"
         ) from error
-    refuse_unbound_names(old, changed, file)
+    from agentcore_patches.undefined import refuse_unbound_names
+
+    refuse_unbound_names(old, new, file)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import io
 import re
 import symtable
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,13 +17,13 @@ from typing import TypeAlias
 
 from agentcore_patches import landed
 from agentcore_patches.edits import (
+    DEFINITIONS,
     AddField,
     AddMethod,
     Edit,
     ScopedEdit,
     decode,
     parse,
-    span,
 )
 from agentcore_patches.errors import SourceConflict
 
@@ -37,49 +36,8 @@ SERVER_ARGS = "srt/server_args.py"
 _PLAIN_BASES = {"ABC", "Enum", "Exception", "Generic", "Protocol", "object"}
 _MODEL_BASES = {"BaseModel"}
 
-_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
-
-def changed_code(old: bytes, new: bytes, file: str) -> str:
-    """A new text whose functions have no body where it did not change.
-
-    That is most of a text. The other lines stay where they are.
-    """
-    text, _ = decode(old, file)
-    lines = list(io.StringIO(text, newline=""))
-    changed, _ = decode(new, file)
-    parts, at = [], 0
-    for function in _functions(parse(text, file)):
-        first, last = span(function)
-        same = "".join(lines[first:last])
-        start = changed.find(same, at)
-        end = start + len(same)
-        if start >= 0 and _column(changed, end) <= function.col_offset:
-            margin = same[: function.col_offset]
-            empty = f"{margin}def {function.name}(): ..." + "\n" * (last - first)
-            parts += [changed[at:start], empty]
-            at = end
-    return "".join([*parts, changed[at:]])
-
-
-def _column(text: str, place: int) -> int:
-    """The column of the first code at a place or below it."""
-    no_code = re.compile(r"(?:\s|#.*)*").match(text, place)
-    assert no_code is not None
-    return no_code.end() - text.rfind("\n", 0, no_code.end()) - 1
-
-
-def _functions(tree: ast.Module | ast.ClassDef) -> Iterator[_Function]:
-    """The functions of a module and of its classes."""
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield from _functions(node)
-        elif isinstance(node, _Function):
-            yield node
-
-
-def refuse_unbound_names(old: bytes, new: str, file: str) -> None:
+def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
     """Refuse new code that reads a name nothing binds, unless the old code did."""
     unbound = _unbound_names(new, file)
     if unbound and (unbound := unbound - _unbound_names(old, file)):
@@ -270,7 +228,7 @@ class _Install:
                 (
                     node
                     for node in body
-                    if isinstance(node, _DEFINITIONS) and node.name == part
+                    if isinstance(node, DEFINITIONS) and node.name == part
                 ),
                 None,
             )
@@ -344,7 +302,7 @@ def _path_of(node: ast.ImportFrom, file: str) -> str | None:
     return "/".join(module[1:]) + ".py" if module[0] == "sglang" else None
 
 
-def _unbound_names(source: bytes | str, file: str) -> set[tuple[str, str]]:
+def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
     """Names that no function, module or builtin binds, after the scope that reads them."""
     module = symtable.symtable(source, file, "exec")  # type: ignore[arg-type] # bytes do
     bound = set(dir(builtins))

@@ -33,4 +33,4 @@ from agentcore_patches.edits.matching import MalformedEdit as MalformedEdit
 from agentcore_patches.edits.source import apply_edits as apply_edits
 from agentcore_patches.edits.source import decode as decode
 from agentcore_patches.edits.source import parse as parse
-from agentcore_patches.edits.unneeded import span as span
+from agentcore_patches.edits.unneeded import DEFINITIONS as DEFINITIONS

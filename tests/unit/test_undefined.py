@@ -21,7 +21,7 @@ from agentcore_patches.edits import (
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import make_plan
-from agentcore_patches.undefined import changed_code, refuse_undefined_attributes
+from agentcore_patches.undefined import refuse_undefined_attributes
 
 FILE = "srt/managers/manager.py"
 BASE = "srt/managers/base.py"
@@ -296,57 +296,3 @@ def test_the_planner_refuses_it_and_says_what_to_do(
         make_plan(sources, ["a"], "0.5.9", FILES.get)
     assert "would read `self.nothing`" in str(refused.value)
     assert "Nothing was written." in str(refused.value)
-
-
-def test_only_functions_that_changed_are_looked_at_whole() -> None:
-    old = """
-    import os
-
-    def same(x):
-        return x
-        # of it
-
-    class A:
-        @wrap(
-            1
-        )
-        async def same(self): return 1
-
-        def longer(self):
-            x = 1
-
-        # at the end
-        def longer_still(self):
-            x = 1
-
-            # and at the end
-    """
-    new = dedent(old).replace("x = 1\n\n    #", "x = 1\n        log(x)\n\n    #")
-    new = new.rstrip() + "\n        log(x)\n"
-    looked_at = dedent(
-        """
-        import os
-
-        def same(): ...
-
-            # of it
-
-        class A:
-            def same(): ...
-
-
-
-
-            def longer(self):
-                x = 1
-                log(x)
-
-            # at the end
-            def longer_still(self):
-                x = 1
-
-                # and at the end
-                log(x)
-        """
-    )
-    assert changed_code(dedent(old).encode(), new.encode(), FILE) == looked_at
