@@ -77,9 +77,9 @@ class DefinitionEdit(ScopedEdit):
     """An edit that is made in the tree of its definition."""
 
     @property
+    @abstractmethod
     def shapes(self) -> tuple[str, ...]:
-        """The shapes of all statements that it looks at."""
-        return ()
+        """The shapes of all statements that it looks at; it sees no others."""
 
     @abstractmethod
     def apply(self, definition: Definition) -> Definition | None:

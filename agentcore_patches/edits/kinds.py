@@ -241,6 +241,10 @@ class AddParameter(DefinitionEdit):
     def new_code(self) -> str:
         return f"def _({self.parameter}): ..."
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return ()
+
     def check(self) -> None:
         super().check()
         self._parameter()
@@ -286,6 +290,10 @@ class Decorate(DefinitionEdit):
     @property
     def new_code(self) -> str:
         return self.decorator
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return ()
 
     def check(self) -> None:
         super().check()
