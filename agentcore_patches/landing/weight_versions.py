@@ -301,10 +301,10 @@ def release_memory(release_: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
             if self.offload_tags != before:
                 raise
             logger.warning("Refused to release memory: %s", error)
-            return _memory_kept(
+            return _answer(
                 recv_req,
-                f"Nothing was released: {error} Let open requests end, or pause with "
-                "mode abort, and try again.",
+                refusal=f"Nothing was released: {error} Let open requests end, or "
+                "pause with mode abort, and try again.",
             )
 
     return released
@@ -320,22 +320,15 @@ def resume_memory(resume: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
         tags = [*dict.fromkeys(recv_req.tags or GPU_MEMORY_ALL_TYPES)]
         kept = [tag for tag in tags if tag not in self.offload_tags]
         if kept:
-            return _memory_kept(
+            return _answer(
                 recv_req,
-                f"Nothing was resumed: {', '.join(kept)} was not released. Name the "
-                "tags that were.",
+                refusal=f"Nothing was resumed: {', '.join(kept)} was not released. "
+                "Name the tags that were.",
             )
         recv_req.tags = tags
         return resume(self, recv_req)
 
     return resumed
-
-
-def _memory_kept(recv_req: Any, refusal: str) -> Any:
-    """The answer to a request that would change what memory is occupied."""
-    answer = _answer_class(recv_req)()
-    answer.refusal = refusal
-    return answer
 
 
 def raise_refusal(answers: Iterable[Any]) -> None:
@@ -429,14 +422,16 @@ def end_update(end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _failure(recv_req: Any, message: str) -> Any:
-    """The answer to an update that failed."""
-    return _answer_class(recv_req)(success=False, message=message)
+    """The answer to a request that failed."""
+    return _answer(recv_req, success=False, message=message)
 
 
-def _answer_class(recv_req: Any) -> Any:
+def _answer(recv_req: Any, **said: Any) -> Any:
+    """What SGLang answers to a kind of request."""
     from sglang.srt.managers import io_struct
 
-    return getattr(io_struct, type(recv_req).__name__.replace("Input", "Output"))
+    name = type(recv_req).__name__.replace("Input", "Output")
+    return getattr(io_struct, name)(**said)
 
 
 def _is_idle(scheduler: Any) -> bool:

@@ -130,14 +130,12 @@ def test_the_end_of_an_update_in_several_requests_counts(
     assert weights.n_updates == 1
 
 
-class Answer(SimpleNamespace):
-    """An answer of a scheduler."""
-
-
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All requests are answered by an `Answer`."""
-    monkeypatch.setattr(weight_versions, "_answer_class", lambda recv_req: Answer)
+    """Requests are answered without SGLang's classes."""
+    monkeypatch.setattr(
+        weight_versions, "_answer", lambda recv_req, **said: SimpleNamespace(**said)
+    )
 
 
 def release(holder: Any, recv_req: Any) -> Any:
