@@ -28,10 +28,10 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 INTERRUPTION_ATTEMPTS = 3
 """How often to try: on a busy machine answers may end before they are interrupted."""
 
-INFO_ATTEMPTS, INFO_TIMEOUT = 8, 3.0
-"""How often, and for how many seconds each, to ask for /server_info.
+INFO_TIMEOUT = 20.0
+"""How many seconds to wait for /server_info.
 
-A tokenizer worker that has served no request yet never answers; another one may."""
+Up to 0.5.9 an unpatched tokenizer worker that has served no request never answers."""
 
 MESSAGES_FILE = "srt/entrypoints/anthropic/serving.py"
 """The file of SGLang that serves /v1/messages."""
@@ -183,15 +183,11 @@ class Subject:
         return found and found[0]
 
     def _request_info(self) -> Json:
-        for _ in range(INFO_ATTEMPTS):
-            try:
-                info = self.get("/server_info", timeout=INFO_TIMEOUT).json()
-            except requests.Timeout:
-                continue
-            except (requests.RequestException, ValueError):
-                break
-            return info if isinstance(info, dict) else {}
-        return {}
+        try:
+            info = self.get("/server_info", timeout=INFO_TIMEOUT).json()
+        except (requests.RequestException, ValueError):
+            return {}
+        return info if isinstance(info, dict) else {}
 
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
         """The request with a question of the script; `tools`: with the script's tools."""
