@@ -71,15 +71,15 @@ def end_with_stdin() -> None:
         os.register_at_fork(after_in_child=lambda: os._exit(0))
         launcher = psutil.Process()
         children = launcher.children(recursive=True)
-        shared = shared_memory_of([launcher, *children])
+        # First, since SGLang may end this process as soon as it misses one of them.
+        for file in shared_memory_of([launcher, *children]):
+            with contextlib.suppress(OSError):
+                file.unlink()
         for child in children:
             # The resource tracker ends by itself, after freeing shared memory.
             with contextlib.suppress(psutil.Error):
                 if "resource_tracker" not in " ".join(child.cmdline()):
                     child.kill()
-        for file in shared:
-            with contextlib.suppress(OSError):
-                file.unlink()
         if scratch := os.environ.get(SCRATCH_VARIABLE):
             shutil.rmtree(scratch, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGKILL)
