@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.files import COMMUNICATOR_MIXIN, HTTP_SERVER
+from agentcore_patches.patches.files import HTTP_SERVER
 from agentcore_patches.patches.places import Place, absent
 from agentcore_patches.patches.releases import FIRST_WITH_RUST
 
@@ -45,14 +45,15 @@ SERVER: tuple[Place, ...] = (
     ),
     Place(
         "server/answer-first",
-        "/server_info before the first request",
+        "or what asks the scheduler waits for the first request",
         {
             "0.5.8": Insert(
-                COMMUNICATOR_MIXIN,
-                "TokenizerCommunicatorMixin.get_internal_state",
-                "self.auto_create_handle_loop()",
+                HTTP_SERVER,
+                "lifespan",
+                "_global_state.tokenizer_manager.auto_create_handle_loop()",
+                after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
             ),
-            "0.5.10": absent("SGLang does it"),
+            "0.5.10": absent("SGLang does it in each method that asks"),
         },
         upstream="PR 19610",
     ),

@@ -31,7 +31,7 @@ INTERRUPTION_ATTEMPTS = 3
 INFO_TIMEOUT = 20.0
 """How many seconds to wait for /server_info.
 
-Up to 0.5.9 an unpatched tokenizer worker that has served no request never answers."""
+Up to 0.5.9 an unpatched server that was asked no prompt yet never answers."""
 
 MESSAGES_FILE = "srt/entrypoints/anthropic/serving.py"
 """The file of SGLang that serves /v1/messages."""
