@@ -84,6 +84,37 @@ def test_text_may_not_come_before_its_ids() -> None:
     assert caught.value.difference.rows[0].left == "'a'"
 
 
+REPEATED = (
+    # What a server of 0.5.9 sent with --stream-interval 4, spelled in characters.
+    chunk({"content": 'ty": "'}, token_ids=ids('ty": "')),
+    chunk({"content": "東"}, token_ids=ids("東\ufffd")),
+    chunk({"content": "東世\ufffd"}, token_ids=ids("世\ufffd\ufffd")),
+)
+
+
+def test_a_character_that_sglang_repeats_is_no_failure() -> None:
+    assert_whole(SUBJECT, streamed(*REPEATED, temperature=1.0))
+
+
+@pytest.mark.parametrize(
+    ("position", "change"),
+    [
+        (0, chunk({"content": 'ty": "'}, token_ids=ids('ty": '))),
+        (1, chunk({"content": "東"}, token_ids=ids("\ufffd"))),
+        (1, chunk({"content": "東東"}, token_ids=ids("東\ufffd"))),
+        (2, chunk({"content": "東世"}, token_ids=ids("界"))),
+        (2, chunk({"content": '"世'}, token_ids=ids("世"))),
+    ],
+)
+def test_other_text_than_that_of_the_ids_is_one(
+    position: int, change: dict[str, Any]
+) -> None:
+    chunks = [*REPEATED]
+    chunks[position] = change
+    with pytest.raises(Failed, match="do not decode to its text"):
+        assert_whole(SUBJECT, streamed(*chunks, temperature=1.0))
+
+
 def test_a_tool_call_may_be_formatted_differently_than_generated() -> None:
     reply = streamed(
         chunk(token_ids=ids("<call>f<key>city")),
