@@ -70,6 +70,7 @@ def verify(
             timeout=SECONDS,
         )
         assert "Traceback" not in done.stderr
+        assert report.exists(), done.stdout + done.stderr
         return Ran(
             done.returncode, done.stdout, done.stderr, json.loads(report.read_text())
         )
