@@ -234,8 +234,9 @@ def test_a_server_answers_before_the_first_prompt(trees: Trees, launch: Launch) 
             assert flushed.status_code == 200
 
 
+@pytest.mark.parametrize("mode", ["default"], indirect=True)
 def test_a_server_without_patches_says_nothing_of_them(vanilla: Server) -> None:
-    # Up to 0.5.9 it does not answer before its first prompt.
+    # Up to 0.5.9 it does not answer before its first prompt, nor each of two workers.
     post(vanilla, CHAT, **chat_of("emoji"))
     assert "agentcore_patches" not in info_of(vanilla, "/server_info")
 

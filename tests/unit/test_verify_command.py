@@ -8,12 +8,15 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 
 from agentcore_patches.cli import main
 from agentcore_verify import checks, runner
+from agentcore_verify.checks import weight_versions
+from agentcore_verify.client import HttpError, Json
 from agentcore_verify.json_report import ReportDocument
 from agentcore_verify.progress import Progress
-from agentcore_verify.results import Outcome, Report, Result
+from agentcore_verify.results import Failed, Outcome, Report, Result
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
 from tests.unit.small_sglang import build
@@ -260,6 +263,40 @@ def test_every_check_says_what_a_failure_means_for_a_trainer() -> None:
         assert check.summary.endswith("."), name
         text = " ".join(check.text.split())
         assert "If not, " in text or "For a trainer" in text, name
+
+
+class Busy(Subject):
+    """A server that refuses the first requests of those to `post`."""
+
+    def __init__(self, n_refusals: int) -> None:
+        super().__init__("http://nowhere")
+        self.n_refusals = n_refusals
+
+    def post(self, path: str, body: Json) -> requests.Response:
+        if self.n_refusals:
+            self.n_refusals -= 1
+            raise HttpError(400, "Cache not flushed")
+        return requests.Response()
+
+
+def test_a_request_that_fails_fails_its_check_and_not_the_run() -> None:
+    def check(subject: Subject) -> str:
+        subject.post("/flush_cache", {})
+        return "flushed"
+
+    failing = checks.Check("some", "", "", (), check)
+    result = failing.run(Busy(1))
+    assert result.outcome is Outcome.FAILED
+    assert result.message == "A request failed: HTTP 400: Cache not flushed"
+
+
+def test_a_busy_server_is_asked_to_flush_its_cache_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    weight_versions._flush(Busy(weight_versions.FLUSH_ATTEMPTS - 1))
+    with pytest.raises(Failed, match="/flush_cache: HTTP 400"):
+        weight_versions._flush(Busy(weight_versions.FLUSH_ATTEMPTS))
 
 
 def test_every_module_of_a_check_is_in_the_list() -> None:
