@@ -252,7 +252,8 @@ def _is_wrong_in_vanilla(
         return False
     if reply.body["temperature"]:
         # Another answer would have another text.
-        return _without_repeats(completion, letters(decoded)) == letters(decoded)
+        known = letters(decoded)
+        return _without_repeats(completion, known) == known
     without_ids = {**reply.body, "return_token_ids": False}
     unpatched = subject.send(without_ids, reply.where)
     whole = subject.send({**without_ids, "stream": False}, reply.where)

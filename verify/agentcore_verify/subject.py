@@ -28,11 +28,6 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 INTERRUPTION_ATTEMPTS = 3
 """How often to try: on a busy machine answers may end before they are interrupted."""
 
-INFO_TIMEOUT = 20.0
-"""How many seconds to wait for /server_info.
-
-Up to 0.5.9 an unpatched server that was asked no prompt yet never answers."""
-
 MESSAGES_FILE = "srt/entrypoints/anthropic/serving.py"
 """The file of SGLang that serves /v1/messages."""
 
@@ -184,7 +179,7 @@ class Subject:
 
     def _request_info(self) -> Json:
         try:
-            info = self.get("/server_info", timeout=INFO_TIMEOUT).json()
+            info = self.get("/server_info").json()
         except (requests.RequestException, ValueError):
             return {}
         return info if isinstance(info, dict) else {}
@@ -305,14 +300,15 @@ class Subject:
         """The response to a JSON request; raises ClientError."""
         return client.post(f"{self.base_url}{path}", body, api_key=self.api_key)
 
-    def get(self, path: str, timeout: float = 30) -> requests.Response:
-        """The response to a GET request; `timeout` in seconds."""
+    def get(self, path: str) -> requests.Response:
+        """The response to a GET request.
+
+        Up to 0.5.9 an unpatched server that was asked no prompt yet gives none to some.
+        """
         headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         with requests.Session() as session:
             session.trust_env = False
-            return session.get(
-                f"{self.base_url}{path}", headers=headers, timeout=timeout
-            )
+            return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
 
     def _note_noise(self, one: Reply, other: Reply) -> None:
         for left, right in zip(one.completions, other.completions, strict=False):

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 
-import requests
-
 from agentcore_verify.client import ClientError
 from agentcore_verify.results import NotPassed, Outcome, Result
 from agentcore_verify.subject import Subject
@@ -82,7 +80,7 @@ class Check:
             result = Result(
                 self.name, ended.outcome, str(ended), ended.advice, ended.difference
             )
-        except (ClientError, requests.RequestException) as error:
+        except ClientError as error:
             result = Result(self.name, Outcome.FAILED, f"A request failed: {error}")
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             what = f"{type(error).__name__}: {error}"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_verify.checks.pauses import paused
-from agentcore_verify.client import ClientError, Json
+from agentcore_verify.client import ClientError, HttpError, Json
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
 
@@ -163,11 +163,10 @@ def _flush(subject: Subject) -> None:
     for _ in range(FLUSH_ATTEMPTS):
         try:
             subject.post("/flush_cache", {})
-        except ClientError as error:
+            return
+        except HttpError as error:
             refusal = error
             time.sleep(0.1)
-        else:
-            return
     raise Failed(f"/flush_cache: {refusal}")
 
 
