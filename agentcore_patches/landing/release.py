@@ -36,9 +36,6 @@ SESSIONS_HAVE_PROMPTS = False
 # Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.
 PYDANTIC_ANSWERS = False
 
-# Whether an object of the scheduler's updates weights, not the scheduler itself.
-UPDATES_HAVE_MANAGER = False
-
 # Which method of a scheduler says that it has no request.
 IS_IDLE = "_is_no_request"
 

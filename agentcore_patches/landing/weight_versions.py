@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from . import release
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import BatchStrOutput, BatchTokenIDOutput
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+    from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
 logger = logging.getLogger(__name__)
@@ -53,15 +53,17 @@ _NO_VERSION = "default"
 
 
 class _Weights:
-    """The weights of this process, a scheduler.
+    """The weights of this process.
 
     Attributes:
+        scheduler: the process is one, and has no other.
         version: what the trainer calls them.
         of_results: the version of those that computed the results in hand.
         n_updates: how often they were changed.
     """
 
     def __init__(self) -> None:
+        self.scheduler: Any = None
         self.version = ""
         self.of_results = ""
         self.n_updates = 0
@@ -70,8 +72,9 @@ class _Weights:
 _weights = _Weights()
 
 
-def start(version: str) -> None:
-    """Take the version that the server was started with."""
+def start(scheduler: Scheduler, version: str) -> None:
+    """Take a scheduler that starts, and the version that its server was started with."""
+    _weights.scheduler = scheduler
     _weights.version = version
 
 
@@ -139,18 +142,6 @@ def of_request(req: Req, n_tokens: int) -> list[Any] | None:
         WeightVersionSpan(version=version, start=begin, end=end)
         for version, begin, end in spans
     ] or None
-
-
-def of_batch(output: BatchTokenIDOutput) -> list[Any] | None:
-    """The versions of a batch, for each request, as the detokenizer sends them on."""
-    column: list[Any] | None = output.weight_versions
-    return column
-
-
-def of_one(output: BatchTokenIDOutput | BatchStrOutput, index: int) -> list[Any] | None:
-    """The versions of one request of a batch, for the batch of one of its worker."""
-    column = output.weight_versions
-    return None if column is None else [column[index]]
 
 
 def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:
@@ -246,7 +237,7 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def changed(self: Any, recv_req: Any) -> Any:
         import torch
 
-        scheduler = self.scheduler if release.UPDATES_HAVE_MANAGER else self
+        scheduler = _weights.scheduler
         refusal = _refusal(scheduler)
         if refusal:
             return _failure(recv_req, refusal)

@@ -112,19 +112,9 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.10": Replace(
                 SERVING_COMPLETIONS,
                 _STREAM,
-                "delta = text[len(stream_buffer) :]",
+                "delta = text[OFFSET:]",
                 "delta = (\n"
-                "    text\n"
-                "    if trace is not None and trace.incremental\n"
-                "    else text[len(stream_buffer) :]\n"
-                ")",
-            ),
-            "0.5.11": Replace(
-                SERVING_COMPLETIONS,
-                _STREAM,
-                "delta = text[offset:]",
-                "delta = (\n"
-                "    text if trace is not None and trace.incremental else text[offset:]\n"
+                "    text if trace is not None and trace.incremental else text[OFFSET:]\n"
                 ")",
             ),
             "0.5.17": absent("SGLang knows whether the text is the new one alone"),

@@ -180,7 +180,6 @@ ENDED_REQUESTS: tuple[Place, ...] = (
 
 _NO_ABORT_IS_AN_ERROR = absent("no abort is an error")
 _STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
-_ABORT_TYPE = 'finish_reason_type = finish_reason["type"] if finish_reason else None'
 
 ABORTED_STREAMS: tuple[Place, ...] = (
     Place(
@@ -188,25 +187,11 @@ ABORTED_STREAMS: tuple[Place, ...] = (
         "an abort that was asked for is no error",
         {
             "0.5.8": _NO_ABORT_IS_AN_ERROR,
-            "0.5.10": Insert(
-                SERVING_CHAT,
-                _CHAT_STREAM,
-                'is_error = finish_reason and finish_reason.get("status_code")',
-                after=_ABORT_TYPE,
-            ),
-            "0.5.11": _STATUS_IS_LOOKED_AT,
-        },
-    ),
-    Place(
-        "ended-requests/failed-chat",
-        "only these are errors",
-        {
-            "0.5.8": _NO_ABORT_IS_AN_ERROR,
             "0.5.10": AddCondition(
                 SERVING_CHAT,
                 _CHAT_STREAM,
                 'if finish_reason_type == "abort": ...',
-                "is_error",
+                'finish_reason.get("status_code")',
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
@@ -216,25 +201,11 @@ ABORTED_STREAMS: tuple[Place, ...] = (
         "an abort that was asked for is no error",
         {
             "0.5.8": _NO_ABORT_IS_AN_ERROR,
-            "0.5.10": Insert(
-                SERVING_COMPLETIONS,
-                _COMPLETION_STREAM,
-                'is_error = finish_reason and finish_reason.get("status_code")',
-                after=_ABORT_TYPE,
-            ),
-            "0.5.11": _STATUS_IS_LOOKED_AT,
-        },
-    ),
-    Place(
-        "ended-requests/failed-completion",
-        "only these are errors",
-        {
-            "0.5.8": _NO_ABORT_IS_AN_ERROR,
             "0.5.10": AddCondition(
                 SERVING_COMPLETIONS,
                 _COMPLETION_STREAM,
                 'if finish_reason_type == "abort": ...',
-                "is_error",
+                'finish_reason.get("status_code")',
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
@@ -265,7 +236,7 @@ PAUSES: tuple[Place, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.pause_generation",
-            "$send_to_scheduler(ContinueGenerationReqInput())",
+            "self.$send_to_scheduler(ContinueGenerationReqInput())",
             after="self.abort_request(...)",
         ),
     ),

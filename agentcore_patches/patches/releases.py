@@ -65,8 +65,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "0.5.16": "self.enable_lora",
     },
     "send_to_scheduler": {
-        "0.5.8": "self.send_to_scheduler.send_pyobj",
-        "0.5.15": "self._dispatch_to_scheduler",
+        "0.5.8": "send_to_scheduler.send_pyobj",
+        "0.5.15": "_dispatch_to_scheduler",
     },
     # Where the scheduler keeps what was sampled, and where it sends that on. In
     # 0.5.13 the lists of a batch's output moved from locals into an object.
@@ -171,10 +171,6 @@ FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
     "PYDANTIC_ANSWERS": (
         "Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.",
         {"0.5.8": False, "0.5.22": True},
-    ),
-    "UPDATES_HAVE_MANAGER": (
-        "Whether an object of the scheduler's updates weights, not the scheduler itself.",
-        {"0.5.8": False, "0.5.13": True},
     ),
     "IS_IDLE": (
         "Which method of a scheduler says that it has no request.",

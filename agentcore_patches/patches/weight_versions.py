@@ -32,7 +32,6 @@ from agentcore_patches.patches.files import (
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
-    WEIGHT_UPDATER,
 )
 from agentcore_patches.patches.places import Place, absent
 
@@ -41,8 +40,6 @@ REQUEST_FLAGS = (*token_ids.REQUEST_FLAGS, "return_weight_versions")
 
 _NATIVE = absent("SGLang has it")
 _UPSTREAM = "weight_versions of finished answers, 0.5.19"
-_CONTROLLED = absent("the scheduler's request has an answer of its own")
-
 
 UPDATES: tuple[Place, ...] = (
     Place(
@@ -102,33 +99,6 @@ UPDATES: tuple[Place, ...] = (
             "self.model_update_lock = RWLock()",
             "self.model_update_lock = agentcore.weight_versions.update_lock(self)",
         ),
-    ),
-    Place(
-        "weight-versions/scheduler-of-updates",
-        "whose cache it is",
-        {
-            "0.5.8": absent("updates are methods of the scheduler"),
-            "0.5.13": AddField(
-                WEIGHT_UPDATER,
-                "SchedulerWeightUpdaterManager",
-                "scheduler: Optional[Any] = None",
-            ),
-            "0.5.14": _NATIVE,
-        },
-    ),
-    Place(
-        "weight-versions/give-scheduler",
-        "whose cache it is",
-        {
-            "0.5.8": absent("updates are methods of the scheduler"),
-            "0.5.13": AddKeyword(
-                SCHEDULER,
-                "Scheduler.init_weight_updater",
-                "SchedulerWeightUpdaterManager",
-                "scheduler=self",
-            ),
-            "0.5.14": _NATIVE,
-        },
     ),
     Place(
         "weight-versions/one-at-a-time",
@@ -219,51 +189,24 @@ MEMORY: tuple[Place, ...] = (
 VERSION: tuple[Place, ...] = (
     Place(
         "weight-versions/start",
-        "--weight-version",
+        "whose weights they are, and --weight-version",
         Insert(
             SCHEDULER,
             "Scheduler.__init__",
-            "agentcore.weight_versions.start(server_args.weight_version)",
+            "agentcore.weight_versions.start(self, server_args.weight_version)",
         ),
     ),
     Place(
-        "weight-versions/tell-scheduler",
-        "tokens get their versions there",
-        {
-            "0.5.8": AddMethod(
-                TOKENIZER_MANAGER,
-                "TokenizerManager",
-                "def send_weight_version(self, obj: Any) -> None:\n"
-                "    $send_to_scheduler(obj)",
-            ),
-            "0.5.19": _CONTROLLED,
-        },
-        upstream=_UPSTREAM,
-    ),
-    Place(
         "weight-versions/endpoint",
-        "/update_weight_version",
+        "the scheduler gives tokens their versions",
         {
             "0.5.8": Insert(
                 HTTP_SERVER,
                 "update_weight_version",
-                "_global_state.tokenizer_manager.send_weight_version(obj)",
-                after="_global_state.tokenizer_manager.server_args.weight_version = "
-                "obj.new_version",
+                "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
+                before="return ORJSONResponse(..., status_code=HTTPStatus.OK)",
             ),
-            "0.5.16": Insert(
-                HTTP_SERVER,
-                "update_weight_version",
-                "_global_state.tokenizer_manager.send_weight_version(obj)",
-                after="_global_state.tokenizer_manager.server_args.override(...)",
-            ),
-            "0.5.17": Insert(
-                HTTP_SERVER,
-                "update_weight_version",
-                "_global_state.tokenizer_manager.send_weight_version(obj)",
-                after="_global_state.tokenizer_manager.record_config_updates(...)",
-            ),
-            "0.5.19": _CONTROLLED,
+            "0.5.19": absent("the scheduler's request has an answer of its own"),
         },
         upstream=_UPSTREAM,
     ),
@@ -474,7 +417,7 @@ WIRE: tuple[Place, ...] = (
                 DETOKENIZER,
                 "DetokenizerManager.handle_batch_token_id_out",
                 "BatchStrOutput",
-                "weight_versions=agentcore.weight_versions.of_batch(recv_obj)",
+                "weight_versions=recv_obj.weight_versions",
             ),
             "0.5.19": _NATIVE,
         },
@@ -488,7 +431,9 @@ WIRE: tuple[Place, ...] = (
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
                 "BatchTokenIDOutput",
-                "weight_versions=agentcore.weight_versions.of_one(output, i)",
+                "weight_versions=_extract_field_by_index(\n"
+                '    output, "weight_versions", i, check_length=False\n'
+                ")",
             ),
             "0.5.19": _NATIVE,
         },
@@ -502,7 +447,9 @@ WIRE: tuple[Place, ...] = (
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
                 "BatchStrOutput",
-                "weight_versions=agentcore.weight_versions.of_one(output, i)",
+                "weight_versions=_extract_field_by_index(\n"
+                '    output, "weight_versions", i, check_length=False\n'
+                ")",
             ),
             "0.5.19": _NATIVE,
         },

@@ -18,7 +18,7 @@ N_RANKS = 2
 
 def scheduler() -> Any:
     """What an update asks of a scheduler without requests."""
-    stand_in = SimpleNamespace(
+    return SimpleNamespace(
         tree_cache=None,
         enable_hicache_storage=False,
         session_controller=SimpleNamespace(sessions={}),
@@ -28,8 +28,6 @@ def scheduler() -> Any:
         _is_no_request=lambda: True,
         device="cpu",
     )
-    stand_in.scheduler = stand_in
-    return stand_in
 
 
 def run_rank(rank: int, store: str, answers: Any) -> None:
@@ -43,6 +41,7 @@ def run_rank(rank: int, store: str, answers: Any) -> None:
         "gloo", init_method=f"file://{store}", rank=rank, world_size=N_RANKS
     )
     weight_versions._RANKS_TIMEOUT = 2.0
+    weight_versions.start(scheduler(), "default")
     for fails in (True, rank == 0):
 
         def change(self: Any, recv_req: Any, fails: bool = fails) -> Any:
@@ -52,7 +51,7 @@ def run_rank(rank: int, store: str, answers: Any) -> None:
 
         request = UpdateWeightFromDiskReqInput(model_path="x", flush_cache=False)
         try:
-            answer = weight_versions.update(change)(scheduler(), request)
+            answer = weight_versions.update(change)(None, request)
             answers.put((rank, answer.success))
         except KeyError:
             answers.put((rank, "raises"))

@@ -15,7 +15,7 @@ from agentcore_patches.landing.weight_versions import _Weights
 def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
     fresh = _Weights()
     monkeypatch.setattr(weight_versions, "_weights", fresh)
-    weight_versions.start("a")
+    weight_versions.start(None, "a")
     return fresh
 
 
