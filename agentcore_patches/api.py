@@ -315,7 +315,7 @@ def listed_edits(release: str | None = None) -> EditList:
         for since, until, form in place.ranges():
             if release is not None and not is_between(release, since, until):
                 continue
-            edit = place.edit(release or until)
+            edits = place.edits(release or until)
             found.append(
                 EditInfo(
                     name=place.name,
@@ -324,8 +324,8 @@ def listed_edits(release: str | None = None) -> EditList:
                     patches=tuple(patches),
                     since=since,
                     until=until,
-                    file=edit.file if edit else "",
-                    scope=getattr(edit, "scope", ""),
+                    file=edits[0].file if edits else "",
+                    scope=", ".join(edit.scope for edit in edits),
                     change=form.why if isinstance(form, Absent) else form.describe(),
                 )
             )

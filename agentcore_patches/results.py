@@ -182,7 +182,7 @@ class EditInfo:
         since: the first of the releases.
         until: the last of them.
         file: below the `sglang` package; empty if nothing is changed.
-        scope: the definition that is changed; empty if nothing is.
+        scope: the definitions that are changed, with commas between; empty if none is.
         change: what is changed there, or why nothing is.
     """
 

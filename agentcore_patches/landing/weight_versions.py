@@ -73,7 +73,7 @@ _weights = _Weights()
 
 
 def start(scheduler: Scheduler, version: str) -> None:
-    """Take a scheduler that starts, and the version that its server was started with."""
+    """Take a scheduler that starts, and what its weights are called."""
     _weights.scheduler = scheduler
     _weights.version = version
 

@@ -11,7 +11,6 @@ from agentcore_patches.patches.files import (
 from agentcore_patches.patches.places import Place
 
 _WHY = "true by default if AGENTCORE_DEFAULTS says so"
-_FILL_NATIVE = "agentcore.defaults.fill_native(obj)"
 
 DEFAULTS: tuple[Place, ...] = (
     Place(
@@ -34,12 +33,13 @@ DEFAULTS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "defaults/generate",
+        "defaults/native",
         _WHY,
-        Insert(HTTP_SERVER, "$generate_request", _FILL_NATIVE),
-    ),
-    Place("defaults/encode", _WHY, Insert(HTTP_SERVER, "encode_request", _FILL_NATIVE)),
-    Place(
-        "defaults/classify", _WHY, Insert(HTTP_SERVER, "classify_request", _FILL_NATIVE)
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "agentcore.defaults.fill_native(obj)",
+        ),
+        also=("encode_request", "classify_request"),
     ),
 )

@@ -251,18 +251,7 @@ PAUSES: tuple[Place, ...] = (
             ),
             "0.5.12": _WORKERS_ARE_TOLD,
         },
-    ),
-    Place(
-        "ended-requests/continue-with-workers",
-        "each tokenizer worker has a pause of its own",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager.continue_generation",
-                "agentcore.ended_requests.refuse_pause(self)",
-            ),
-            "0.5.12": _WORKERS_ARE_TOLD,
-        },
+        also=("TokenizerManager.continue_generation",),
     ),
     Place(
         "ended-requests/workers-hear",

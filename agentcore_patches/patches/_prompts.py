@@ -47,7 +47,7 @@ KEPT_PROMPTS: tuple[Place, ...] = (
 PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     *KEPT_PROMPTS,
     Place(
-        "prompts/generate-flag",
+        "prompts/flag",
         "return the prompt's token IDs; null means absent",
         {
             "0.5.8": AddField(
@@ -63,6 +63,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
             ),
         },
         upstream=_UPSTREAM,
+        also=("EmbeddingReqInput",),
     ),
     Place(
         "prompts/generate-flag-of-batch",
@@ -75,24 +76,6 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
                 "return_prompt_token_ids=self.return_prompt_token_ids",
             ),
             "0.5.13": absent("SGLang passes the flag"),
-        },
-        upstream=_UPSTREAM,
-    ),
-    Place(
-        "prompts/embedding-flag",
-        "return the prompt's token IDs; null means absent",
-        {
-            "0.5.8": AddField(
-                IO_STRUCT,
-                "EmbeddingReqInput",
-                "return_prompt_token_ids: Optional[bool] = None",
-            ),
-            "0.5.13": Replace(
-                IO_STRUCT,
-                "EmbeddingReqInput",
-                "return_prompt_token_ids: bool = False",
-                "return_prompt_token_ids: Optional[bool] = None",
-            ),
         },
         upstream=_UPSTREAM,
     ),

@@ -157,32 +157,20 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         upstream=_UPSTREAM,
     ),
     Place(
-        "routed-experts/chat-format",
+        "routed-experts/format",
         "a smaller type than int32",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
             'routed_experts_format: Optional[Literal["npy"]] = None',
         ),
+        also=("CompletionRequest",),
     ),
     Place(
-        "routed-experts/completion-format",
-        "a smaller type than int32",
-        AddField(
-            PROTOCOL,
-            "CompletionRequest",
-            'routed_experts_format: Optional[Literal["npy"]] = None',
-        ),
-    ),
-    Place(
-        "routed-experts/chat-choice",
+        "routed-experts/choice",
         "the experts of this choice",
         AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
-    ),
-    Place(
-        "routed-experts/completion-choice",
-        "the experts of this choice",
-        AddField(PROTOCOL, "CompletionResponseChoice", _CHOICE),
+        also=("CompletionResponseChoice",),
     ),
     Place(
         "routed-experts/whole-chat",
@@ -207,21 +195,13 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "routed-experts/no-field-of-ours-in-chat",
+        "routed-experts/no-field-of-ours",
         "stamped lines would have the field twice",
         RefuseField(
             PROTOCOL,
             "ChatCompletionResponseStreamChoice",
             ("routed_experts", "routed_experts_start_len"),
         ),
-    ),
-    Place(
-        "routed-experts/no-field-of-ours-in-completions",
-        "stamped lines would have the field twice",
-        RefuseField(
-            PROTOCOL,
-            "CompletionResponseStreamChoice",
-            ("routed_experts", "routed_experts_start_len"),
-        ),
+        also=("CompletionResponseStreamChoice",),
     ),
 )

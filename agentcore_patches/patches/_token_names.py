@@ -16,22 +16,14 @@ from agentcore_patches.patches.places import Place, absent
 
 TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
     Place(
-        "token-names/chat-request",
+        "token-names/request",
         "tokens are named by ID",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
             "return_tokens_as_token_ids: Optional[bool] = None",
         ),
-    ),
-    Place(
-        "token-names/completion-request",
-        "tokens are named by ID",
-        AddField(
-            PROTOCOL,
-            "CompletionRequest",
-            "return_tokens_as_token_ids: Optional[bool] = None",
-        ),
+        also=("CompletionRequest",),
     ),
     Place(
         "token-names/chat-ask-engine",

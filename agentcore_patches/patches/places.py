@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from agentcore_patches.edits import Check, Edit, MalformedEdit
+from agentcore_patches.edits import Check, MalformedEdit, ScopedEdit
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches.files import RELEASES, WRITING_ORDER
 from agentcore_patches.patches.releases import (
@@ -40,19 +40,21 @@ class Place:
             release that each is for, which holds until the next one's. A release is
             never left out by silence: `Absent` says why one needs no edit.
         upstream: the pull request of SGLang that does or proposes the same.
+        also: more scopes of the same file in which the same is done.
     """
 
     name: str
     why: str
-    forms: Edit | Mapping[str, Edit | Absent]
+    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent]
     upstream: str = ""
+    also: tuple[str, ...] = ()
 
-    def edit(self, version: str) -> Edit | None:
-        """The edit for a release, in its names; None if it needs none."""
+    def edits(self, version: str) -> tuple[ScopedEdit, ...]:
+        """The edits for a release, in its names: one a scope, none if it needs none."""
         form = of_release(version, self._by_first())
-        return None if isinstance(form, Absent) else self._named(form, version)
+        return () if isinstance(form, Absent) else self._named(form, version)
 
-    def ranges(self) -> Iterator[tuple[str, str, Edit | Absent]]:
+    def ranges(self) -> Iterator[tuple[str, str, ScopedEdit | Absent]]:
         """Each form with the first and the last release that it is for."""
         by_first = self._by_first()
         firsts = list(by_first)
@@ -82,18 +84,20 @@ class Place:
             if form == next_one:
                 raise MalformedEdit("two forms, one after the other, are the same")
         for first, last, form in self.ranges():
-            if isinstance(form, Edit):
+            if isinstance(form, ScopedEdit):
                 self._check(form, first)
                 self._check(form, last)
 
-    def _check(self, form: Edit, version: str) -> None:
+    def _check(self, form: ScopedEdit, version: str) -> None:
         try:
-            named = self._named(form, version)
+            edits = self._named(form, version)
         except (KeyError, ValueError) as error:
             raise MalformedEdit(
                 f"a `$` names nothing that is in NAMES: {error}"
             ) from error
-        named.check()
+        for edit in edits:
+            edit.check()
+        [named, *_] = edits
         if isinstance(named, Check):
             return
         if named.file not in WRITING_ORDER:
@@ -103,8 +107,8 @@ class Place:
         if not is_between(version, *RELEASES.get(named.file, ("", ""))):
             raise MalformedEdit(f"SGLang {version} has no {named.file}")
 
-    def _by_first(self) -> Mapping[str, Edit | Absent]:
-        if not isinstance(self.forms, Edit):
+    def _by_first(self) -> Mapping[str, ScopedEdit | Absent]:
+        if not isinstance(self.forms, ScopedEdit):
             return self.forms
         oldest = SUPPORTED_VERSIONS[0]
         first, last = RELEASES.get(self.forms.file, (oldest, ""))
@@ -113,13 +117,15 @@ class Place:
         without_file = {oldest: Absent("SGLang has no such file")}
         return {**(without_file if first != oldest else {}), first: self.forms}
 
-    def _named(self, form: Edit, version: str) -> Edit:
+    def _named(self, form: ScopedEdit, version: str) -> tuple[ScopedEdit, ...]:
         code: dict[str, Any] = {
             field.name: with_names_of(version, value)
             for field in fields(form)
             if isinstance(value := getattr(form, field.name), str)
         }
-        return replace(form, **{**code, "name": self.name, "note": self.why})
+        named = replace(form, **{**code, "name": self.name, "note": self.why})
+        others = (with_names_of(version, scope) for scope in self.also)
+        return named, *(replace(named, scope=scope) for scope in others)
 
 
 @dataclass(frozen=True)

@@ -352,19 +352,9 @@ MESSAGES: tuple[Place, ...] = (
             f"{_MESSAGES}._handle_non_streaming",
             "if isinstance(e, agentcore.prefix.PrefixError):\n"
             "    return agentcore.prefix.refuse(self, e)",
-            before='logger.exception("Error processing Anthropic request: %s", e)',
+            before="logger.exception(..., e)",
         ),
-    ),
-    Place(
-        "prefix/messages-refuse-stream",
-        "a bad prefix is a 400",
-        Insert(
-            ANTHROPIC_SERVING,
-            f"{_MESSAGES}._handle_streaming",
-            "if isinstance(e, agentcore.prefix.PrefixError):\n"
-            "    return agentcore.prefix.refuse(self, e)",
-            before='logger.exception("Error converting streaming request: %s", e)',
-        ),
+        also=(f"{_MESSAGES}._handle_streaming",),
     ),
 )
 

@@ -52,8 +52,7 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
     """
     from agentcore_patches.edits import Import, Land
 
-    made = [_edit(place, version) for place in places(name)]
-    chosen = [edit for edit in made if edit is not None]
+    chosen = [edit for place in places(name) for edit in _edits(place, version)]
     if not chosen:
         raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
     calling = [edit.file for edit in chosen if "agentcore." in edit.new_code]
@@ -122,8 +121,8 @@ def fingerprint() -> str:
 
 
 @cache
-def _edit(place: Place, version: str) -> Edit | None:
-    return place.edit(version)
+def _edits(place: Place, version: str) -> tuple[Edit, ...]:
+    return place.edits(version)
 
 
 @cache

@@ -43,39 +43,17 @@ _UPSTREAM = "weight_versions of finished answers, 0.5.19"
 
 UPDATES: tuple[Place, ...] = (
     Place(
-        "weight-versions/update-from-disk",
+        "weight-versions/update",
         "no cache of other weights; no assertion that ends the server",
         Decorate(
             "$weight_updater",
             "$weight_updater_class.update_weights_from_disk",
             "agentcore.weight_versions.update",
         ),
-    ),
-    Place(
-        "weight-versions/update-from-distributed",
-        "no cache of other weights; no assertion that ends the server",
-        Decorate(
-            "$weight_updater",
+        also=(
             "$weight_updater_class.update_weights_from_distributed",
-            "agentcore.weight_versions.update",
-        ),
-    ),
-    Place(
-        "weight-versions/update-from-tensor",
-        "no cache of other weights; no assertion that ends the server",
-        Decorate(
-            "$weight_updater",
             "$weight_updater_class.update_weights_from_tensor",
-            "agentcore.weight_versions.update",
-        ),
-    ),
-    Place(
-        "weight-versions/update-from-ipc",
-        "no cache of other weights; no assertion that ends the server",
-        Decorate(
-            "$weight_updater",
             "$weight_updater_class.update_weights_from_ipc",
-            "agentcore.weight_versions.update",
         ),
     ),
     Place(
@@ -143,22 +121,14 @@ MEMORY: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "weight-versions/memory-released",
-        "why nothing was released",
+        "weight-versions/refusal",
+        "why nothing was released or resumed",
         Insert(
             IO_STRUCT,
             "ReleaseMemoryOccupationReqOutput",
             "refusal: Optional[str] = None",
         ),
-    ),
-    Place(
-        "weight-versions/memory-resumed",
-        "why nothing was resumed",
-        Insert(
-            IO_STRUCT,
-            "ResumeMemoryOccupationReqOutput",
-            "refusal: Optional[str] = None",
-        ),
+        also=("ResumeMemoryOccupationReqOutput",),
     ),
     Place(
         "weight-versions/tell-released",
@@ -322,7 +292,7 @@ TOKENS: tuple[Place, ...] = (
 
 WIRE: tuple[Place, ...] = (
     Place(
-        "weight-versions/of-token-ids",
+        "weight-versions/spans",
         "for each request its spans",
         {
             "0.5.8": AddField(
@@ -333,19 +303,7 @@ WIRE: tuple[Place, ...] = (
             "0.5.19": _NATIVE,
         },
         upstream=_UPSTREAM,
-    ),
-    Place(
-        "weight-versions/of-text",
-        "for each request its spans",
-        {
-            "0.5.8": AddField(
-                IO_STRUCT,
-                "BatchStrOutput",
-                "weight_versions: Optional[List[Any]] = None",
-            ),
-            "0.5.19": _NATIVE,
-        },
-        upstream=_UPSTREAM,
+        also=("BatchStrOutput",),
     ),
     Place(
         "weight-versions/column",
@@ -505,47 +463,32 @@ ANSWERS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "weight-versions/chat-request",
+        "weight-versions/flag",
         "choices[i].weight_versions",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
             "return_weight_versions: Optional[bool] = None",
         ),
+        also=("CompletionRequest",),
     ),
     Place(
-        "weight-versions/completion-request",
-        "choices[i].weight_versions",
-        AddField(
-            PROTOCOL,
-            "CompletionRequest",
-            "return_weight_versions: Optional[bool] = None",
-        ),
-    ),
-    Place(
-        "weight-versions/chat-choice",
+        "weight-versions/choice",
         "return_weight_versions",
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",
             "weight_versions: Optional[List[Dict[str, Any]]] = None",
         ),
+        also=("CompletionResponseChoice",),
     ),
     Place(
-        "weight-versions/completion-choice",
-        "return_weight_versions",
-        AddField(
-            PROTOCOL,
-            "CompletionResponseChoice",
-            "weight_versions: Optional[List[Dict[str, Any]]] = None",
-        ),
-    ),
-    Place(
-        "weight-versions/chat-answer",
+        "weight-versions/answer",
         "the version of its last token, where gateways look",
         AddField(
             PROTOCOL, "ChatCompletionResponse", "weight_version: Optional[str] = None"
         ),
+        also=("CompletionResponse",),
     ),
     Place(
         "weight-versions/chat-answer-json",
@@ -559,13 +502,6 @@ ANSWERS: tuple[Place, ...] = (
                 before="return data",
             ),
         },
-    ),
-    Place(
-        "weight-versions/completion-answer",
-        "the version of its last token, where gateways look",
-        AddField(
-            PROTOCOL, "CompletionResponse", "weight_version: Optional[str] = None"
-        ),
     ),
     Place(
         "weight-versions/completion-answer-json",

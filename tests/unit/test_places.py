@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.edits import AddField, Edit, Insert, MalformedEdit, RefuseField
+from agentcore_patches.edits import (
+    AddField,
+    Insert,
+    MalformedEdit,
+    RefuseField,
+    ScopedEdit,
+)
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches import releases
 from agentcore_patches.patches.files import (
@@ -28,7 +34,9 @@ OTHER = AddField(PROTOCOL, "Answer", "ids: list = []")
 NONE = absent("SGLang does it")
 
 
-def place(forms: Edit | Mapping[str, Edit | Absent], name: str = "a/b") -> Place:
+def place(
+    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent], name: str = "a/b"
+) -> Place:
     return Place(name, "because", forms)
 
 
@@ -51,16 +59,22 @@ HOLDS = [
 
 @pytest.mark.parametrize(("forms", "version", "edit"), HOLDS)
 def test_a_form_holds_from_its_release_until_that_of_the_next(
-    forms: Edit | Mapping[str, Edit | Absent], version: str, edit: Edit | None
+    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent],
+    version: str,
+    edit: ScopedEdit | None,
 ) -> None:
     chosen = place(forms)
     chosen.check()
-    named = edit and replace(edit, name="a/b", note="because")
-    assert chosen.edit(version) == named
+    named = (replace(edit, name="a/b", note="because"),) if edit else ()
+    assert chosen.edits(version) == named
 
 
 def test_the_ranges_of_forms_cover_all_releases() -> None:
-    forms: dict[str, Edit | Absent] = {"0.5.8": EDIT, "0.5.9": NONE, "0.5.11": OTHER}
+    forms: dict[str, ScopedEdit | Absent] = {
+        "0.5.8": EDIT,
+        "0.5.9": NONE,
+        "0.5.11": OTHER,
+    }
     assert list(place(forms).ranges()) == [
         ("0.5.8", "0.5.8.post1", EDIT),
         ("0.5.9", "0.5.10.post1", NONE),
@@ -72,7 +86,7 @@ def test_the_ranges_of_forms_cover_all_releases() -> None:
 def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
     chosen = place(replace(EDIT, file=ANTHROPIC_SERVING))
     chosen.check()
-    assert chosen.edit("0.5.8.post1") is None
+    assert chosen.edits("0.5.8.post1") == ()
     assert [range_[:2] for range_ in chosen.ranges()] == [
         ("0.5.8", "0.5.8.post1"),
         ("0.5.9", SUPPORTED_VERSIONS[-1]),
@@ -91,10 +105,25 @@ def test_a_name_stands_for_what_the_release_calls_it(
     chosen = place(Insert("$file", "A.$function", "x = ${flag}s", before="$function()"))
     chosen.check()
     about = {"name": "a/b", "note": "because"}
-    assert [chosen.edit(version) for version in ("0.5.12.post1", "0.5.13")] == [
+    assert chosen.edits("0.5.12.post1") == (
         Insert(PROTOCOL, "A.generate", "x = self.olds", before="generate()", **about),
+    )
+    assert chosen.edits("0.5.13") == (
         Insert(SERVING_CHAT, "A.serve", "x = self.olds", before="serve()", **about),
-    ]
+    )
+
+
+def test_the_same_is_done_in_each_of_several_scopes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {"other": {"0.5.8": "Other", "0.5.13": "Another"}}
+    monkeypatch.setattr(releases, "NAMES", names)
+    chosen = Place("a/b", "because", EDIT, also=("$other", "A.Third"))
+    chosen.check()
+    scopes = [edit.scope for edit in chosen.edits("0.5.13")]
+    assert scopes == ["Answer", "Another", "A.Third"]
+    first, *others = chosen.edits("0.5.8")
+    assert others == [replace(first, scope=scope) for scope in ("Other", "A.Third")]
 
 
 def test_a_file_that_is_only_looked_at_is_not_written() -> None:
@@ -138,11 +167,16 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("forms", "words"), MALFORMED)
 def test_a_place_that_is_written_wrongly_is_told(
-    forms: Edit | Mapping[str, Edit | Absent], words: str
+    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent], words: str
 ) -> None:
     with pytest.raises(MalformedEdit) as refused:
         place(forms).check()
     assert str(refused.value).startswith(words)
+
+
+def test_each_scope_is_looked_at() -> None:
+    with pytest.raises(MalformedEdit, match="the scope `A b` is not a dotted name"):
+        Place("a/b", "because", EDIT, also=("A b",)).check()
 
 
 def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:

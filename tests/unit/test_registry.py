@@ -96,7 +96,7 @@ def test_a_place_is_well_written_for_every_release(name: str) -> None:
         assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", place.name)
         assert place.why.isascii() and 0 < len(place.why) <= 60, place.name
         for version in SUPPORTED_VERSIONS:
-            if (edit := place.edit(version)) is not None:
+            for edit in place.edits(version):
                 edit.check()
 
 
