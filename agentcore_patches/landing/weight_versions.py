@@ -121,12 +121,6 @@ def record(reqs: Iterable[Req]) -> None:
             spans.append([version, begin, end])
 
 
-def forget(req: Req) -> None:
-    """Forget the versions of tokens that a request lost when it was retracted."""
-    if not req.output_ids:
-        req.weight_versions = []
-
-
 def of_request(req: Req, n_tokens: int) -> list[Any] | None:
     """The versions of a request's first tokens, as they are sent; None without any."""
     spans = [
@@ -218,8 +212,11 @@ def _wants_metadata(request: Any) -> bool:
 def renew(req: Req) -> None:
     """Give a request whose prefill starts the key of the weights that it runs on.
 
-    One that has keys and values keeps its own.
+    One that has keys and values keeps its own. One of embeddings that was retracted has
+    lost its tokens, and their versions go.
     """
+    if not req.output_ids:
+        req.weight_versions = []
     if _weights.n_updates:
         own = (req.extra_key or "").removeprefix(req.weights_namespace)
         # At the front: SGLang looks for the adapter at the end.

@@ -275,19 +275,6 @@ TOKENS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
-        "weight-versions/forget",
-        "a retracted prompt of embeddings loses its tokens",
-        {
-            "0.5.8": absent("it keeps its tokens"),
-            "0.5.10": Insert(
-                SCHEDULE_BATCH,
-                "Req.reset_for_retract",
-                "agentcore.weight_versions.forget(self)",
-                after="if self.input_embeds is not None: ...",
-            ),
-        },
-    ),
 )
 
 WIRE: tuple[Place, ...] = (

@@ -82,10 +82,10 @@ def test_a_batch_of_another_loop_is_of_the_weights_now() -> None:
 def test_tokens_that_were_lost_are_forgotten() -> None:
     req = request()
     run(req, launch())
-    weight_versions.forget(req)
+    weight_versions.renew(req)
     assert req.weight_versions == [["a", 0, 1]]
     req.output_ids = []
-    weight_versions.forget(req)
+    weight_versions.renew(req)
     assert req.weight_versions == []
 
 
