@@ -180,6 +180,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
 
 _NO_ABORT_IS_AN_ERROR = absent("no abort is an error")
 _STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
+_ABORT_TYPE = 'finish_reason_type = finish_reason["type"] if finish_reason else None'
 
 ABORTED_STREAMS: tuple[Place, ...] = (
     Place(
@@ -187,11 +188,25 @@ ABORTED_STREAMS: tuple[Place, ...] = (
         "an abort that was asked for is no error",
         {
             "0.5.8": _NO_ABORT_IS_AN_ERROR,
+            "0.5.10": Insert(
+                SERVING_CHAT,
+                _CHAT_STREAM,
+                'is_error = finish_reason and finish_reason.get("status_code")',
+                after=_ABORT_TYPE,
+            ),
+            "0.5.11": _STATUS_IS_LOOKED_AT,
+        },
+    ),
+    Place(
+        "ended-requests/failed-chat",
+        "only these are errors",
+        {
+            "0.5.8": _NO_ABORT_IS_AN_ERROR,
             "0.5.10": AddCondition(
                 SERVING_CHAT,
                 _CHAT_STREAM,
                 'if finish_reason_type == "abort": ...',
-                'finish_reason.get("status_code")',
+                "is_error",
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
@@ -201,11 +216,25 @@ ABORTED_STREAMS: tuple[Place, ...] = (
         "an abort that was asked for is no error",
         {
             "0.5.8": _NO_ABORT_IS_AN_ERROR,
+            "0.5.10": Insert(
+                SERVING_COMPLETIONS,
+                _COMPLETION_STREAM,
+                'is_error = finish_reason and finish_reason.get("status_code")',
+                after=_ABORT_TYPE,
+            ),
+            "0.5.11": _STATUS_IS_LOOKED_AT,
+        },
+    ),
+    Place(
+        "ended-requests/failed-completion",
+        "only these are errors",
+        {
+            "0.5.8": _NO_ABORT_IS_AN_ERROR,
             "0.5.10": AddCondition(
                 SERVING_COMPLETIONS,
                 _COMPLETION_STREAM,
                 'if finish_reason_type == "abort": ...',
-                'finish_reason.get("status_code")',
+                "is_error",
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },

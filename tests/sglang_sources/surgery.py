@@ -63,7 +63,7 @@ def matches(pattern: object, node: object) -> bool:
         case [*ones]:
             assert isinstance(node, list)
             return len(ones) == len(node) and all(map(matches, ones, node))
-        case ast.Call(args=[ast.Constant(value=value)]) if value is ...:
+        case ast.Call(args=[ast.Constant(value=value)], keywords=[]) if value is ...:
             return isinstance(node, ast.Call) and matches(pattern.func, node.func)
         case ast.AST():
             return type(pattern) is type(node) and all(
