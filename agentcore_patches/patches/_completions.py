@@ -114,7 +114,9 @@ COMPLETIONS: tuple[Place, ...] = (
                 _STREAM,
                 "delta = text[OFFSET:]",
                 "delta = (\n"
-                "    text if trace is not None and trace.incremental else text[OFFSET:]\n"
+                "    text\n"
+                "    if trace is not None and trace.incremental\n"
+                "    else text[OFFSET:]\n"
                 ")",
             ),
             "0.5.17": absent("SGLang knows whether the text is the new one alone"),
