@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.util
 import marshal
 import os
@@ -13,6 +11,10 @@ import zipfile
 from pathlib import Path
 
 from agentcore_patches.install import Install
+from tests.helpers.records import metadata, record
+
+VERSION = "0.5.9"
+DIST_INFO = f"sglang-{VERSION}.dist-info"
 
 IO_STRUCT = "srt/managers/io_struct.py"
 MANAGER = "srt/managers/tokenizer_manager.py"
@@ -119,20 +121,13 @@ def make_wheel(root: Path) -> Path:
     files = {f"sglang/{path}": text(path, "vanilla") for path in SOURCES}
     files["sglang/__init__.py"] = b""
     files["sglang/_version.py"] = b'__version__ = "0.5.9"\n'
-    metadata = "sglang-0.5.9.dist-info"
-    files[f"{metadata}/METADATA"] = (
-        b"Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.9\n"
-    )
-    files[f"{metadata}/WHEEL"] = (
+    files[f"{DIST_INFO}/METADATA"] = metadata(VERSION).encode()
+    files[f"{DIST_INFO}/WHEEL"] = (
         b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    )
-    record = "".join(
-        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')},{len(content)}\n"
-        for path, content in files.items()
     )
     wheel = root / "sglang-0.5.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for path, content in files.items():
             archive.writestr(path, content)
-        archive.writestr(f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n")
+        archive.writestr(f"{DIST_INFO}/RECORD", record(files, VERSION))
     return wheel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import os
 import re
@@ -11,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import filelock
 import platformdirs
+
+from tests.helpers.records import record_hash, write_dist_info
 
 WHEEL_PYTHON = "3.11"
 """From v0.5.11 on there is a wheel for each Python; their Python files are the same."""
@@ -44,23 +44,19 @@ def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
         known = _record(folder)
     files = {path: (folder / path).read_bytes() for path in paths if path in known}
     for path, text in files.items():
-        assert _digest(text) == known[path], f"{folder / path} is not the wheel's"
+        assert record_hash(text) == known[path], f"{folder / path} is not the wheel's"
     return files
 
 
 def make_install(version: str, site: Path, paths: Sequence[str]) -> Path:
     """An install of a release below `site`, of these files alone; its package folder."""
     package = site / "sglang"
-    metadata = site / f"sglang-{version}.dist-info"
-    metadata.mkdir(parents=True)
     files = wheel_files(version, [*paths, *VERSION_FILES])
     for path, text in files.items():
         (package / path).parent.mkdir(parents=True, exist_ok=True)
         (package / path).write_bytes(text)
-    (metadata / "METADATA").write_text(f"Name: sglang\nVersion: {version}\n")
-    (metadata / "RECORD").write_text(
-        "".join(f"sglang/{path},{_digest(files[path])},\n" for path in files)
-    )
+    inside = {f"sglang/{path}": text for path, text in files.items()}
+    write_dist_info(site, version, inside)
     return package
 
 
@@ -105,11 +101,6 @@ def _record(folder: Path) -> Mapping[str, str]:
         for name, digest, *_ in csv.reader(io.StringIO(text))
         if name.startswith("sglang/") and name.endswith(".py")
     }
-
-
-def _digest(text: bytes) -> str:
-    encoded = urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip("=")
-    return f"sha256={encoded}"
 
 
 def _outside() -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.running import Run
-from tests.unit.small_sglang import EDITS, MODELS, SERVING, SOURCES
+from tests.unit.small_sglang import EDITS, MODELS, SERVING, SOURCES, build
 
 TRACES = "srt/agentcore/traces.py"
 
@@ -41,15 +39,7 @@ def pip(package: Path, version: str, files: dict[str, bytes]) -> dict[str, bytes
     for metadata in package.parent.glob("*.dist-info"):
         shutil.rmtree(metadata)
     files = {**files, "version.py": f'__version__ = "{version}"\n'.encode()}
-    record = ""
-    for path, text in files.items():
-        (package / path).write_bytes(text)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode()
-        record += f"sglang/{path},sha256={digest.rstrip('=')},{len(text)}\n"
-    metadata = package.parent / f"sglang-{version}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Name: sglang\nVersion: {version}\n")
-    (metadata / "RECORD").write_text(record)
+    build(package.parent, version, files)
     return files
 
 

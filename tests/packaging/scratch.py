@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import os
 import re
@@ -14,6 +12,8 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.helpers.records import record_hash
 
 SECONDS = 600
 """What a command may take here, while other tests run."""
@@ -143,8 +143,7 @@ def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
             if version != old and name.endswith(("/METADATA", "/_version.py")):
                 text = text.replace(old.encode(), version.encode())
             name = name.replace(info.name, f"sglang-{version}.dist-info")
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest())
-            lines.writerow([name, f"sha256={digest.decode().rstrip('=')}", len(text)])
+            lines.writerow([name, record_hash(text), len(text)])
             out.writestr(name, text)
         name = f"sglang-{version}.dist-info/RECORD"
         lines.writerow([name, "", ""])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentcore_patches import api
 from agentcore_patches.edits import AddField, Edit, Insert
+from tests.helpers.records import write_dist_info
 
 MODELS = "srt/models.py"
 SERVING = "srt/serving.py"
@@ -35,22 +35,17 @@ EDITS: dict[str, tuple[Edit, ...]] = {
 }
 
 
-def build(site: Path) -> Path:
+def build(
+    site: Path, version: str = "0.5.9", sources: Mapping[str, bytes] = SOURCES
+) -> Path:
     """Make the package and its metadata, as a wheel does, in a folder."""
     package = site / "sglang"
-    record = []
-    for path, source in SOURCES.items():
+    for path, source in sources.items():
         file = package / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(source)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(source).digest())
-        record.append(
-            f"sglang/{path},sha256={digest.decode().rstrip('=')},{len(source)}"
-        )
-    metadata = site / "sglang-0.5.9.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Name: sglang\nVersion: 0.5.9\n")
-    (metadata / "RECORD").write_text("\n".join(record))
+    files = {f"sglang/{path}": source for path, source in sources.items()}
+    write_dist_info(site, version, files)
     return package
 
 

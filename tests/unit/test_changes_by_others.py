@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import replace
 
 import pytest
@@ -12,6 +10,7 @@ from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import FileState
+from tests.helpers.records import write_dist_info
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -155,12 +154,9 @@ def test_originals_are_never_put_over_another_version(install: Install) -> None:
 def test_what_the_wheel_has_is_an_original(install: Install) -> None:
     commit(install, FIRST)
     write(install, FIRST, b"# another build of the same version\n")
-    metadata = install.package.parent / "sglang-0.5.9.dist-info"
-    metadata.mkdir()
-    digest = hashlib.sha256(read(install, FIRST)).digest()
-    encoded = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-    (metadata / "RECORD").write_text(f"sglang/{FIRST},sha256={encoded},1\n")
-    install = replace(install, dist_info=metadata)
+    files = {f"sglang/{FIRST}": read(install, FIRST)}
+    dist_info = write_dist_info(install.package.parent, "0.5.9", files)
+    install = replace(install, dist_info=dist_info)
     assert transaction.inspect(install).files == {FIRST: FileState.ORIGINAL}
     assert revert(install) == ()
     assert read(install, FIRST).startswith(b"# another build")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import os
@@ -14,6 +13,7 @@ import pytest
 from agentcore_patches import install
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 from agentcore_patches.install import Install
+from tests.helpers.records import write_dist_info
 
 SUPPORTED = ("0.5.9",)
 ENGINE = "srt/engine.py"
@@ -31,19 +31,9 @@ def make_package(folder: Path, version: str | None = "0.5.9") -> Path:
 
 def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
     """The metadata that an installer leaves; that of a wheel lists its files."""
-    folder = site / f"sglang-{version}.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text(
-        f"Metadata-Version: 2.4\nName: sglang\nVersion: {version}\n\nVersion: none\n"
-    )
-    text = (site / "sglang" / ENGINE).read_bytes() if of_wheel else b""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode()
     listed = f"sglang/{ENGINE}" if of_wheel else "__editable__.sglang.pth"
-    (folder / "RECORD").write_text(
-        f"{listed},sha256={digest.rstrip('=')},{len(text)}\n"
-        f"sglang-{version}.dist-info/RECORD,,\n"
-    )
-    return folder
+    text = (site / listed).read_bytes() if of_wheel else b""
+    return write_dist_info(site, version, {listed: text})
 
 
 def find(folder: Path) -> Install:
