@@ -25,24 +25,13 @@ from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import Plan, make_plan
-from agentcore_patches.state import transaction
 from tests.faults import trees
 
 
 def run(package: Path, action: str) -> int:
-    """Run `apply`, `upgrade`, `revert` or `recover` on a tree of `trees.build`."""
-    install = trees.install_of(package)
+    """Run an action of `trees.run`; the exit code that the command would have."""
     try:
-        with transaction.locked(install) as work:
-            if action == "recover":
-                print(work.recovered)
-            elif action == "revert":
-                print(work.revert())
-            elif not work.snapshot.holds([action], "1"):
-                paths = trees.SELECTIONS[action]
-                work.sources(paths)
-                files = {path: trees.text(path, action) for path in paths}
-                print(work.commit(files, patches=[action], tool_version="1"))
+        trees.run(package, action)
     except AgentcoreError as error:
         print(error, file=sys.stderr)
         return error.exit_code

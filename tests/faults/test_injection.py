@@ -17,6 +17,7 @@ import pytest
 from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.faults.tracing import Call
+from tests.faults.trees import run
 from tests.helpers.trees import Photograph, photograph, without_ours
 
 ACTIONS = ("apply", "upgrade", "revert")
@@ -43,19 +44,6 @@ def models() -> Iterator[dict[str, Path]]:
             found[action] = trees.copy(found[earlier], root / action)
             run(found[action], action)
         yield found
-
-
-def run(package: Path, action: str) -> str | None:
-    """Run an action in this process; what it says of recovery."""
-    with transaction.locked(trees.install_of(package)) as work:
-        if action == "revert":
-            work.revert()
-        elif action != "recover":
-            paths = trees.SELECTIONS[action]
-            work.sources(paths)
-            files = {path: trees.text(path, action) for path in paths}
-            work.commit(files, patches=[action], tool_version="1")
-        return work.recovered
 
 
 def expected(action: str) -> dict[str, bytes]:

@@ -21,23 +21,17 @@ from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
 from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
-from tests.faults.trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of
+from tests.faults.trees import (
+    IO_STRUCT,
+    MANAGER,
+    PROTOCOL,
+    SELECTIONS,
+    install_of,
+    run,
+)
 from tests.helpers.trees import photograph
 
 NOBODY = 65534
-
-
-def apply(package: Path, action: str = "apply") -> tuple[str, ...]:
-    paths = SELECTIONS[action]
-    with transaction.locked(install_of(package)) as work:
-        work.sources(paths)
-        files = {path: trees.text(path, action) for path in paths}
-        return work.commit(files, patches=[action], tool_version="1")
-
-
-def revert(package: Path) -> tuple[str, ...]:
-    with transaction.locked(install_of(package)) as work:
-        return work.revert()
 
 
 @contextmanager
@@ -90,12 +84,12 @@ def fill_a_disk(root: Path) -> None:
     package = trees.build(root)
     first = photograph(root)
     outcomes = Counter[bool]()
-    for command, back in ((apply, revert), (revert, apply)):
+    for action, back in (("apply", "revert"), ("revert", "apply")):
         start = trees.texts(package)
         for room in range(0, 160, 4):
             leave_room(root, room)
             try:
-                command(package)
+                run(package, action)
                 done = True
             except AccessError as error:
                 assert os.strerror(errno.ENOSPC) in str(error)
@@ -104,10 +98,10 @@ def fill_a_disk(root: Path) -> None:
             outcomes[done] += 1
             (root / "ballast").unlink()
             if done:
-                back(package)
-            elif command is apply:
+                run(package, back)
+            elif action == "apply":
                 assert photograph(root) == first
-        command(package)
+        run(package, action)
     assert photograph(root) == first
     print(outcomes[False], outcomes[True])
 
@@ -136,14 +130,14 @@ def mount_read_only(root: Path) -> None:
 
     mount("-o", "remount,ro,bind", site)
     with refused(root, errno.EROFS):
-        apply(package)
+        run(package, "apply")
     mount("-o", "remount,rw,bind", site)
 
-    apply(package)
+    run(package, "apply")
     mount("-o", "remount,ro,bind", site)
     assert transaction.inspect(install_of(package)).applied
     with refused(root, errno.EROFS):
-        revert(package)
+        run(package, "revert")
     mount("-o", "remount,rw,bind", site)
 
     calls = tracing.calls(trees.copy(package, root / "copy"), "revert")
@@ -155,7 +149,7 @@ def mount_read_only(root: Path) -> None:
     before = photograph(root)
     assert transaction.inspect(install_of(package)).pending == "an unfinished revert"
     with refused(root, errno.EROFS):
-        revert(package)
+        run(package, "revert")
     assert photograph(root) == before
     mount("-o", "remount,rw,bind", site)
     with transaction.locked(install_of(package)) as work:
@@ -173,16 +167,16 @@ def mount_over_files(root: Path) -> None:
     own = root / "own"
     shutil.copytree((package / PROTOCOL).parent, own)
     mount("--bind", own, (package / PROTOCOL).parent)
-    apply(package)
+    run(package, "apply")
     assert (own / "protocol.py").read_bytes() == trees.text(PROTOCOL, "apply")
-    revert(package)
+    run(package, "revert")
     subprocess.run(["umount", (package / PROTOCOL).parent], check=True)
     shutil.rmtree(own)
     assert photograph(root) == first
 
     mount("--bind", package / PROTOCOL, package / PROTOCOL)
     with refused(root, errno.EBUSY):
-        apply(package)
+        run(package, "apply")
 
 
 def test_a_layer_over_an_image_is_what_changes(tmp_path: Path) -> None:
@@ -203,11 +197,11 @@ def mount_layers(root: Path) -> None:
         options = f"lowerdir={lower},upperdir={upper},workdir={work}"
         mount("-t", "overlay", "-o", options, "overlay", merged)
         inside = merged / package.relative_to(root / "image")
-        assert apply(inside, ("apply", "upgrade")[number])
+        run(inside, ("apply", "upgrade")[number])
         assert transaction.inspect(install_of(inside)).applied
         assert trees.stale_bytecode(inside) == []
         layers.append(upper)
-    revert(inside)
+    run(inside, "revert")
     assert photograph(merged) == image
     assert photograph(root / "image") == image
 
@@ -249,14 +243,14 @@ def open_path() -> Iterator[Path]:
 def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
     package = trees.build(open_path)
     with refused(open_path, errno.EACCES), another_user():
-        apply(package)
+        run(package, "apply")
     (package / IO_STRUCT).chmod(0o644)
-    apply(package)
+    run(package, "apply")
     with another_user():
         assert transaction.inspect(install_of(package)).applied
     with refused(open_path, errno.EACCES), another_user():
-        revert(package)
-    revert(package)
+        run(package, "revert")
+    run(package, "revert")
     assert not (package / FOLDER).exists()
 
 
@@ -265,7 +259,7 @@ def test_a_file_whose_owner_cannot_be_kept_is_refused(open_path: Path) -> None:
     give_to_nobody(package)
     os.chown(package / PROTOCOL, 0, 0)
     with refused(open_path, errno.EPERM), another_user():
-        apply(package)
+        run(package, "apply")
 
 
 def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
@@ -273,11 +267,11 @@ def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
     give_to_nobody(package)
     first = photograph(open_path)
 
-    apply(package)
+    run(package, "apply")
     assert {file.lstat().st_uid for file in package.rglob("*")} == {NOBODY}
     with another_user():
-        apply(package, "upgrade")
-        revert(package)
+        run(package, "upgrade")
+        run(package, "revert")
     assert photograph(open_path) == first
 
 
@@ -286,7 +280,7 @@ def test_a_folder_without_permission_is_refused(open_path: Path) -> None:
     give_to_nobody(package)
     (package / PROTOCOL).parent.chmod(0o555)
     with refused(open_path, errno.EACCES), another_user():
-        apply(package)
+        run(package, "apply")
 
 
 # Bytecode
@@ -313,13 +307,13 @@ def test_no_interpreter_runs_bytecode_of_another_text(
     compiling = ["-m", "compileall", "-q", "-f", "--invalidation-mode", mode]
     for number in range(4):
         subprocess.run([sys.executable, *compiling, package], check=True)
-        apply(package, action := ("apply", "upgrade")[number % 2])
+        run(package, action := ("apply", "upgrade")[number % 2])
         for path in SELECTIONS[action]:
             assert mark_that_runs(package, path) == action
         assert mark_that_runs(package, PROTOCOL, "-O") == action
         subprocess.run([sys.executable, *compiling, package], check=True)
         if number != 2:
-            revert(package)
+            run(package, "revert")
             for path in trees.SOURCES:
                 assert mark_that_runs(package, path) == "vanilla"
             assert mark_that_runs(package, PROTOCOL, "-O") == "vanilla"
@@ -334,7 +328,7 @@ def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
     give_to_nobody(package)
     caches.chmod(0o555)
     with refused(open_path, errno.EACCES), another_user():
-        apply(package)
+        run(package, "apply")
 
 
 def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
@@ -347,10 +341,10 @@ def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
     caches.chmod(0o555)
     first = photograph(open_path)
     with another_user():
-        apply(package)
+        run(package, "apply")
         assert len(list(caches.iterdir())) == 2
         assert trees.stale_bytecode(package) == []
-        revert(package)
+        run(package, "revert")
     assert trees.stale_bytecode(package) == []
     assert photograph(open_path) == first
 
@@ -363,7 +357,7 @@ def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
     (package / MANAGER).unlink()
     (package / MANAGER).symlink_to(Path(MANAGER).name)
     with refused(tmp_path, errno.ELOOP):
-        apply(package)
+        run(package, "apply")
 
 
 def test_a_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -373,15 +367,15 @@ def test_a_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None
     folder.symlink_to(tmp_path / "elsewhere")
     before = photograph(tmp_path)
     with pytest.raises(AgentcoreError, match="symbolic link"):
-        apply(package)
+        run(package, "apply")
     assert photograph(tmp_path) == before
 
 
 def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> None:
     package = trees.build(tmp_path)
-    apply(package)
+    run(package, "apply")
     shutil.rmtree(tmp_path / "cache")
-    revert(package)
+    run(package, "revert")
     assert not (package / MANAGER).is_symlink()
     assert (package / MANAGER).read_bytes() == trees.text(MANAGER, "vanilla")
 
@@ -414,7 +408,7 @@ def test_environments_that_share_a_cache_stay_as_they_are(
 
     found = install.find(sglang_dir=one, supported=["0.5.9"])
     assert found.wheel_hashes(trees.SOURCES).keys() == set(trees.SOURCES)
-    apply(one)
+    run(one, "apply")
     changed = {
         name for name, seen in photograph(tmp_path).items() if seen != first.get(name)
     }
@@ -425,6 +419,6 @@ def test_environments_that_share_a_cache_stay_as_they_are(
     third = environment("third")
     assert trees.texts(third) == trees.texts(other)
     shutil.rmtree(third.parent)
-    revert(one)
+    run(one, "revert")
     assert photograph(tmp_path) == first
     count["environments beside a patched one, all as before"] += 2

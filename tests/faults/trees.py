@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 from agentcore_patches.install import Install
+from agentcore_patches.state import transaction
 from tests.helpers.records import metadata, record
 
 VERSION = "0.5.9"
@@ -87,6 +88,19 @@ def copy(package: Path, root: Path) -> Path:
 def install_of(package: Path, version: str = "0.5.9") -> Install:
     """What `find` would say of it."""
     return Install(package, version, "0.5.9", "a test", False, None)
+
+
+def run(package: Path, action: str) -> str | None:
+    """Run `apply`, `upgrade`, `revert` or `recover`; what was put right before it."""
+    with transaction.locked(install_of(package)) as work:
+        if action == "revert":
+            work.revert()
+        elif action in SELECTIONS and not work.snapshot.holds([action], "1"):
+            paths = SELECTIONS[action]
+            work.sources(paths)
+            files = {path: text(path, action) for path in paths}
+            work.commit(files, patches=[action], tool_version="1")
+        return work.recovered
 
 
 def texts(package: Path) -> dict[str, bytes]:
