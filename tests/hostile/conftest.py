@@ -6,18 +6,21 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentcore_patches import planned_apply
 from agentcore_patches.patches import registry
-from tests.hostile.planting import Planted, give_away
+from agentcore_patches.plan import Plan, make_plan
+from tests.hostile.planting import TRACES, Planted, give_away
 from tests.unit.conftest import install as install
 from tests.unit.conftest import package as package
 from tests.unit.conftest import run as run
 from tests.unit.small_sglang import build
-from tests.unit.test_created_files import landing as landing
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +29,17 @@ def no_waiting() -> Iterator[None]:
     signal.alarm(120)
     yield
     signal.alarm(0)
+
+
+@pytest.fixture
+def landing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that create a file as well."""
+
+    def make(sources: Mapping[str, bytes], *more: Any, **named: Any) -> Plan:
+        made = make_plan(sources, *more, **named)
+        return replace(made, files={TRACES: b"TRACES = 1\n", **made.files})
+
+    monkeypatch.setattr(planned_apply, "make_plan", make)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`apply` and `apply_patch`: what a program is told, on a small SGLang."""
+"""`apply`, `revert` and `apply_patch`: what a program is told, on a small SGLang."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ from typing import Any
 import pytest
 
 import agentcore_patches
-from agentcore_patches import api, edits, marks
-from agentcore_patches.api import apply, apply_patch, revert, status
-from agentcore_patches.errors import (
-    AccessError,
-    SourceConflict,
-    UnsupportedTarget,
-    UsageError,
-)
-from agentcore_patches.install import find
+from agentcore_patches import edits, marks
+from agentcore_patches.api import apply, apply_patch, revert
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.results import PatchInfo, PatchState
 from agentcore_patches.state import transaction
+from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
@@ -66,19 +59,6 @@ def test_apply_brings_all_patches_and_says_what_it_did(package: Path) -> None:
     assert b"text.ids = model.ids" in (package / SERVING).read_bytes()
 
 
-def test_a_second_apply_finds_nothing_to_do(package: Path) -> None:
-    apply(sglang_dir=package)
-    before = contents(package)
-
-    result = apply(sglang_dir=package)
-
-    assert not result.changed
-    assert result.patches == ("alpha", "beta")
-    assert result.files == ()
-    assert result.edits == ()
-    assert contents(package) == before
-
-
 def test_only_brings_exactly_the_patches_named(package: Path) -> None:
     apply(sglang_dir=package)
 
@@ -93,25 +73,6 @@ def test_only_brings_exactly_the_patches_named(package: Path) -> None:
     assert (package / SERVING).read_bytes() == SOURCES[SERVING]
     assert not apply(sglang_dir=package, only=["alpha"]).changed
     assert apply(sglang_dir=package, only=["beta"]).removed == ("alpha",)
-
-
-def test_an_unknown_patch_is_refused_by_name(package: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"named gamma\. The patches are alpha, beta\."
-    ):
-        apply(sglang_dir=package, only=["alpha", "gamma"])
-
-
-def test_a_dry_run_tells_what_apply_then_does(package: Path) -> None:
-    before = contents(package)
-
-    planned = apply(sglang_dir=package, dry_run=True, diff=True)
-
-    assert planned.dry_run and planned.changed
-    assert contents(package) == before
-    done = apply(sglang_dir=package, diff=True)
-    assert planned.files == done.files
-    assert not apply(sglang_dir=package, dry_run=True).changed
 
 
 def test_a_dry_run_of_another_selection_tells_what_is_restored(package: Path) -> None:
@@ -164,40 +125,20 @@ def test_others_changes_are_kept_and_told(package: Path) -> None:
     assert (package / SERVING).read_bytes() == forked
 
 
-def test_a_conflict_leaves_everything_as_it_was(package: Path) -> None:
-    (package / SERVING).write_text("def reply(model): ...\n")
-    before = contents(package)
+def test_revert_gives_every_byte_back(package: Path) -> None:
+    apply(sglang_dir=str(package))
 
-    for dry_run in (True, False):
-        with pytest.raises(SourceConflict, match="in `answer`, cannot place"):
-            apply(sglang_dir=package, dry_run=dry_run)
-        assert contents(package) == before
+    result = revert(sglang_dir=package)
 
-
-def test_a_changed_patch_replaces_the_old_one(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apply(sglang_dir=package)
-    monkeypatch.setattr(registry, "fingerprint", lambda: "another")
-
-    assert set(status(sglang_dir=package).patches.values()) == {PatchState.OUTDATED}
-    assert not status(sglang_dir=package).complete
-    apply(sglang_dir=package)
-    assert status(sglang_dir=package).complete
-
-
-def test_apply_says_whom_it_waits_for_and_gives_up(package: Path) -> None:
-    told: list[str] = []
-    install = find(package, supported=SUPPORTED_VERSIONS)
-
-    with (
-        transaction.locked(install),
-        pytest.raises(AccessError, match=r"within 0\.1 s"),
-    ):
-        apply(sglang_dir=package, lock_timeout=0.1, notify=told.append)
-
-    assert len(told) == 1
-    assert told[0].startswith("waiting for another agentcore-patch (process ")
+    assert result.changed
+    assert result.patches == ("alpha", "beta")
+    assert {file.path: (file.state, file.pristine) for file in result.files} == {
+        MODELS: (FileState.ORIGINAL, True),
+        SERVING: (FileState.ORIGINAL, True),
+    }
+    assert contents(package) == SOURCES
+    again = revert(sglang_dir=package)
+    assert (again.changed, again.patches, again.files) == (False, (), ())
 
 
 @pytest.fixture
@@ -270,27 +211,3 @@ def test_apply_patch_logs_a_bug_and_does_not_raise(
 
     [record] = caplog.records
     assert record.exc_info is not None and record.exc_info[0] is ZeroDivisionError
-
-
-def test_available_tells_what_each_patch_gives_and_changes(package: Path) -> None:
-    listed = api.available(sglang_dir=package)
-
-    assert listed.install is not None and listed.install.package == package
-    assert listed.patches == (
-        PatchInfo("alpha", "what alpha gives", (MODELS,)),
-        PatchInfo("beta", "what beta gives", (MODELS, SERVING)),
-    )
-
-
-def test_available_is_about_the_newest_release_where_there_is_no_sglang(
-    importable: Path,
-) -> None:
-    (importable / "version.py").write_text('__version__ = "0.6.1"\n')
-
-    listed = api.available()
-
-    assert listed.install is None
-    assert listed.reason is not None and "0.6.1" in listed.reason
-    assert [patch.name for patch in listed.patches] == ["alpha", "beta"]
-    with pytest.raises(UnsupportedTarget):
-        api.available(sglang_dir=importable)

@@ -162,18 +162,6 @@ def test_names_that_cannot_be_encoded_are_shown_escaped(tmp_path: Path) -> None:
     assert rb"gr\xf6\xdfe" in ran.stdout
 
 
-def test_an_interpreter_that_is_not_there_is_told() -> None:
-    ran = subprocess.run(
-        [*COMMAND, "status", "--python", "/nowhere/python"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert ran.returncode == 3
-    assert ran.stderr.startswith("Error: ") and "/nowhere/python" in ran.stderr
-
-
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import py_compile
 import stat
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agentcore_patches import api, plan, planned_apply
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import FileState
-from tests.helpers.trees import contents
-from tests.unit.running import Run
 from tests.unit.small_install import (
     FIRST,
     SECOND,
@@ -30,7 +24,6 @@ from tests.unit.small_install import (
     vanilla,
     write,
 )
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
 TRACES = "srt/agentcore/traces.py"
 PROMPTS = "srt/agentcore/chat/prompts.py"
@@ -164,53 +157,3 @@ def test_a_clean_checkout_is_taken_for_what_it_is(install: Install) -> None:
     snapshot = transaction.inspect(install)
     assert snapshot.superseded and not snapshot.changed
     assert commit(install, TRACES, FIRST) == (TRACES, FIRST)
-
-
-# The commands
-
-
-@pytest.fixture
-def landing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans that create a file as well."""
-
-    def make(sources: Mapping[str, bytes], *more: Any, **named: Any) -> plan.Plan:
-        assert TRACES not in sources
-        made = plan.make_plan(sources, *more, **named)
-        files = {TRACES: b"TRACES = 1\n", **made.files}
-        return dataclasses.replace(made, files=files)
-
-    monkeypatch.setattr(planned_apply, "make_plan", make)
-
-
-@pytest.mark.usefixtures("landing")
-def test_the_commands_create_and_remove_it(package: Path) -> None:
-    planned = api.apply(sglang_dir=package, dry_run=True, diff=True)
-    assert contents(package) == SOURCES
-    done = api.apply(sglang_dir=package, diff=True)
-
-    assert planned.files == done.files
-    assert [(file.path, file.action) for file in done.files] == [
-        (MODELS, "patched"),
-        (SERVING, "patched"),
-        (TRACES, "patched"),
-    ]
-    assert done.files[2].diff.startswith(f"--- /dev/null\n+++ b/sglang/{TRACES}\n@@")
-    found = api.status(sglang_dir=package)
-    assert found.complete
-    assert (found.files[2].path, found.files[2].state) == (TRACES, FileState.PATCHED)
-    assert api.revert(sglang_dir=package).files[-1].path == TRACES
-    assert contents(package) == SOURCES
-    assert [file.path for file in api.status(sglang_dir=package).files] == [
-        MODELS,
-        SERVING,
-    ]
-
-
-@pytest.mark.usefixtures("landing")
-def test_a_file_in_the_way_ends_with_4(run: Run, package: Path) -> None:
-    (package / TRACES).parent.mkdir()
-    (package / TRACES).write_text("theirs")
-    for command in (["apply"], ["apply", "--dry-run"]):
-        ran = run(*command)
-        assert ran.code == 4 and TRACES in ran.err
-    assert (package / TRACES).read_text() == "theirs"

@@ -17,21 +17,10 @@ import pytest
 from agentcore_patches import __version__, cli
 from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.failure import failure_of
-from agentcore_patches.install import find
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state import transaction
 from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES
-
-
-def test_check_is_about_all_patches_up_to_date(run: Run) -> None:
-    assert run("status", "--check").code == 1
-    run("apply")
-    assert run("status", "--check").code == 0
-    assert run("status").code == 0
-    run("revert")
-    assert run("status").code == 0
+from tests.unit.small_sglang import SERVING
 
 
 def spoil_nothing(package: Path) -> None: ...
@@ -156,24 +145,6 @@ def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
     assert ran.stderr.startswith("Error: --ray needs Ray, and ")
     assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 1
     assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
-
-
-def test_a_lock_that_is_held_ends_with_5(run: Run, package: Path) -> None:
-    with transaction.locked(find(package, supported=SUPPORTED_VERSIONS)):
-        ran = run("apply", "--lock-timeout", "0")
-
-    assert ran.code == 5
-    assert f"(process {os.getpid()})" in ran.err and "--lock-timeout" in ran.err
-    assert contents(package) == SOURCES
-
-
-def test_revert_refuses_an_edited_file_unless_forced(run: Run, package: Path) -> None:
-    run("apply")
-    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
-
-    assert run("revert").code == 4
-    assert run("revert", "--force").code == 0
-    assert contents(package) == SOURCES
 
 
 def test_a_bug_is_told_without_a_traceback(

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import agentcore_patches
 from agentcore_patches import api
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import (
@@ -20,35 +19,9 @@ from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents, photograph
 from tests.unit.running import Run
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
+from tests.unit.small_sglang import SERVING, SOURCES, kill_apply
 
 Command = Callable[..., Any]
-
-
-def test_status_of_a_pristine_install(package: Path) -> None:
-    result = status(sglang_dir=package)
-
-    assert result.patches == {
-        "alpha": PatchState.ABSENT,
-        "beta": PatchState.ABSENT,
-    }
-    assert result.applied_by is None and result.recorded and not result.complete
-    assert [(file.path, file.state, file.pristine) for file in result.files] == [
-        (MODELS, FileState.ORIGINAL, True),
-        (SERVING, FileState.ORIGINAL, True),
-    ]
-
-
-def test_status_of_a_patched_install(package: Path) -> None:
-    apply(sglang_dir=package)
-
-    result = status(sglang_dir=package)
-
-    assert result.complete
-    assert result.applied_by == agentcore_patches.__version__
-    assert [(file.state, file.pristine) for file in result.files] == [
-        (FileState.PATCHED, True)
-    ] * 2
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "y"])
@@ -67,59 +40,6 @@ def test_the_server_in_rust_is_told_where_it_would_be_started(
     assert "SGLANG_RUST_SERVER" not in run("status").out
 
 
-def test_complete_is_about_the_patches_asked_for(package: Path) -> None:
-    apply(sglang_dir=package, only=["alpha"])
-
-    assert status(sglang_dir=package, only=["alpha"]).complete
-    assert not status(sglang_dir=package, only=["beta"]).complete
-    assert not status(sglang_dir=package).complete
-
-
-@pytest.mark.parametrize(
-    ("text", "state"),
-    [
-        (b"# theirs\n", FileState.EDITED),
-        (b"", FileState.PATCHED),
-    ],
-)
-def test_status_tells_an_edit_since_apply(
-    package: Path, text: bytes, state: FileState
-) -> None:
-    apply(sglang_dir=package)
-    (package / MODELS).write_bytes((package / MODELS).read_bytes() + text)
-
-    result = status(sglang_dir=package)
-
-    assert result.files[0].state is state
-    assert result.complete is (state is FileState.PATCHED)
-
-
-def test_status_tells_a_file_replaced_since_apply(package: Path) -> None:
-    apply(sglang_dir=package)
-    (package / SERVING).write_bytes(b"class Other: ...\n")
-
-    result = status(sglang_dir=package)
-
-    assert [(file.state, file.pristine) for file in result.files] == [
-        (FileState.PATCHED, True),
-        (FileState.REPLACED, False),
-    ]
-    assert set(result.patches.values()) == {PatchState.CHANGED}
-
-
-def test_status_tells_a_file_that_is_gone(package: Path) -> None:
-    (package / SERVING).unlink()
-    assert status(sglang_dir=package).files[1].state is FileState.MISSING
-    (package / SERVING).write_bytes(SOURCES[SERVING])
-    apply(sglang_dir=package)
-    (package / SERVING).unlink()
-
-    result = status(sglang_dir=package)
-
-    assert result.files[1].state is FileState.MISSING
-    assert set(result.patches.values()) == {PatchState.CHANGED}
-
-
 def test_a_reinstall_takes_the_patches_out(package: Path) -> None:
     apply(sglang_dir=package)
     for path, source in SOURCES.items():
@@ -135,21 +55,6 @@ def test_a_reinstall_takes_the_patches_out(package: Path) -> None:
         (FileState.REPLACED, False),
     ]
     assert apply(sglang_dir=package, only=["alpha"]).removed == ()
-
-
-def test_status_tells_somebody_elses_changes(package: Path) -> None:
-    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
-
-    files = status(sglang_dir=package).files
-
-    assert [file.pristine for file in files] == [True, False]
-
-
-def test_without_a_record_of_the_wheel_nothing_is_known(package: Path) -> None:
-    shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
-
-    assert {file.pristine for file in status(sglang_dir=package).files} == {None}
-    assert {file.pristine for file in apply(sglang_dir=package).files} == {None}
 
 
 @pytest.mark.parametrize("command", [apply, revert])
@@ -219,11 +124,3 @@ def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> No
     assert not result.recorded
     with pytest.raises(SourceConflict, match="a part of ours"):
         apply(sglang_dir=package)
-
-
-def test_patches_without_a_record_cannot_be_reverted(package: Path) -> None:
-    apply(sglang_dir=package)
-    shutil.rmtree(package / ".agentcore-patch")
-
-    with pytest.raises(SourceConflict, match="the original files were not found"):
-        revert(sglang_dir=package)

@@ -23,16 +23,6 @@ from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, build, kill_apply
 
 
-def test_apply_says_in_one_line_what_is_ordinary(run: Run, package: Path) -> None:
-    ran = run("apply")
-
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == (
-        "Patched SGLang 0.5.9: 2 patches, 2 files, all as released. Restart its servers. "
-        f"To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
-    )
-
-
 def test_apply_shows_each_file_if_asked_to(run: Run, package: Path) -> None:
     ran = run("apply", "-v")
 
@@ -156,15 +146,6 @@ def test_status_says_how_to_go_on(run: Run, package: Path) -> None:
     assert told.endswith(ran.out)
 
 
-def test_status_says_who_applied_what(run: Run, package: Path) -> None:
-    run("apply")
-
-    assert run("status").out == (
-        f"SGLang 0.5.9 in {package}: 2 patches are in place (2 files, all as released), "
-        f"applied by agentcore-patch {__version__}.\n"
-    )
-
-
 def test_status_names_what_somebody_did_since(run: Run, package: Path) -> None:
     run("apply")
     (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
@@ -182,9 +163,19 @@ def test_status_names_a_replaced_file_and_how_to_go_on(run: Run, package: Path) 
     run("apply")
     (package / SERVING).write_bytes(b"def other(): ...\n")
 
-    out = run("status").out
+    out = run("status", "-v").out
 
+    assert "  beta   changed\n" in out
+    assert "  srt/models.py   patched         as released\n" in out
+    assert "  srt/serving.py  replaced since  modified\n" in out
     assert "Somebody replaced srt/serving.py since (by reinstalling SGLang?)." in out
+
+
+def test_status_names_a_file_that_is_missing_before_apply(
+    run: Run, package: Path
+) -> None:
+    (package / SERVING).unlink()
+    assert "  srt/serving.py  missing  unknown\n" in run("status").out
 
 
 def test_status_tells_an_older_patch_from_another_build(
@@ -234,7 +225,8 @@ def test_patches_without_a_record_are_told(run: Run, package: Path) -> None:
         revert = f"`agentcore-patch revert --sglang-dir {package}`"
         assert f"{revert} cannot remove the patches." in ran.out
     assert run("status", "--check").code == 0
-    assert run("revert").code == 4
+    ran = run("revert")
+    assert ran.code == 4 and "the original files were not found" in ran.err
 
 
 def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
