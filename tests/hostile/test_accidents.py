@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import struct
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from agentcore_patches.errors import (
     AccessError,
     AgentcoreError,
     SourceConflict,
-    UnsupportedTarget,
 )
 from agentcore_patches.files import FOLDER, sync
 from agentcore_patches.install import Install
@@ -188,43 +186,3 @@ def test_a_dry_run_makes_the_checks_of_the_real_run(package: Path) -> None:
             apply(sglang_dir=package, only=["alpha"], dry_run=dry_run)
         said.append(str(caught.value))
     assert said[0] == said[1]
-
-
-@pytest.mark.parametrize("start", ["", "agentcore-patch: "])
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *("5", "[]", "null", '{"origin": 5, "path": []}', '{"origin": null}'),
-        *('{"origin": "/x", "path": [5]}', '{"origin": "\\u0000", "path": []}'),
-    ],
-)
-def test_a_program_with_a_strange_answer_is_no_interpreter(
-    start: str, answer: str, tmp_path: Path
-) -> None:
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{start}{answer}\nEND\n")
-    program.chmod(0o755)
-    with pytest.raises(UnsupportedTarget, match="is not a Python interpreter"):
-        status(python=program)
-
-
-def test_a_program_that_lacks_a_module_is_told_apart(tmp_path: Path) -> None:
-    program = tmp_path / "python"
-    program.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -Ic \'import sys; sys.modules["libcst"] = '
-        "None; import libcst'\n"
-    )
-    program.chmod(0o755)
-    with pytest.raises(UnsupportedTarget, match=r"exit code 1 \(.*libcst"):
-        status(python=program)
-
-
-def test_what_an_interpreter_prints_of_its_own_does_not_matter(package: Path) -> None:
-    (package / "__init__.py").touch()
-    program = package.parent / "python"
-    program.write_text(
-        f"#!/bin/sh\necho '[1]'\nPYTHONPATH='{package.parent}' {sys.executable} -S "
-        "\"$@\"\necho; echo 'Goodbye'; echo 5\n"
-    )
-    program.chmod(0o755)
-    assert status(python=program).install.package == package

@@ -152,12 +152,17 @@ def test_a_checkout_with_a_stale_version_is_patched_anew(package: Path) -> None:
     assert contents(package) == clean
 
 
-def test_a_file_that_a_checkout_did_not_touch_is_restored(package: Path) -> None:
+@pytest.mark.parametrize("force", [False, True])
+def test_a_file_that_a_checkout_did_not_touch_is_restored(
+    force: bool, package: Path
+) -> None:
     """Git keeps the changes in files that both commits have alike."""
     apply(sglang_dir=package)
     (package / SERVING).write_bytes(OTHER[SERVING])
 
-    assert revert(sglang_dir=package).changed
+    restored = revert(sglang_dir=package, force=force).files
+
+    assert [file.path for file in restored] == [MODELS]
 
     assert (package / MODELS).read_bytes() == SOURCES[MODELS]
     assert (package / SERVING).read_bytes() == OTHER[SERVING]

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import email
-import hashlib
 import json
 import runpy
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from agentcore_patches import __version__
 from agentcore_patches.patches.registry import names
+from tests.helpers import trees
 from tests.packaging.fences import links_of
 from tests.packaging.scratch import Scratch, make_scratch
 
@@ -195,11 +195,11 @@ def test_it_patches_a_copy_of_sglang_and_gives_it_back(
     installed: Scratch, vanilla_tree: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     package = vanilla_tree(tmp_path)
-    before = hashes(package)
+    before = trees.contents(package, "*.py")
     target = f"--sglang-dir '{package}'"
     assert installed.run(f"agentcore-patch status --check {target}").code == 1
     installed.ok(f"agentcore-patch apply {target}")
-    after = hashes(package)
+    after = trees.contents(package, "*.py")
     changed = {name for name, text in after.items() if before.get(name) != text}
     assert {
         "srt/entrypoints/openai/serving_chat.py",
@@ -211,12 +211,4 @@ def test_it_patches_a_copy_of_sglang_and_gives_it_back(
     )
     assert status["complete"] is True
     installed.ok(f"agentcore-patch revert {target}")
-    assert hashes(package) == before
-
-
-def hashes(package: Path) -> Mapping[str, str]:
-    return {
-        str(file.relative_to(package)): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in package.rglob("*.py")
-        if ".agentcore-patch" not in file.parts
-    }
+    assert trees.contents(package, "*.py") == before

@@ -53,22 +53,6 @@ def test_a_change_by_others_is_kept_unless_forced(
     assert photograph(install) == before
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_a_text_without_our_marks_is_never_replaced_by_an_original(
-    force: bool, install: Install
-) -> None:
-    commit(install, FIRST, SECOND)
-    write(install, FIRST, b"new\n")
-    snapshot = transaction.inspect(install)
-    assert snapshot.files[FIRST] is FileState.REPLACED
-    assert snapshot.sglang_change == "SGLang's files were replaced by others"
-
-    assert revert(install, force=force) == (SECOND,)
-    assert read(install, FIRST) == b"new\n"
-    assert read(install, SECOND) == vanilla(SECOND)
-    assert not (install.package / FOLDER).exists()
-
-
 @pytest.mark.parametrize("others", ["patched", "replaced", "original"])
 def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
     others: str, install: Install

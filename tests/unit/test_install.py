@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import install
-from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
+from agentcore_patches.errors import AccessError, UnsupportedTarget
 from agentcore_patches.install import Install
 from tests.helpers.records import write_dist_info
 
@@ -96,11 +96,6 @@ def test_a_loop_of_links_cannot_be_read(tmp_path: Path) -> None:
         find(tmp_path / "sglang")
 
 
-def test_a_folder_and_an_interpreter_are_too_much(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        install.find(tmp_path, tmp_path, supported=SUPPORTED)
-
-
 # The version
 
 
@@ -144,11 +139,6 @@ def test_a_version_that_does_not(version: str, tmp_path: Path) -> None:
     assert "Supported: 0.5.9" in refusal(found)
 
 
-def test_commits_after_the_release_get_advice(tmp_path: Path) -> None:
-    package = make_package(tmp_path / "sglang", "0.5.10.dev3+g1a2b3c4")
-    assert "PRETEND_VERSION=0.5.9+own" in refusal(find(package))
-
-
 @pytest.mark.parametrize(
     ("version", "release"),
     [
@@ -156,6 +146,7 @@ def test_commits_after_the_release_get_advice(tmp_path: Path) -> None:
         ("0.5.8.post1+cu130", "0.5.8.post1"),
         ("0.5.8.post2.dev0+g1a2b3c4.d20260301", "0.5.8.post1"),
         ("0.5.9.dev0+g1a2b3c4.d20260301", "0.5.8"),
+        ("0.5.9+x", "0.5.9"),
     ],
 )
 def test_a_post_release_is_a_release_of_its_own(
@@ -184,12 +175,6 @@ def test_the_advice_names_the_release_that_is_nearest(
     assert f"PRETEND_VERSION={nearest}+own" in refusal(found, supported)
 
 
-def test_any_of_the_supported_releases_will_do(tmp_path: Path) -> None:
-    package = make_package(tmp_path / "sglang", "0.5.10+x")
-    found = install.find(package, supported=["0.5.9", "0.5.10"])
-    assert found.release == "0.5.10"
-
-
 def test_the_package_is_believed_before_its_metadata(tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", "0.5.9")
     make_metadata(tmp_path, "0.5.8")
@@ -202,12 +187,6 @@ def test_metadata_tells_what_the_package_does_not(
 ) -> None:
     package = make_package(tmp_path / "sglang", told)
     make_metadata(tmp_path, "0.5.9")
-    assert find(package).version == "0.5.9"
-
-
-def test_older_packages_say_it_in_another_module(tmp_path: Path) -> None:
-    package = make_package(tmp_path / "sglang", None)
-    (package / "version.py").write_text('__version__ = "0.5.9"\n')
     assert find(package).version == "0.5.9"
 
 
@@ -291,22 +270,28 @@ def test_an_interpreter_without_sglang_is_told_what_to_give(
         install.find(supported=SUPPORTED)
 
 
-def make_interpreter(folder: Path, *paths: Path, noise: str = "") -> Path:
-    """A program that is this interpreter with other folders to import from."""
+def make_program(folder: Path, script: str) -> Path:
+    """A shell script that is called `python`."""
     folder.mkdir(exist_ok=True)
     program = folder / "python"
-    program.write_text(
-        f"#!/bin/sh\necho '{noise}'\n"
-        f"PYTHONPATH='{os.pathsep.join(map(str, paths))}' exec {sys.executable} -S \"$@\"\n"
-    )
+    program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     return program
+
+
+def make_interpreter(folder: Path, *paths: Path) -> Path:
+    """This interpreter with other folders to import from, which prints what it likes."""
+    return make_program(
+        folder,
+        f"echo '[1]'\nPYTHONPATH='{os.pathsep.join(map(str, paths))}' {sys.executable} -S "
+        '"$@"\necho; echo Goodbye; echo 5',
+    )
 
 
 def test_another_interpreter_tells_what_it_imports(tmp_path: Path) -> None:
     package = make_package(tmp_path / "site" / "sglang")
     metadata = make_metadata(tmp_path / "site", "0.5.9")
-    python = make_interpreter(tmp_path / "bin", package.parent, noise="a greeting")
+    python = make_interpreter(tmp_path / "bin", package.parent)
     found = install.find(python=python, supported=SUPPORTED)
     assert (found.package, found.dist_info) == (package, metadata)
     assert found.found == f"imported by {python}"
@@ -373,32 +358,37 @@ sys.meta_path.insert(0, Finder)
 """
 
 
+ANSWERS = (
+    *("5", "[]", "null", '{"origin": 5, "path": []}', '{"origin": null}'),
+    *('{"origin": "/x", "path": [5]}', '{"origin": "\\u0000", "path": []}'),
+)
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
         ("exit 7", r"failed with exit code 7 \(no message\)"),
-        ("echo no >&2; exit 1", r"failed with exit code 1 \(no\)"),
-        ("echo hello", "is not a Python interpreter"),
+        ("echo a >&2; echo no >&2; exit 1", r"failed with exit code 1 \(no\)"),
         ("true", "is not a Python interpreter"),
+        *(
+            (f"cat <<'END'\n{start}{answer}\nEND", "is not a Python interpreter")
+            for start in ("", "agentcore-patch: ")
+            for answer in ANSWERS
+        ),
     ],
 )
 def test_a_program_that_is_no_interpreter(
     script: str, said: str, tmp_path: Path
 ) -> None:
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
     with pytest.raises(UnsupportedTarget, match=said):
-        install.find(python=program, supported=SUPPORTED)
+        install.find(python=make_program(tmp_path, script), supported=SUPPORTED)
 
 
 def test_a_program_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(install, "_PROBE_SECONDS", 0.2)
-    program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nexec sleep 30\n")
-    program.chmod(0o755)
+    program = make_program(tmp_path, "exec sleep 30")
     with pytest.raises(UnsupportedTarget, match=r"did not answer within 0\.2 s"):
         install.find(python=program, supported=SUPPORTED)
 

@@ -74,10 +74,6 @@ def landed_text(version: str) -> str:
     )
 
 
-def test_there_are_at_least_the_three_patches_of_the_first_release() -> None:
-    assert {"customized-info", "tito", "token-ids"} <= set(registry.names())
-
-
 @each_patch
 def test_a_summary_is_one_line(name: str) -> None:
     summary = registry.summary(name)

@@ -44,12 +44,6 @@ def test_a_commit_brings_the_texts_and_says_which(install: Install) -> None:
     assert not snapshot.holds(["ours", "more"], "one")
 
 
-@pytest.mark.usefixtures("unchanged")
-def test_a_revert_gives_everything_back(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    assert revert(install) == (SECOND, FIRST)
-
-
 def test_without_a_record_there_is_nothing_to_tell_or_revert(install: Install) -> None:
     before = photograph(install)
     snapshot = transaction.inspect(install)

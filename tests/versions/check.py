@@ -31,21 +31,15 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / "build" / "versions"
 
 # Transformers 5.6.0, which these two pin, cannot import the `kernels` that pip resolves.
-CONSTRAINTS: Mapping[str, tuple[str, ...]] = {
-    "0.5.11": ("kernels<0.13",),
-    "0.5.12": ("kernels<0.13",),
-    "0.5.12.post1": ("kernels<0.13",),
-}
+CONSTRAINTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("0.5.11", "0.5.12", "0.5.12.post1"), ("kernels<0.13",)
+)
 
 # What the index has only a stand-in for, which downloads it from elsewhere; nothing on the
 # CPU needs it.
-LEFT_OUT: Mapping[str, tuple[str, ...]] = {
-    "0.5.18": ("cuda-tile",),
-    "0.5.19": ("cuda-tile",),
-    "0.5.20": ("cuda-tile",),
-    "0.5.21": ("cuda-tile",),
-    "0.5.22": ("cuda-tile",),
-}
+LEFT_OUT: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22"), ("cuda-tile",)
+)
 
 # The last release of each family: the others have the same code.
 FAMILIES = tuple(
