@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 
@@ -26,3 +28,17 @@ class Ran:
 
 
 Run: TypeAlias = Callable[..., Ran]
+
+
+def program(
+    *args: str, stdout: int | IO[str] = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as a program, with these variables set."""
+    return subprocess.run(
+        [*COMMAND, *args],
+        env={**os.environ, **env},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )

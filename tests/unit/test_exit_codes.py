@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.failure import failure_of
 from agentcore_patches.state import transaction
 from tests.helpers.trees import contents
-from tests.unit.running import COMMAND, Run
+from tests.unit.running import Run, program
 from tests.unit.small_sglang import SERVING
 
 
@@ -133,13 +131,8 @@ def test_a_cluster_that_is_not_there_is_told_at_once(
 def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        ran = subprocess.run(
-            [*COMMAND, "apply", "--ray", f"127.0.0.1:{listening.getsockname()[1]}"],
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        ran = program("apply", "--ray", address, PYTHONPATH=str(tmp_path))
 
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Error: --ray needs Ray, and ")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pytest
 
 from agentcore_patches.edits import (
@@ -15,6 +17,7 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
+from agentcore_patches.patches.files import FACTS_MODULE
 from agentcore_patches.plan import EditOutcome, make_plan
 from tests.helpers.planning import VERSION, refusal
 
@@ -36,26 +39,19 @@ MADE: dict[str, tuple[ScopedEdit, ...]] = {
 }
 
 
+Registered: TypeAlias = dict[str, tuple[Edit, ...]]
+
+
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Edit, ...]]:
+def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
     """Patches for two small files, of which serving is to be written before the models."""
-    made: dict[str, tuple[Edit, ...]] = dict(MADE)
-    monkeypatch.setattr(registry, "edits", lambda name, version: made[name])
-    facts = Land("srt/agentcore/release.py", "", name="no file of these")
-    monkeypatch.setattr(registry, "facts", lambda names, version: facts)
+    made: Registered = dict(MADE)
     monkeypatch.setattr(
-        registry,
-        "files",
-        lambda names, version: tuple(
-            file
-            for file in (LANDED, SERVING, MODELS)
-            if any(
-                edit.file == file and not isinstance(edit, RefuseField)
-                for name in names
-                for edit in made[name]
-            )
-        ),
+        registry, "WRITING_ORDER", (FACTS_MODULE, LANDED, SERVING, MODELS)
     )
+    monkeypatch.setattr(registry, "edits", lambda name, version: made[name])
+    facts = Land(FACTS_MODULE, "VERSION = 1\n", name="facts")
+    monkeypatch.setattr(registry, "facts", lambda names, version: facts)
     return made
 
 
@@ -75,7 +71,6 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
             b"    def dump(self, data):\n        return data\n",
         ),
     ]
-    assert registry.files(("alpha", "beta"), VERSION) == (SERVING, MODELS)
 
 
 def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
@@ -90,7 +85,6 @@ def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
 def test_a_selection_needs_and_changes_its_own_files_only() -> None:
     plan = make_plan({MODELS: SOURCES[MODELS]}, ("beta",), VERSION)
     assert list(plan.files) == [MODELS]
-    assert registry.files(("beta",), VERSION) == (MODELS,)
     assert {outcome.patch for outcome in plan.outcomes} == {"beta"}
 
 
@@ -127,9 +121,7 @@ def test_a_part_of_the_edits_is_somebody_elses() -> None:
     )
 
 
-def test_a_text_that_would_not_compile_is_refused(
-    registered: dict[str, tuple[Edit, ...]],
-) -> None:
+def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> None:
     registered["gamma"] = (
         Insert(MODELS, "Answer.dump", "await log(data)", before="return data"),
     )
@@ -173,7 +165,7 @@ UNBOUND = [
 
 @pytest.mark.parametrize(("source", "scope", "name"), UNBOUND)
 def test_new_code_that_reads_what_nothing_defines_is_refused(
-    registered: dict[str, tuple[Edit, ...]], source: str, scope: str, name: str
+    registered: Registered, source: str, scope: str, name: str
 ) -> None:
     registered["gamma"] = (
         Insert(SERVING, scope, "text.ids = model.ids", before="return text"),
@@ -184,7 +176,7 @@ def test_new_code_that_reads_what_nothing_defines_is_refused(
 
 
 def test_a_type_that_a_module_does_not_import_is_refused(
-    registered: dict[str, tuple[Edit, ...]],
+    registered: Registered,
 ) -> None:
     registered["gamma"] = (AddField(MODELS, "Answer", "ids: Optional[int] = None"),)
     message = refusal(SOURCES, ["gamma"])
@@ -192,7 +184,7 @@ def test_a_type_that_a_module_does_not_import_is_refused(
 
 
 def test_a_method_that_needs_what_the_module_lacks_is_refused(
-    registered: dict[str, tuple[Edit, ...]],
+    registered: Registered,
 ) -> None:
     method = "def returns(self, value: Undefined) -> None: ..."
     registered["gamma"] = (AddMethod(MODELS, "Answer", method),)
@@ -216,14 +208,14 @@ BOUND = [
 
 @pytest.mark.parametrize("source", BOUND)
 def test_a_name_that_is_bound_or_was_unbound_before_is_no_hindrance(
-    registered: dict[str, tuple[Edit, ...]], source: str
+    registered: Registered, source: str
 ) -> None:
     registered["gamma"] = (SERVE,)
     assert make_plan({SERVING: source.encode()}, ("gamma",), VERSION).files
 
 
 def test_a_replacement_may_read_what_the_old_statement_read(
-    registered: dict[str, tuple[Edit, ...]],
+    registered: Registered,
 ) -> None:
     registered["gamma"] = (
         Replace(SERVING, "serve", "text = model()", "text = model(print)"),
@@ -241,16 +233,16 @@ IMPORTING = {SERVING: b"import os\n" + SOURCES[SERVING]}
 
 
 def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
-    registered: dict[str, tuple[Edit, ...]],
+    registered: Registered,
 ) -> None:
     registered["gamma"] = CALLING
     plan = make_plan(IMPORTING, ("gamma",), VERSION)
-    assert list(plan.files) == [LANDED, SERVING]
+    assert list(plan.files) == [FACTS_MODULE, LANDED, SERVING]
     assert plan.files[LANDED] == b"def trace(text):\n    return text\n"
     assert plan.files[SERVING].startswith(
         b"import os\nfrom sglang.srt import agentcore\ndef serve"
     )
-    assert plan.outcomes[0] == EditOutcome(
+    assert plan.outcomes[1] == EditOutcome(
         "gamma", "traces", LANDED, "", "the module", "applied"
     )
     again = make_plan({**IMPORTING, **plan.files}, ("gamma",), VERSION)
@@ -259,7 +251,7 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
 
 
 def test_another_file_where_a_module_would_land_is_refused(
-    registered: dict[str, tuple[Edit, ...]],
+    registered: Registered,
 ) -> None:
     registered["gamma"] = CALLING
     message = refusal({**IMPORTING, LANDED: b"x = 1\n"}, ["gamma"])
@@ -269,27 +261,22 @@ def test_another_file_where_a_module_would_land_is_refused(
     )
 
 
-def test_a_module_alone_is_a_part_of_ours(
-    registered: dict[str, tuple[Edit, ...]],
-) -> None:
+def test_a_module_alone_is_a_part_of_ours(registered: Registered) -> None:
     registered["gamma"] = CALLING
-    landed = make_plan(IMPORTING, ("gamma",), VERSION).files[LANDED]
-    assert refusal({**IMPORTING, LANDED: landed}, ["gamma"]).startswith(
-        f"{LANDED}: the install has the module already, but {SERVING}: the module lacks "
+    landed = dict(make_plan(IMPORTING, ("gamma",), VERSION).files)
+    del landed[SERVING]
+    assert refusal({**IMPORTING, **landed}, ["gamma"]).startswith(
+        f"{FACTS_MODULE}: the install has the module already, but {SERVING}: the module lacks "
         "import of `agentcore`: the sources carry"
     )
 
 
-def test_a_hook_without_its_import_is_refused(
-    registered: dict[str, tuple[Edit, ...]],
-) -> None:
+def test_a_hook_without_its_import_is_refused(registered: Registered) -> None:
     registered["gamma"] = (CALLING[0], CALLING[2])
     assert "new code would use `agentcore`" in refusal(IMPORTING, ["gamma"])
 
 
-def test_a_file_that_is_absent_is_refused(
-    registered: dict[str, tuple[Edit, ...]],
-) -> None:
+def test_a_file_that_is_absent_is_refused(registered: Registered) -> None:
     for sources in ({}, {MODELS: SOURCES[MODELS]}):
         assert refusal(sources, ["alpha"]).startswith(
             f"{SERVING}: there is no such file. Nothing was written."
@@ -304,7 +291,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("source", "looked_at"), REFUSED.values(), ids=REFUSED)
 def test_a_field_that_must_be_absent_refuses_all(
-    registered: dict[str, tuple[Edit, ...]],
+    registered: Registered,
     source: bytes | None,
     looked_at: bytes | None,
 ) -> None:
@@ -321,7 +308,7 @@ def test_a_field_that_must_be_absent_refuses_all(
 
 @pytest.mark.parametrize("looked_at", [None, b"class Answer:\n    other: str\n"])
 def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
-    registered: dict[str, tuple[Edit, ...]], looked_at: bytes | None
+    registered: Registered, looked_at: bytes | None
 ) -> None:
     registered["gamma"] = (RefuseField("srt/other.py", "Answer", ("text",)), SERVE)
     plan = make_plan(SOURCES, ("gamma",), VERSION, lambda path: looked_at)
