@@ -75,13 +75,9 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
 
     assert (second.returncode, second.stderr) == (0, ""), second.stdout
     document = json.loads(second.stdout)
-    assert set(document) == {"complete", "changed", "nodes"}
+    assert mismatches(document, RayDocument) == []
     assert (document["complete"], document["changed"]) == (True, False)
     for told in document["nodes"]:
-        assert set(told) == {
-            *("node_id", "address", "hostname", "before", "applied", "status"),
-            *("error", "complete", "changed"),
-        }
         assert told["before"] == told["status"]
         assert told["applied"]["changed"] is False
         assert told["error"] is None

@@ -165,7 +165,7 @@ def test_the_command_says_what_it_is(installed: Scratch) -> None:
     assert installed.ok("agentcore-patch --version") == (
         f"agentcore-patch {__version__}\n"
     )
-    assert installed.ok("python -m agentcore_patches --version") == (
+    assert installed.ok("python -m agentcore_patches -V") == (
         f"agentcore-patch {__version__}\n"
     )
     for name in names():

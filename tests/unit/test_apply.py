@@ -15,20 +15,12 @@ import pytest
 import agentcore_patches
 from agentcore_patches import edits, marks
 from agentcore_patches.api import apply, apply_patch, revert
-from agentcore_patches.patches import registry
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
 Command = Callable[..., Any]
-
-
-def test_status_watches_every_file_that_a_patch_changes() -> None:
-    for supported in SUPPORTED_VERSIONS:
-        files = registry.files(registry.names(), supported)
-        assert set(files) <= set(registry.WRITING_ORDER)
 
 
 def test_every_comment_of_a_patch_begins_alike() -> None:

@@ -13,10 +13,10 @@ from types import ModuleType
 import click
 import pytest
 
-from agentcore_patches import __version__, cli
+from agentcore_patches import cli
 from agentcore_patches.errors import ServerError
 from agentcore_patches.failure import DEBUG
-from tests.unit.running import COMMAND, Run, program
+from tests.unit.running import Run, program
 from tests.unit.small_sglang import build
 
 
@@ -76,14 +76,6 @@ def test_help_has_examples_in_80_columns(run: Run, command: str) -> None:
     assert ran.code == 0
     assert f"Examples:\n    agentcore-patch {command}\n" in ran.out
     assert max(map(len, ran.out.splitlines())) <= 80
-
-
-def test_both_names_run_the_same_command() -> None:
-    script = Path(sys.executable).with_name("agentcore-patch")
-
-    for command in ([str(script), "--version"], [*COMMAND, "-V"]):
-        ran = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert ran.stdout == f"agentcore-patch {__version__}\n"
 
 
 @pytest.mark.parametrize("command", ["apply", "verify", None])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from agentcore_patches.errors import UsageError
 from agentcore_patches.hints import refuse_unknown, with_target
 from tests.unit.running import Run
-from tests.unit.small_sglang import MODELS
 
 
 @pytest.mark.parametrize(
@@ -51,19 +49,6 @@ def test_commands_that_are_advised_have_the_users_target(
 ) -> None:
     assert with_target(text, target) == expected
     assert with_target(expected, target) == expected
-
-
-@pytest.mark.parametrize("options", [[], ["--json"]])
-def test_errors_advise_commands_for_the_users_target(
-    run: Run, package: Path, options: list[str]
-) -> None:
-    run("apply")
-    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
-
-    ran = run("revert", *options)
-
-    message = ran.document["error"]["message"] if options else ran.err
-    assert f"`agentcore-patch revert --force --sglang-dir {package}`" in message
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,17 @@ from tests.unit.small_install import (
 )
 
 
-def fail_at(
-    monkeypatch: pytest.MonkeyPatch, name: str, number: int, error: BaseException
-) -> None:
-    """Make a method of Path raise the `number`th time it is called on a source."""
-    method: Callable[..., Path] = getattr(Path, name)
+def acting_before(number: int, act: Callable[[], None]) -> Callable[[Path, Path], Path]:
+    """A `Path.replace` that first does something the `number`th time it is for a source."""
+    replace_file = Path.replace
     calls = iter(range(1, 1000))
 
-    def failing(self: Path, *args: Path) -> Path:
-        if self.name.endswith(FOLDER) and next(calls) == number:
-            raise error
-        return method(self, *args)
+    def replace(draft: Path, target: Path) -> Path:
+        if draft.name.endswith(FOLDER) and next(calls) == number:
+            act()
+        return replace_file(draft, target)
 
-    monkeypatch.setattr(Path, name, failing)
+    return replace
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -50,7 +48,10 @@ def fail_at(
 def test_an_interrupt_in_the_middle_undoes_the_rest(
     number: int, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail_at(monkeypatch, "replace", number, KeyboardInterrupt())
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", acting_before(number, interrupt))
     with pytest.raises(KeyboardInterrupt):
         commit(install, *ALL)
 
@@ -65,14 +66,7 @@ def kill(install: Install, number: int, change: Callable[[], object]) -> None:
     """Run a change in a process that dies before its `number`th replacement."""
     pid = os.fork()
     if pid == 0:
-        method = Path.replace
-        calls = iter(range(1, 1000))
-
-        def dying(self: Path, target: Path) -> Path:
-            if self.name.endswith(FOLDER) and next(calls) == number:
-                os._exit(9)
-            return method(self, target)
-
+        dying = acting_before(number, lambda: os._exit(9))
         Path.replace = dying  # type: ignore[assignment, method-assign]
         change()
         os._exit(0)

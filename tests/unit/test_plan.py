@@ -82,25 +82,6 @@ def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
     )
 
 
-def test_a_selection_needs_and_changes_its_own_files_only() -> None:
-    plan = make_plan({MODELS: SOURCES[MODELS]}, ("beta",), VERSION)
-    assert list(plan.files) == [MODELS]
-    assert {outcome.patch for outcome in plan.outcomes} == {"beta"}
-
-
-def test_what_holds_already_is_not_planned_again() -> None:
-    plan = make_plan(SOURCES, ("alpha", "beta"), VERSION)
-    again = make_plan({**SOURCES, **plan.files}, ("alpha", "beta"), VERSION)
-    assert again.files == {}
-    assert {outcome.outcome for outcome in again.outcomes} == {"present"}
-
-
-def test_the_sources_stay_as_they_are() -> None:
-    sources = dict(SOURCES)
-    make_plan(sources, ("alpha", "beta"), VERSION)
-    assert sources == SOURCES
-
-
 def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
     message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
     assert message == (

@@ -273,7 +273,9 @@ def test_a_dry_run_of_revert_refuses_what_revert_refuses(
     planned, done = run("revert", "--dry-run"), run("revert")
 
     assert planned == done and done.code == 4
-    assert f"`agentcore-patch revert --force --sglang-dir {package}`" in done.err
+    advice = f"`agentcore-patch revert --force --sglang-dir {package}`"
+    assert advice in done.err
+    assert advice in run("revert", "--json").document["error"]["message"]
     assert run("revert", "--dry-run", "--force").code == 0
 
 
