@@ -8,16 +8,15 @@ What is run, by the language of a block:
               `python -m sglang.launch_server ... &` launches a server on the CPU, of the
               environment's SGLang, which from then on is the live one of the document.
               Documents that launch the same command on the same patches share a server
-    bash, sh  the whole block, which must end with 0 (or `exit=N`)
+    bash      the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
     json request=PATH     sent to a live server, and answered 200 (or `status=N`);
                           PATH is /v1/chat/completions if it is left out
-    json answer=NAME      what it answers to `REQUESTS[NAME]`, or to the last request
-    json chunk=NAME       likewise, one event of its stream; it is asked again if there is
+    json answer           what it answered to the last request
+    json chunk            likewise, one event of its stream; it is asked again if there is
                           none, since a busy machine puts several tokens on a chunk
     json output           the output of what was run last, as JSON
-    diff      an excerpt of what `apply --dry-run --diff` prints
     dockerfile, yaml      an excerpt of one file in examples/
 
 Any other block, one without a language among them, is a failure.
@@ -36,28 +35,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agentcore_patches.errors import ServerError
 from agentcore_verify import client, cpu
 from agentcore_verify.client import Json
-from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.forking import ForkedServer, ForkServer
 from tests.packaging.comparing import unlike, unlike_excerpt, unlike_json
 from tests.packaging.fences import Block, blocks, commands
 from tests.packaging.scratch import Ran, Scratch
 from tests.packaging.shell import Shell
-
-REQUESTS: Mapping[str, Json] = {
-    "plain": {
-        "model": "m",
-        "messages": line("second_turn_ada").messages,
-        "temperature": 0,
-        "logprobs": True,
-    },
-}
-"""Requests whose answers documents show."""
 
 CHAT = "/v1/chat/completions"
 STREAMS = 5
@@ -90,7 +77,6 @@ class Document:
     tree: Path
     fork_server: ForkServer
     server: Callable[[], str]
-    diff: Callable[[], str]
     places: Mapping[str, Callable[[], str]]
     ran: dict[tuple[str, str], Ran]
     launched: dict[tuple[str, str], Server]
@@ -132,8 +118,6 @@ class Document:
     def _run_bash(self, block: Block) -> None:
         self._script(block, f"set -e\n{block.text}")
 
-    _run_sh = _run_bash
-
     def _run_python(self, block: Block) -> None:
         file = self.scratch.folder / "block.py"
         file.write_text(self._shell.here(block.text))
@@ -154,29 +138,25 @@ class Document:
             self._request = partial(self._ask, words["request"] or CHAT, shown, words)
             self._answer = self._request()
         elif "answer" in words:
-            [seen] = self._answers(words["answer"])
+            [seen] = self._answered()
             if found := unlike_json(shown, seen):
                 raise Failed(found)
         elif "chunk" in words:
-            self._check_event(shown, words["chunk"])
+            self._check_event(shown)
         elif "output" in words:
             if found := unlike_json(shown, json.loads(self._output)):
                 raise Failed(found)
         else:
             raise Failed("this JSON needs a word that says what it is")
 
-    def _check_event(self, shown: Json, name: str) -> None:
+    def _check_event(self, shown: Json) -> None:
         for attempt in range(STREAMS):
-            if attempt and self._request and not name:
+            if attempt and self._request:
                 self._answer = self._request()
-            found = [unlike_json(shown, event) for event in self._answers(name, True)]
+            found = [unlike_json(shown, event) for event in self._answered()]
             if not all(found):
                 return
         raise Failed("\n".join(["no event is like this one:", *found]))
-
-    def _run_diff(self, block: Block) -> None:
-        if found := unlike_excerpt(block.text, self.diff()):
-            raise Failed(found)
 
     def _run_dockerfile(self, block: Block) -> None:
         files = sorted((self.tree / "examples").iterdir())
@@ -297,11 +277,7 @@ class Document:
         data = re.findall(r"^data: (\{.*\})$", text, re.MULTILINE)
         return [json.loads(event) for event in data]
 
-    def _answers(self, name: str, stream: bool = False) -> list[Any]:
-        if name:
-            if name not in REQUESTS:
-                raise Failed(f"there is no request {name}")
-            return self._ask(CHAT, {**REQUESTS[name], "stream": stream}, {})
+    def _answered(self) -> list[Json]:
         if not self._answer:
             raise Failed("nothing was asked before this")
         return self._answer
