@@ -167,37 +167,28 @@ def test_what_is_defined_may_be_read(edit: Edit) -> None:
 
 METHOD = AddMethod(FILE, "Manager", "def method(self):\n    return self.nothing")
 
+IN_RUN = FILE, "Manager.run"
+
 UNDEFINED = [
-    (insert("self.nothing"), "self.nothing", "Manager"),
     (insert("self.limit_"), "self.limit_", "Manager"),
-    (insert("log(lambda: [self.nothing for _ in data])"), "self.nothing", "Manager"),
-    (insert("self.nothing += 1"), "self.nothing", "Manager"),
     (insert("self.nothing()", "Child.run"), "self.nothing", "Child"),
     (insert("self.limit", "Relative.run"), "self.limit", "Relative"),
     (insert("self.limit", "Model.run"), "self.limit", "Model"),
     (insert("self.field", "Outer.Inner.run"), "self.field", "Outer.Inner"),
-    (
-        Replace(FILE, "Manager.run", "log(data)", "log(self.nothing)"),
-        "self.nothing",
-        "Manager",
+    *(
+        (edit, "self.nothing", "Manager")
+        for edit in (
+            insert("self.nothing"),
+            insert("log(lambda: [self.nothing for _ in data])"),
+            insert("self.nothing += 1"),
+            Replace(*IN_RUN, "log(data)", "log(self.nothing)"),
+            AddKeyword(*IN_RUN, "log", "key=self.nothing"),
+            AddCondition(*IN_RUN, "if data: ...", "self.nothing"),
+            AddParameter(*IN_RUN, "key=self.nothing"),
+            Decorate(*IN_RUN, "self.nothing"),
+            METHOD,
+        )
     ),
-    (
-        AddKeyword(FILE, "Manager.run", "log", "key=self.nothing"),
-        "self.nothing",
-        "Manager",
-    ),
-    (
-        AddCondition(FILE, "Manager.run", "if data: ...", "self.nothing"),
-        "self.nothing",
-        "Manager",
-    ),
-    (
-        AddParameter(FILE, "Manager.run", "key=self.nothing"),
-        "self.nothing",
-        "Manager",
-    ),
-    (Decorate(FILE, "Manager.run", "self.nothing"), "self.nothing", "Manager"),
-    (METHOD, "self.nothing", "Manager"),
 ]
 
 
