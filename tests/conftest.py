@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, revert
+from agentcore_patches import apply, install, revert
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify import cpu
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
@@ -132,11 +132,7 @@ def scripted_model(sglang_python: Path) -> Path:
 @pytest.fixture(scope="session")
 def sglang_package(sglang_python: Path) -> Path:
     """The installed `sglang` package folder, never to be changed."""
-    code = "import importlib.util as u; print(u.find_spec('sglang').origin)"
-    found = subprocess.run(
-        [sglang_python, "-c", code], capture_output=True, text=True, check=True
-    )
-    return Path(found.stdout.strip()).parent
+    return install.find(python=sglang_python, supported=SUPPORTED_VERSIONS).package
 
 
 @pytest.fixture(scope="session")

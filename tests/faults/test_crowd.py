@@ -20,32 +20,32 @@ from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.helpers.trees import photograph
 
-Ended = tuple[str, int, str]
+
+def start(*command: str | Path) -> subprocess.Popen[str]:
+    """Start a command whose errors are read."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=tracing.ENVIRONMENT,
+    )
 
 
-def all_at_once(package: Path, actions: Sequence[str]) -> list[Ended]:
-    """Start a command for each action, let them go together, wait for all."""
+def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
+    """Run a command for each action, all together: their exit codes and errors."""
     gate = package.parents[1] / "gate"
     gate.touch()
     with gate.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         started = [
-            (
-                action,
-                subprocess.Popen(
-                    ["flock", "--shared", gate, *tracing.command(package, action)],
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    env=tracing.ENVIRONMENT,
-                ),
-            )
+            start("flock", "--shared", gate, *tracing.command(package, action))
             for action in actions
         ]
     ended = []
-    for action, process in started:
+    for process in started:
         _, errors = process.communicate(timeout=120)
-        ended.append((action, process.returncode, errors))
+        ended.append((process.returncode, errors))
     gate.unlink()
     return ended
 
@@ -71,7 +71,7 @@ def test_16_applies_and_16_reverts_leave_one_edition_whole(
 
     ended = all_at_once(package, ["apply", "revert"] * 16)
 
-    assert [(code, errors) for _, code, errors in ended] == [(0, "")] * 32
+    assert ended == [(0, "")] * 32
     if edition_of(package) == "vanilla":
         assert photograph(tmp_path) == first
     assert trees.stale_bytecode(package) == []
@@ -93,13 +93,7 @@ def test_commands_killed_at_work_do_not_stop_the_others(
     for turn in range(30):
         point = package / FOLDER / POINTS[turn % len(POINTS)]
         crowd = [
-            subprocess.Popen(
-                tracing.command(package, action),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=tracing.ENVIRONMENT,
-            )
+            start(*tracing.command(package, action))
             for action in ("apply", "revert", "upgrade")
         ]
         victim = kill_at_work(crowd, package / FOLDER / "lock", point)

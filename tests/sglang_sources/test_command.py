@@ -25,6 +25,7 @@ from agentcore_patches.plan import make_plan
 from agentcore_patches.state.records import RecordFile
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
+from tests.helpers.wheel import installed
 from tests.sglang_sources.releases import changed_files
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
@@ -57,10 +58,7 @@ def wheel(
     Tests get hard links to its files; a command that wrote into one would change them
     all, so that is looked at in the end.
     """
-    python = os.environ.get("AGENTCORE_TEST_PYTHON")
-    found = install.find(
-        python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
-    )
+    found = installed()
     assert found.dist_info is not None
     site = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns("__pycache__", OURS)
