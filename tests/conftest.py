@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, install, revert
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches import apply, revert
 from agentcore_verify import cpu
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
@@ -36,6 +35,7 @@ from tests.helpers.servers import (
     run_on_cpu,
 )
 from tests.helpers.timings import Timings
+from tests.helpers.wheel import installed
 
 LONGEST_FIRST = (
     *("packaging", "live", "faults", "cluster", "hostile"),
@@ -130,9 +130,9 @@ def scripted_model(sglang_python: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sglang_package(sglang_python: Path) -> Path:
+def sglang_package() -> Path:
     """The installed `sglang` package folder, never to be changed."""
-    return install.find(python=sglang_python, supported=SUPPORTED_VERSIONS).package
+    return installed().package
 
 
 @pytest.fixture(scope="session")

@@ -259,7 +259,7 @@ def test_an_sglang_that_is_not_supported_has_nothing_to_revert(
     run: Run, package: Path
 ) -> None:
     become_newer(package)
-    assert run("revert").code == 0
+    assert run("status").code == run("revert").code == 0
     with pytest.raises(UnsupportedTarget, match=r"0\.6\.1"):
         apply(sglang_dir=package)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.edits import AddKeyword, AddParameter, Insert
@@ -28,7 +28,6 @@ def items(draw: st.DrawFn, kinds: list[list[str]]) -> str:
     return f"({text})"
 
 
-@settings(deadline=None)
 @given(items([["a", "b.c"], ["*d"], ['e="f"', "g=(h)"], ["**i"]]))
 def test_a_call_of_any_layout_gets_its_keyword_and_keeps_its_comments(
     arguments: str,
@@ -48,7 +47,6 @@ def test_a_call_of_any_layout_gets_its_keyword_and_keeps_its_comments(
     assert rewritten(new, KEYWORD) == new
 
 
-@settings(deadline=None)
 @given(items([["a", "b: int"], ["c=1", "d: str = 'e'"], ["*f"], ["g=2"], ["**h"]]))
 def test_a_function_of_any_layout_gets_its_parameter_and_keeps_its_comments(
     parameters: str,
@@ -92,7 +90,6 @@ def bodies(draw: st.DrawFn, depth: int = 0) -> list[str]:
     return lines
 
 
-@settings(deadline=None)
 @given(bodies(), st.data())
 def test_an_insertion_adds_its_lines_and_touches_no_other(
     body: list[str], data: st.DataObject
