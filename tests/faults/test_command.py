@@ -27,20 +27,14 @@ from tests.helpers.wheel import originals
 Make = Callable[[], Path]
 
 
-@pytest.fixture(scope="module")
-def wheel() -> dict[str, bytes]:
-    """The original texts of all files that patches change."""
-    return originals()
-
-
 @pytest.fixture
-def make(wheel: dict[str, bytes], tmp_path: Path) -> Make:
-    """Makes packages of these files alone, each in a folder of its own."""
+def make(tmp_path: Path) -> Make:
+    """Makes packages of the files that patches change, each in a folder of its own."""
     numbers = iter(range(1000))
 
     def make() -> Path:
         package = tmp_path / str(next(numbers)) / "sglang"
-        for path, text in wheel.items():
+        for path, text in originals().items():
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_bytes(text)
         (package / "_version.py").write_text(f'__version__ = "{VERSION}"\n')
