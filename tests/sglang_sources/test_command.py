@@ -191,6 +191,8 @@ def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
 
 def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
     diff = run("apply", "--dry-run", "--diff").stdout
+    for path in LANDED:
+        assert f"--- /dev/null\n+++ b/sglang/{path}\n@@" in diff
     files = registry.files(registry.names(), VERSION)
     for path in changed_files(VERSION):
         (tmp_path / "sglang" / path).parent.mkdir(parents=True, exist_ok=True)
