@@ -76,12 +76,21 @@ def test_the_page_on_python_has_each_function_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [results.ApplyResult, results.StatusResult, results.RevertResult]
+    ("title", "result"),
+    [
+        ("apply", results.ApplyResult),
+        ("status", results.StatusResult),
+        ("revert", results.RevertResult),
+    ],
 )
-def test_the_page_on_python_has_each_attribute_of_a_result(result: type) -> None:
-    page = (DOCS / "reference/python.md").read_text("utf-8")
+def test_the_page_of_documents_has_each_attribute_of_a_result(
+    pages: ModuleType, title: str, result: type
+) -> None:
+    _, _, after = pages.page("json.md").partition(f"\n## {title}\n")
+    document = after.partition("\n## ")[0]
     for field in dataclasses.fields(result):
-        assert f"`{field.name}`" in page
+        name = "sglang" if field.name == "install" else field.name
+        assert f"\n| `{name}` |" in document
 
 
 def test_the_page_on_python_has_every_error() -> None:
