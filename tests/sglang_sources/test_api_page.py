@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,51 +65,45 @@ INSIDE = {
 UNCHECKED = {"ChatCompletionMessageGenericParam", "TokenizeRequest"}
 """Classes whose new fields are declared otherwise than clients send them."""
 
+Place = tuple[str, str, str]
+"""Endpoint, part of the page, field."""
+
+
+def _places(listed: Mapping[tuple[str, str], str]) -> set[Place]:
+    """The fields of each endpoint and part."""
+    return {(*where, name) for where, names in listed.items() for name in names.split()}
+
+
 # What is put into dicts, and so is in no model.
-UNTYPED = {
-    (MESSAGES, "Events", "message.prompt_token_ids"),
-    (MESSAGES, "Events", "token_ids"),
-    (MESSAGES, "Events", "token_logprobs"),
-    (RESPONSES, "Whole answers", "prompt_token_ids"),
-    (RESPONSES, "Whole answers", "token_ids"),
-    (RESPONSES, "Whole answers", "token_logprobs"),
-    (RESPONSES, "Events", "response.prompt_token_ids"),
-    (RESPONSES, "Events", "token_ids"),
-    (RESPONSES, "Events", "token_logprobs"),
-    (RESPONSES, "Events", "response.token_ids"),
-    (RESPONSES, "Events", "response.token_logprobs"),
-    (RESPONSES, "Whole answers", "metadata.prefix"),
-    (RESPONSES, "Events", "response.metadata.prefix"),
-    (CHAT, "Messages", "prompt_token_ids"),
-    (CHAT, "Messages", "generation_token_ids"),
-    (CHAT, "Messages", "token_ids"),
-    (CHAT, "Whole answers", "metadata.prefix"),
-    (CHAT, "Chunks", "metadata.prefix"),
-    (MESSAGES, "Events", "message.metadata"),
-    ("/tokenize", "Request", "messages"),
-    ("/tokenize", "Request", "required_prefix_token_ids"),
-    ("/generate", "Answers", "prompt_token_ids"),
-    ("/generate", "Answers", "meta_info[KEY]"),
-    ("/generate", "Answers", "meta_info.weight_versions"),
-    ("/generate", "Answers", "meta_info.routed_experts_start_len"),
-}
+UNTYPED = _places(
+    {
+        (CHAT, "Messages"): "prompt_token_ids generation_token_ids token_ids",
+        (CHAT, "Whole answers"): "metadata.prefix",
+        (CHAT, "Chunks"): "metadata.prefix",
+        (MESSAGES, "Events"): "message.prompt_token_ids token_ids token_logprobs "
+        "message.metadata",
+        (RESPONSES, "Whole answers"): "prompt_token_ids token_ids token_logprobs "
+        "metadata.prefix",
+        (RESPONSES, "Events"): "response.prompt_token_ids token_ids token_logprobs "
+        "response.token_ids response.token_logprobs response.metadata.prefix",
+        ("/tokenize", "Request"): "messages required_prefix_token_ids",
+        ("/generate", "Answers"): "prompt_token_ids meta_info[KEY] "
+        "meta_info.weight_versions meta_info.routed_experts_start_len",
+    }
+)
 
 # What is written on the lines of a stream as they leave.
-STAMPED = {
-    (CHAT, "Chunks", "prompt_token_ids"),
-    (CHAT, "Chunks", "metadata"),
-    (CHAT, "Chunks", "choices[0].token_ids"),
-    (CHAT, "Chunks", "choices[0].prompt_token_ids"),
-    (CHAT, "Chunks", "choices[0].weight_versions"),
-    (CHAT, "Chunks", "choices[0].routed_experts"),
-    (CHAT, "Chunks", "choices[0].routed_experts_start_len"),
-    (COMPLETIONS, "Chunks", "choices[0].routed_experts"),
-    (COMPLETIONS, "Chunks", "choices[0].routed_experts_start_len"),
-    (COMPLETIONS, "Chunks", "choices[0].weight_versions"),
-    (COMPLETIONS, "Chunks", "metadata"),
-    (COMPLETIONS, "Chunks", "choices[0].token_ids"),
-    (COMPLETIONS, "Chunks", "choices[0].prompt_token_ids"),
-}
+ON_CHUNKS = (
+    "metadata choices[0].token_ids choices[0].prompt_token_ids "
+    "choices[0].weight_versions choices[0].routed_experts "
+    "choices[0].routed_experts_start_len"
+)
+STAMPED = _places(
+    {
+        (CHAT, "Chunks"): f"prompt_token_ids {ON_CHUNKS}",
+        (COMPLETIONS, "Chunks"): ON_CHUNKS,
+    }
+)
 
 # What is declared otherwise so that pydantic does not look at each ID: the same on the wire.
 SAME_ON_THE_WIRE = {("/generate", "Request", "input_ids")}
@@ -147,9 +141,6 @@ TYPES = {
     "agentcore.routed_experts.StartLen": "integer",
     "Literal['npy']": '`"npy"`',
 }
-
-Place = tuple[str, str, str]
-"""Endpoint, part of the page, field."""
 
 
 @dataclass(frozen=True)
