@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +41,16 @@ CLI_INTRODUCTION = """\
 
 `agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
 Errors go to stderr in one paragraph. With `--json` a command prints one document on stdout,
-errors included ([the documents](json.md)). `-h` or `--help` explains each command.
+errors included ([the documents](json.md)). `-h` or `--help` explains each command, with
+examples.
+"""
+
+CLI_AFTER_EXIT_CODES = """\
+With 3, 4 and 5 nothing was changed. [What to do about
+each](../how-to/troubleshooting.md#by-exit-code).
 """
 
 CLI_END = """\
-## Environment variables
-
-| variable | what it does |
-|---|---|
-| `AGENTCORE_DEBUG=1` | an error that is a bug of this command shows its traceback |
-| `_AGENTCORE_PATCH_COMPLETE` | makes a script for tab completion, as below |
-
 ## Tab completion
 
 For bash, in `~/.bashrc`; `zsh_source` and `fish_source` are for the others:
@@ -63,93 +62,51 @@ eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
 
 
 def cli_page() -> str:
-    """Every command with its options, examples and exit codes, from click's own objects."""
-    context = click.Context(commands, info_name="agentcore-patch")
+    """Every command, option, exit code and variable, from click's own objects."""
+    context = click.Context(commands)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has a stand-in for it, and has it first.
     del found["verify"]
-    parts = [CLI_INTRODUCTION, _help_of(commands.help or "")]
+    summaries, options = [], dict[tuple[str, str], list[str]]()
     for name, command in {**found, "verify": verify}.items():
-        if command and not command.hidden:
-            parts += [f"## {name}", _help_of(command.help or ""), _options_of(command)]
-    parts += [_help_of(commands.epilog or ""), CLI_END]
-    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
-
-
-def _help_of(text: str) -> str:
-    """A help text as Markdown; the paragraphs that click leaves alone become lists."""
-    paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text.replace("\b\n", "\b")))
-    return "\n\n".join(
-        _verbatim(paragraph[1:]) if paragraph.startswith("\b") else _running(paragraph)
-        for paragraph in paragraphs
+        assert command and command.help
+        summaries.append((f"`{name}`", command.help.splitlines()[0]))
+        for parameter in command.params:
+            record = parameter.get_help_record(context)
+            if record and isinstance(parameter, click.Option):
+                options.setdefault(record, []).append(name)
+    exit_codes = re.findall(r"^ *(\d+)  (.+)$", commands.epilog or "", re.M)
+    texts = f"{commands.epilog}\n{verify.help}"
+    variables = dict(re.findall(r"^ +([A-Z_]{5,}) +(\S.+)$", texts, re.M))
+    return _joined(
+        CLI_INTRODUCTION,
+        _table(("command", "what it does"), summaries),
+        "## Options",
+        _table(
+            ("option", "of", "what it does"),
+            ((f"`{key[0]}`", ", ".join(of), key[1]) for key, of in options.items()),
+        ),
+        "`verify` passes everything after `--` to `sglang.launch_server`.",
+        "## Exit codes",
+        _table(("exit", "meaning"), exit_codes),
+        CLI_AFTER_EXIT_CODES,
+        "## Environment variables",
+        _table(
+            ("variable", "what it does"),
+            ((f"`{name}`", text) for name, text in variables.items()),
+        ),
+        CLI_END,
     )
 
 
-def _running(paragraph: str) -> str:
-    return re.sub(r"(?<![`\w-])(--[a-z][\w-]*)(?![\w`])", r"`\1`", paragraph)
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _verbatim(paragraph: str) -> str:
-    """Exit codes, examples or commands, each with what it means."""
-    # What stood before the first line's text is gone with the mark of the paragraph.
-    heading, lines = "", paragraph.strip().splitlines()
-    if lines and lines[0].rstrip().endswith(":"):
-        heading, lines = lines[0].strip(), lines[1:]
-    items: list[tuple[str, list[str]]] = []
-    after: list[str] = []
-    depth = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
-    is_table = bool(lines) and re.match(r"\s*\d+  ", lines[0]) is not None
-    for line in lines:
-        more = len(line) - len(line.lstrip()) - depth
-        name, *text = re.split(r"\s{2,}", line.strip(), maxsplit=1)
-        if more > 0 and not (is_table and name.isdigit()):
-            items[-1][1].append(line.strip())
-        elif more < 0 and not name.isdigit():
-            after.append(line.strip())
-        else:
-            items.append((name, text))
-    texts = [(name, _running(" ".join(text))) for name, text in items]
-    if is_table:
-        rows = [f"| {name} | {text} |" for name, text in texts]
-        listed = "\n".join(["| exit | meaning |", "|---|---|", *rows])
-    else:
-        listed = "\n".join(
-            f"- `{name}`" + (f": {text}" if text else "") for name, text in texts
-        )
-    return "\n\n".join(part for part in (heading, listed, " ".join(after)) if part)
-
-
-def _options_of(command: click.Command) -> str:
-    rows = []
-    for parameter in command.params:
-        if isinstance(parameter, click.Option) and not parameter.hidden:
-            rows.append(_option(parameter))
-        elif isinstance(parameter, click.Argument):
-            many = "..." if parameter.nargs == -1 else ""
-            rows.append(f"| `[{(parameter.name or '').upper()}]{many}` | | |")
-    return "\n".join(["| option | default | what it does |", "|---|---|---|", *rows])
-
-
-def _option(option: click.Option) -> str:
-    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-    value = ""
-    if not (option.is_flag or option.count):
-        shown = option.metavar or (
-            "\\|".join(map(str, option.type.choices))
-            if isinstance(option.type, click.Choice)
-            else option.type.name.upper()
-        )
-        value = f" {shown}"
-    default = f"{option.default:g}" if isinstance(option.default, float) else ""
-    if isinstance(option.default, str):
-        default = option.default
-    text = " ".join((option.help or "").split())
-    more = ", repeatable" if option.multiple and "repeated" not in text else ""
-    return f"| {names}{value}{more} | {default} | {_running(_cell(text))} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 # The checks of `verify`.
@@ -194,21 +151,19 @@ a picture, `--log FILE` the output of the server.
 
 def checks_page() -> str:
     """Every check with its docstring."""
-    known = [checks.get(name) for name in checks.NAMES]
-    rows = [
-        f"| [`{check.name}`](#{check.name}) | {_backticks(check.summary)} |"
-        for check in known
-    ]
-    parts = [
+    rows, parts = [], []
+    for check in map(checks.get, checks.NAMES):
+        summary, _, text = _backticks(check.text).partition("\n")
+        needs = ", ".join(f"`{patch}`" for patch in check.patches)
+        rows.append((f"[`{check.name}`](#{check.name})", summary, needs or "none"))
+        parts += [f"### {check.name}", text]
+    return _joined(
         CHECKS_INTRODUCTION,
-        "\n".join(["| check | what must hold |", "|---|---|", *rows]),
+        _table(("check", "what must hold", "patches that it needs"), rows),
         "## Each check",
-    ]
-    for check in known:
-        needs = " and ".join(f"`{patch}`" for patch in check.patches)
-        needed = f"Needs {needs}." if needs else "Needs no patch."
-        parts += [f"### {check.name}", _backticks(check.text), needed]
-    return "\n\n".join(part.strip("\n") for part in [*parts, CHECKS_END]) + "\n"
+        *parts,
+        CHECKS_END,
+    )
 
 
 def _backticks(text: str) -> str:
@@ -256,30 +211,30 @@ def json_page() -> str:
     for title, document, explained in DOCUMENTS:
         used[document.__name__] = document
         shown.add(document.__name__)
-        parts += [f"## {title}", *_typed(document, explained, used)]
+        parts += [f"## {title}", _typed(document, explained, used)]
     parts.append("## Types within")
     while left := [name for name in used if name not in shown]:
         name = left[0]
         shown.add(name)
         summary = (inspect.getdoc(used[name]) or "").partition("\n")[0]
-        parts += [f"### {name}", summary, *_typed(used[name], PARTS.get(name), used)]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+        parts += [f"### {name}", summary, _typed(used[name], PARTS.get(name), used)]
+    return _joined(*parts)
 
 
-def _typed(document: Any, explained: Any, used: dict[str, Any]) -> Iterator[str]:
+def _typed(document: Any, explained: Any, used: dict[str, Any]) -> str:
     texts = dict(_attributes(document)) | dict(_attributes(explained))
-    rows = [
-        f"| `{key}` | {_type(hint, used)} | {_meaning(key, texts, explained)} |"
+    rows = (
+        (f"`{key}`", _type(hint, used), _meaning(key, texts, explained))
         for key, hint in typing.get_type_hints(document).items()
-    ]
-    yield "\n".join(["| key | type | meaning |", "|---|---|---|", *rows])
+    )
+    return _table(("key", "type", "meaning"), rows)
 
 
 def _meaning(key: str, texts: dict[str, str], explained: Any) -> str:
     described = getattr(explained, key, None)
     found = inspect.getdoc(described) if isinstance(described, property) else ""
     text = texts.get(key) or " ".join((found or "").split())
-    return _cell(re.sub(r"\bNone\b", "null", text).removesuffix("."))
+    return re.sub(r"\bNone\b", "null", text).removesuffix(".")
 
 
 def _attributes(explained: Any) -> Iterator[tuple[str, str]]:

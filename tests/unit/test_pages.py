@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -13,7 +14,9 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches import errors, results
+from agentcore_patches.cli import commands
 from agentcore_verify import checks
+from agentcore_verify.command import verify
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -46,19 +49,26 @@ def test_the_page_of_checks_has_each_of_them(pages: ModuleType) -> None:
         assert f"\n### {name}\n" in page
 
 
-def test_the_page_of_the_command_has_every_option(pages: ModuleType) -> None:
+@pytest.mark.parametrize(
+    ("name", "command"), {**commands.commands, "verify": verify}.items()
+)
+def test_the_page_of_the_command_has_every_option(
+    pages: ModuleType, name: str, command: click.Command
+) -> None:
     page = pages.page("cli.md")
-    context = click.Context(pages.commands)
-    named = [
-        (name, pages.commands.get_command(context, name))
-        for name in pages.commands.list_commands(context)
-        if name != "verify"
-    ]
-    for name, command in [*named, ("verify", pages.verify)]:
-        assert f"\n## {name}\n" in page
-        for parameter in command.params:
-            if isinstance(parameter, click.Option):
-                assert f"`{parameter.opts[0]}`" in page
+    assert f"| `{name}` |" in page
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            row = (
+                rf"^\| `(-\w, )?{parameter.opts[-1]}\b.*` \| .*\b{name}\b.* \| \w.* \|$"
+            )
+            assert re.search(row, page, re.M)
+
+
+def test_the_page_of_the_command_has_every_exit_code(pages: ModuleType) -> None:
+    page = pages.page("cli.md")
+    for error in errors.AgentcoreError.__subclasses__():
+        assert f"\n| {error.exit_code} | " in page
 
 
 @pytest.mark.parametrize("name", ["apply", "status", "revert", "apply_patch"])
