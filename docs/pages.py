@@ -41,13 +41,8 @@ CLI_INTRODUCTION = """\
 
 `agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
 Errors go to stderr in one paragraph. With `--json` a command prints one document on stdout,
-errors included ([the documents](json.md)). `-h` or `--help` explains each command, with
-examples.
-"""
-
-CLI_AFTER_EXIT_CODES = """\
-With 3, 4 and 5 nothing was changed. [What to do about
-each](../how-to/troubleshooting.md#by-exit-code).
+errors included ([the documents](json.md)). What to do about an exit code is
+[on another page](../how-to/troubleshooting.md#by-exit-code).
 """
 
 CLI_END = """\
@@ -62,41 +57,22 @@ eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
 
 
 def cli_page() -> str:
-    """Every command, option, exit code and variable, from click's own objects."""
-    context = click.Context(commands)
+    """The help of every command, as it is printed."""
+    settings = commands.context_settings | {"terminal_width": 92}
+    context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has a stand-in for it, and has it first.
     del found["verify"]
-    summaries, options = [], dict[tuple[str, str], list[str]]()
+    parts = [CLI_INTRODUCTION, _printed(commands.get_help(context))]
     for name, command in {**found, "verify": verify}.items():
-        assert command and command.help
-        summaries.append((f"`{name}`", command.help.splitlines()[0]))
-        for parameter in command.params:
-            record = parameter.get_help_record(context)
-            if record and isinstance(parameter, click.Option):
-                options.setdefault(record, []).append(name)
-    exit_codes = re.findall(r"^ *(\d+)  (.+)$", commands.epilog or "", re.M)
-    texts = f"{commands.epilog}\n{verify.help}"
-    variables = dict(re.findall(r"^ +([A-Z_]{5,}) +(\S.+)$", texts, re.M))
-    return _joined(
-        CLI_INTRODUCTION,
-        _table(("command", "what it does"), summaries),
-        "## Options",
-        _table(
-            ("option", "of", "what it does"),
-            ((f"`{key[0]}`", ", ".join(of), key[1]) for key, of in options.items()),
-        ),
-        "`verify` passes everything after `--` to `sglang.launch_server`.",
-        "## Exit codes",
-        _table(("exit", "meaning"), exit_codes),
-        CLI_AFTER_EXIT_CODES,
-        "## Environment variables",
-        _table(
-            ("variable", "what it does"),
-            ((f"`{name}`", text) for name, text in variables.items()),
-        ),
-        CLI_END,
-    )
+        assert command
+        within = click.Context(command, context, name, **settings)
+        parts += [f"## {name}", _printed(command.get_help(within))]
+    return _joined(*parts, CLI_END)
+
+
+def _printed(text: str) -> str:
+    return f"```text\n{text}\n```"
 
 
 def _joined(*parts: str) -> str:
