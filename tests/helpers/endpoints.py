@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import requests
 
 from agentcore_verify import client
+from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE
 
 Json = dict[str, Any]
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
+
+MESSAGES_TOOLS = [
+    {
+        "name": tool["function"]["name"],
+        "description": tool["function"]["description"],
+        "input_schema": tool["function"]["parameters"],
+    }
+    for tool in TOOLS
+]
+RESPONSES_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
+"""The tools of the script, as in requests to these endpoints."""
+
+
+def send(server: Server, path: str, **body: Any) -> requests.Response:
+    """The response to a request, whatever its status."""
+    return requests.post(server.base_url + path, json=body, timeout=60)
 
 
 def post(server: Server, path: str, **body: Any) -> Json:
@@ -22,11 +47,53 @@ def post(server: Server, path: str, **body: Any) -> Json:
     return answer
 
 
+def stream(server: Server, path: str, **body: Any) -> list[Json]:
+    """The events that answer a streaming request, without `[DONE]`."""
+    body = {"model": "default", **body, "stream": True}
+    with client.post(server.base_url + path, body) as response:
+        text = response.content.decode()
+    data = [
+        line.removeprefix("data: ")
+        for line in text.split("\n")
+        if line.startswith("data: ")
+    ]
+    if data[-1] == "[DONE]":
+        data.pop()
+    else:
+        assert path in (MESSAGES, RESPONSES)
+    return [json.loads(event) for event in data]
+
+
+def answers(server: Server, path: str, streaming: bool, **body: Any) -> list[Json]:
+    """The events of a stream, or else the one answer."""
+    return stream(server, path, **body) if streaming else [post(server, path, **body)]
+
+
+@contextmanager
+def refused(*words: str) -> Iterator[pytest.ExceptionInfo[HttpError]]:
+    """Checks that what the block asks for is answered 400, with these words."""
+    with pytest.raises(HttpError) as refusal:
+        yield refusal
+    assert refusal.value.status == 400
+    for word in words:
+        assert word in refusal.value.body
+
+
+def ids_in(events: list[Json]) -> list[int]:
+    """The token IDs of events that have them beside their choices or in one of these."""
+    return [
+        token_id
+        for event in events
+        for part in event.get("choices", [event])
+        for token_id in part.get("token_ids", ())
+    ]
+
+
 def chat_answer(server: Server, name: str, with_tools: bool) -> Json:
     """What chat answers to a line of the script, with its logprobs."""
     return post(
         server,
-        "/v1/chat/completions",
+        CHAT,
         messages=line(name).messages,
         temperature=0,
         max_tokens=700,
@@ -44,16 +111,3 @@ def assert_traced_as(answer: Json, chat: Json) -> None:
         [entry["logprob"] for entry in choice["logprobs"]["content"]],
         abs=LOGPROB_NOISE,
     )
-
-
-def stream(server: Server, path: str, **body: Any) -> list[Json]:
-    """The events that answer a streaming request, without `[DONE]`."""
-    body = {"model": "default", **body, "stream": True}
-    with client.post(server.base_url + path, body) as response:
-        text = response.content.decode()
-    data = [
-        line.removeprefix("data: ")
-        for line in text.split("\n")
-        if line.startswith("data: ")
-    ]
-    return [json.loads(event) for event in data if event != "[DONE]"]

@@ -9,14 +9,19 @@ import pytest
 from tokenizers import Tokenizer
 
 from agentcore_patches.patches.releases import is_between
-from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE, version_of
-from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    Json,
+    answers,
+    post,
+    refused,
+    stream,
+)
 from tests.helpers.servers import held_requests
-
-PATH = "/v1/completions"
 
 
 def templated(name: str) -> str:
@@ -86,7 +91,7 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
     server: Server, tokenizer: Tokenizer, name: str
 ) -> None:
     body = body_of(name)
-    answer = post(server, PATH, **body)
+    answer = post(server, COMPLETIONS, **body)
     choices = answer["choices"]
     assert [choice["prompt_token_ids"] for choice in choices] == prompts(
         body, tokenizer
@@ -116,13 +121,13 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> None:
     body = body_of(name)
-    whole = post(server, PATH, **body)
+    whole = post(server, COMPLETIONS, **body)
     token_ids: dict[int, list[int]] = defaultdict(list)
     tokens: dict[int, list[str]] = defaultdict(list)
     logprobs: dict[int, list[float]] = defaultdict(list)
     top_logprobs: dict[int, list[Json]] = defaultdict(list)
     seen: dict[int, list[int]] = {}
-    for event in stream(server, PATH, **body):
+    for event in stream(server, COMPLETIONS, **body):
         for choice in event["choices"]:
             index = choice["index"]
             assert ("prompt_token_ids" in choice) is (index not in seen)
@@ -155,20 +160,14 @@ def test_several_answers_to_a_prompt_leave_nothing_behind(
     server: Server, streaming: bool
 ) -> None:
     body = body_of("several prompts of IDs, n = 2")
-    stream(server, PATH, **body) if streaming else post(server, PATH, **body)
+    answers(server, COMPLETIONS, streaming, **body)
     assert held_requests(server) == []
 
 
 def test_the_ids_are_those_of_the_chat_endpoint(server: Server) -> None:
-    chat = post(
-        server,
-        "/v1/chat/completions",
-        messages=line("emoji").messages,
-        temperature=0,
-    )
-    [choice] = post(
-        server, PATH, **body_of("IDs", prompt=chat["prompt_token_ids"], max_tokens=700)
-    )["choices"]
+    chat = post(server, CHAT, messages=line("emoji").messages, temperature=0)
+    body = body_of("IDs", prompt=chat["prompt_token_ids"], max_tokens=700)
+    [choice] = post(server, COMPLETIONS, **body)["choices"]
     assert choice["token_ids"] == chat["choices"][0]["token_ids"]
 
 
@@ -178,8 +177,7 @@ def test_a_flag_that_is_false_or_null_adds_nothing(
     server: Server, flag: bool | None, streaming: bool
 ) -> None:
     body = body_of("logprobs", return_token_ids=flag, return_tokens_as_token_ids=flag)
-    events = stream(server, PATH, **body) if streaming else [post(server, PATH, **body)]
-    for event in events:
+    for event in answers(server, COMPLETIONS, streaming, **body):
         assert ("metadata" in event) is not streaming
         for choice in event["choices"]:
             assert not {"token_ids", "prompt_token_ids"} & set(choice)
@@ -189,7 +187,5 @@ def test_a_flag_that_is_false_or_null_adds_nothing(
 
 @pytest.mark.parametrize("field", ["return_token_ids", "return_tokens_as_token_ids"])
 def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
-    with pytest.raises(HttpError) as refused:
-        post(server, PATH, prompt="x", **{field: [1]})
-    assert refused.value.status == 400
-    assert field in refused.value.body
+    with refused(field):
+        post(server, COMPLETIONS, prompt="x", **{field: [1]})

@@ -16,11 +16,21 @@ from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    MESSAGES_TOOLS,
+    RESPONSES,
+    Json,
+    answers,
+    ids_in,
+    post,
+    refused,
+    stream,
+)
 from tests.helpers.servers import MODES, Launch, Trees
-from tests.live.test_messages import TOOL_SCHEMAS
 
-CHAT = "/v1/chat/completions"
 FLAGS = ("return_token_ids", "return_prompt_token_ids", "return_meta_info")
 
 each_mode = pytest.mark.parametrize(
@@ -71,8 +81,7 @@ def test_a_whole_chat_answer_has_all_that_is_named(
 @pytest.mark.parametrize("streamed", [False, True])
 def test_false_is_heeded(defaulting: Server, streamed: bool) -> None:
     body = chat_of("emoji", **dict.fromkeys(FLAGS, False))
-    ask = stream if streamed else lambda *args, **body: [post(*args, **body)]
-    for event in ask(defaulting, CHAT, **body):
+    for event in answers(defaulting, CHAT, streamed, **body):
         assert "prompt_token_ids" not in event
         for choice in event["choices"]:
             assert not {"token_ids", "prompt_token_ids", "meta_info"} & choice.keys()
@@ -86,13 +95,7 @@ def test_a_stream_has_what_streams_may_have(defaulting: Server) -> None:
     assert events[0]["prompt_token_ids"] == whole["prompt_token_ids"]
     first = events[0]["choices"][0]
     assert first["prompt_token_ids"] == whole["prompt_token_ids"]
-    ids = [
-        token_id
-        for event in events
-        for choice in event["choices"]
-        for token_id in choice.get("token_ids", ())
-    ]
-    assert ids == whole["choices"][0]["token_ids"]
+    assert ids_in(events) == whole["choices"][0]["token_ids"]
     assert not any("meta_info" in choice for e in events for choice in e["choices"])
     assert last["choices"][0]["finish_reason"] == "stop"
 
@@ -102,10 +105,8 @@ def test_a_stream_has_what_streams_may_have(defaulting: Server) -> None:
 def test_a_stream_that_asks_in_so_many_words_is_refused(
     defaulting: Server, flag: str
 ) -> None:
-    with pytest.raises(HttpError) as refused:
+    with refused(flag, "stream=false"):
         stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
-    assert refused.value.status == 400
-    assert flag in refused.value.body and "stream=false" in refused.value.body
 
 
 @each_mode
@@ -114,25 +115,20 @@ def test_a_stream_that_asks_in_so_many_words_is_refused(
 def test_a_wrong_type_is_refused_by_name(
     defaulting: Server, flag: str, streamed: bool
 ) -> None:
-    with pytest.raises(HttpError) as refused:
-        post(defaulting, CHAT, **chat_of("plain", stream=streamed), **{flag: ["true"]})
-    assert refused.value.status == 400
-    assert flag in refused.value.body
+    with refused(flag):
+        answers(defaulting, CHAT, streamed, **chat_of("plain", **{flag: ["true"]}))
 
 
 @each_mode
 def test_completions_have_ids_that_nobody_asked_for(defaulting: Server) -> None:
     body = {"prompt": "Here they are:", "max_tokens": 12, "temperature": 0}
-    [choice] = post(defaulting, "/v1/completions", **body)["choices"]
+    [choice] = post(defaulting, COMPLETIONS, **body)["choices"]
     assert choice["prompt_token_ids"] and len(choice["token_ids"]) == 12
-    events = stream(defaulting, "/v1/completions", **body)
+    events = stream(defaulting, COMPLETIONS, **body)
     assert events[0]["choices"][0]["prompt_token_ids"] == choice["prompt_token_ids"]
-    ids = [i for e in events for c in e["choices"] for i in c.get("token_ids", ())]
-    assert ids == choice["token_ids"]
-    [without] = post(defaulting, "/v1/completions", **body, return_token_ids=False)[
-        "choices"
-    ]
-    assert not {"token_ids", "prompt_token_ids"} & without.keys()
+    assert ids_in(events) == choice["token_ids"]
+    without = post(defaulting, COMPLETIONS, **body, return_token_ids=False)
+    assert not {"token_ids", "prompt_token_ids"} & without["choices"][0].keys()
 
 
 @each_mode
@@ -143,18 +139,17 @@ def test_messages_have_ids_that_nobody_asked_for(
         pytest.skip(f"SGLang {release} has no /v1/messages")
     body: Json = {
         "messages": line("text_then_tool").messages,
-        "tools": TOOL_SCHEMAS,
+        "tools": MESSAGES_TOOLS,
         "max_tokens": 300,
         "temperature": 0,
     }
-    message = post(defaulting, "/v1/messages", **body)
+    message = post(defaulting, MESSAGES, **body)
     assert len(message["token_ids"]) == message["usage"]["output_tokens"]
     assert len(message["token_logprobs"]) == len(message["token_ids"])
-    events = stream(defaulting, "/v1/messages", **body)
+    events = stream(defaulting, MESSAGES, **body)
     assert events[0]["message"]["prompt_token_ids"] == message["prompt_token_ids"]
-    ids = [i for event in events for i in event.get("token_ids", ())]
-    assert ids == message["token_ids"]
-    without = post(defaulting, "/v1/messages", **body, return_token_ids=False)
+    assert ids_in(events) == message["token_ids"]
+    without = post(defaulting, MESSAGES, **body, return_token_ids=False)
     assert "token_ids" not in without
 
 
@@ -170,17 +165,17 @@ def test_responses_have_ids_that_nobody_asked_for(
         "max_output_tokens": 300,
         "temperature": 0,
     }
-    response = post(defaulting, "/v1/responses", **body)
+    response = post(defaulting, RESPONSES, **body)
     assert len(response["token_logprobs"]) == len(response["token_ids"]) > 0
-    events = stream(defaulting, "/v1/responses", **body)
+    events = stream(defaulting, RESPONSES, **body)
     created, last = events[0]["response"], events[-1]["response"]
     assert created["prompt_token_ids"] == response["prompt_token_ids"]
     assert last["token_ids"] == response["token_ids"]
-    without = post(defaulting, "/v1/responses", **body, return_token_ids=False)
+    without = post(defaulting, RESPONSES, **body, return_token_ids=False)
     assert "token_ids" not in without
     # What has no trace is not refused, since nobody asked for one.
     try:
-        queued = post(defaulting, "/v1/responses", **body, background=True)
+        queued = post(defaulting, RESPONSES, **body, background=True)
     except HttpError as refused:
         assert "Response store is disabled" in refused.body
     else:
@@ -191,21 +186,13 @@ def test_responses_have_ids_that_nobody_asked_for(
 def test_generate_has_the_prompt_that_nobody_asked_for(defaulting: Server) -> None:
     sampling = {"max_new_tokens": 4, "temperature": 0}
     prompts = [[5, 6, 7], [8, 9]]
-    answers: Any = post(
-        defaulting, "/generate", input_ids=prompts, sampling_params=sampling
-    )
-    assert [answer["prompt_token_ids"] for answer in answers] == prompts
-    events = stream(
-        defaulting, "/generate", input_ids=prompts[0], sampling_params=sampling
-    )
+    body: Json = {"input_ids": prompts, "sampling_params": sampling}
+    batch: Any = post(defaulting, "/generate", **body)
+    assert [answer["prompt_token_ids"] for answer in batch] == prompts
+    body["input_ids"] = prompts[0]
+    events = stream(defaulting, "/generate", **body)
     assert [event.get("prompt_token_ids") for event in events].count([5, 6, 7]) == 1
-    without = post(
-        defaulting,
-        "/generate",
-        input_ids=prompts[0],
-        sampling_params=sampling,
-        return_prompt_token_ids=False,
-    )
+    without = post(defaulting, "/generate", **body, return_prompt_token_ids=False)
     assert "prompt_token_ids" not in without
 
 

@@ -23,6 +23,7 @@ from tests.helpers.asking import (
     assert_whole,
     version_of,
 )
+from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
@@ -32,6 +33,14 @@ MIXED = ["emoji", "two tool calls", "reasoning", "long", "n = 2", "a stop string
 
 def abort(server: Server, rid: str) -> None:
     client.post(server.base_url + "/abort_request", {"rid": rid})
+
+
+def pause(server: Server, mode: str) -> requests.Response:
+    return send(server, "/pause_generation", mode=mode)
+
+
+def go_on(server: Server) -> requests.Response:
+    return send(server, "/continue_generation")
 
 
 def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
@@ -147,15 +156,6 @@ def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
     for answer in running:
         assert_whole(answer())
         assert answer().completions[0].finish_reason == "abort"
-
-
-def pause(server: Server, mode: str) -> requests.Response:
-    url = f"{server.base_url}/pause_generation"
-    return requests.post(url, json={"mode": mode}, timeout=60)
-
-
-def go_on(server: Server) -> requests.Response:
-    return requests.post(f"{server.base_url}/continue_generation", json={}, timeout=60)
 
 
 @pytest.mark.parametrize(

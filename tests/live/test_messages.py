@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import (
+    MESSAGES,
+    MESSAGES_TOOLS,
     Json,
     assert_traced_as,
     chat_answer,
@@ -18,15 +20,6 @@ from tests.helpers.endpoints import (
     stream,
 )
 
-PATH = "/v1/messages"
-TOOL_SCHEMAS = [
-    {
-        "name": tool["function"]["name"],
-        "description": tool["function"]["description"],
-        "input_schema": tool["function"]["parameters"],
-    }
-    for tool in TOOLS
-]
 CASES = {
     "plain": False,
     "emoji": False,
@@ -39,7 +32,7 @@ CASES = {
 
 
 def body_of(name: str, **more: Any) -> Json:
-    tools = {"tools": TOOL_SCHEMAS} if CASES[name] else {}
+    tools = {"tools": MESSAGES_TOOLS} if CASES[name] else {}
     messages = line(name).messages
     return {
         "messages": messages,
@@ -56,7 +49,7 @@ def test_a_message_has_the_ids_and_logprobs_of_the_chat_answer(
     server: Server, name: str
 ) -> None:
     chat = chat_answer(server, name, CASES[name])
-    message = post(server, PATH, **body_of(name))
+    message = post(server, MESSAGES, **body_of(name))
     assert_traced_as(message, chat)
     assert message["usage"]["input_tokens"] == len(message["prompt_token_ids"])
     assert message["usage"]["output_tokens"] == len(message["token_ids"])
@@ -66,8 +59,8 @@ def test_a_message_has_the_ids_and_logprobs_of_the_chat_answer(
 def test_the_events_have_the_ids_behind_them(
     server: Server, tokenizer: Tokenizer, mode: str, name: str
 ) -> None:
-    whole = post(server, PATH, **body_of(name))
-    events = stream(server, PATH, **body_of(name))
+    whole = post(server, MESSAGES, **body_of(name))
+    events = stream(server, MESSAGES, **body_of(name))
     assert events[0]["type"] == "message_start"
     assert events[-1]["type"] == "message_stop"
     assert events[0]["message"]["prompt_token_ids"] == whole["prompt_token_ids"]
@@ -92,6 +85,6 @@ def test_a_flag_that_is_false_or_null_adds_nothing(
 ) -> None:
     body = body_of("plain", return_token_ids=flag)
     new = {"prompt_token_ids", "token_ids", "token_logprobs"}
-    assert not new & set(post(server, PATH, **body))
-    for event in stream(server, PATH, **body):
+    assert not new & set(post(server, MESSAGES, **body))
+    for event in stream(server, MESSAGES, **body):
         assert not new & (set(event) | set(event.get("message", ())))

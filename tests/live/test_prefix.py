@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers.conversing import (
@@ -26,6 +25,7 @@ from tests.helpers.conversing import (
     prefix_of,
     turns,
 )
+from tests.helpers.endpoints import refused
 from tests.helpers.servers import Launch, Trees, held
 from tests.helpers.waiting import wait_until
 
@@ -139,12 +139,9 @@ def test_a_bad_prefix_is_refused(
     server: Server, asked: dict[str, Any], said: str, stream: bool
 ) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello."}, USER]
-    with pytest.raises(HttpError) as refused:
+    named = () if "longer than" in said else ("required_prefix_token_ids",)
+    with refused(said, *named):
         client.ask(server.base_url, **body(messages, stream=stream) | asked)
-    assert refused.value.status == 400
-    assert said in refused.value.body
-    if "longer than" not in said:
-        assert "required_prefix_token_ids" in refused.value.body
     client.ask(server.base_url, **body([USER]))
 
 
@@ -162,10 +159,8 @@ def test_bad_ids_on_a_message_are_refused(
     server: Server, carried: dict[str, Any]
 ) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello.", **carried}, USER]
-    with pytest.raises(HttpError) as refused:
+    with refused("messages[1]."):
         client.ask(server.base_url, **body(messages))
-    assert refused.value.status == 400
-    assert "messages[1]." in refused.value.body
 
 
 @pytest.mark.parametrize("nothing", [None, []])
@@ -246,9 +241,8 @@ def test_tokenize_gives_the_same_ids(server: Server) -> None:
         "token_ids": list(completion.token_ids or ()),
     }
     assert tokenized(url, **asked) == list(second.prompt_token_ids or ())
-    with pytest.raises(HttpError) as refused:
+    with refused():
         tokenized(url, **asked, required_prefix_token_ids=[-1])
-    assert refused.value.status == 400
 
 
 def tokenized(url: str, **request: Any) -> list[int]:
@@ -324,12 +318,10 @@ def test_messages_take_a_prefix_and_refuse_a_bad_one(
     assert second["metadata"]["prefix"]["source"] == "request"
     assert second["prompt_token_ids"][: len(required)] == required
     for bad in ([-1], ["7"], "7", [7] * 40000):
-        with pytest.raises(HttpError) as refused:
+        with refused("required_prefix_token_ids"):
             message(
                 url, stream, **asked, messages=messages, required_prefix_token_ids=bad
             )
-        assert refused.value.status == 400
-        assert "required_prefix_token_ids" in refused.value.body
     wait_until(lambda: set(held(server)) <= before)
 
 
@@ -381,6 +373,5 @@ def test_a_server_that_cannot_remember_says_so_at_start(
         ((), "many", "whole number of megabytes"),
     ):
         refusing = launch(trees.patched, *args, env={VARIABLE: value})
-        with pytest.raises(ServerError) as refused, refusing:
+        with pytest.raises(ServerError, match=word), refusing:
             pass
-        assert word in str(refused.value)

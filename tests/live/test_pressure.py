@@ -22,6 +22,7 @@ from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, Case, assert_logprobs, assert_whole
+from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 
 TIMEOUT = 60.0
@@ -66,10 +67,8 @@ def _ask(server: Server, case: Case, **more: Any) -> Answer:
     )
 
 
-def post(server: Server, path: str, **body: Any) -> Any:
-    response = client.post(f"{server.base_url}/{path}", body, timeout=TIMEOUT)
-    response.raise_for_status()
-    return response
+def post(server: Server, path: str, **body: Any) -> None:
+    send(server, path, **body).raise_for_status()
 
 
 @contextlib.contextmanager
@@ -137,9 +136,9 @@ def under(
 def pause(server: Server, modes: tuple[str, ...], _: list[str]) -> None:
     """Pause in these modes, one after the other, then continue."""
     for mode in modes:
-        post(server, "pause_generation", mode=mode)
+        post(server, "/pause_generation", mode=mode)
         time.sleep(0.2)
-    post(server, "continue_generation")
+    post(server, "/continue_generation")
 
 
 N_CROWD = N_EACH * len(CROWD)
@@ -174,7 +173,7 @@ def test_an_abort_of_all_ends_running_and_waiting_ones(
     pressed: Server, quiet: list[Answer]
 ) -> None:
     def abort_all(_: list[str]) -> None:
-        post(pressed, "abort_request", abort_all=True)
+        post(pressed, "/abort_request", abort_all=True)
 
     assert under(pressed, quiet, abort_all, rounds=1) == 0
 
@@ -188,7 +187,7 @@ def test_an_abort_of_some_leaves_the_others_alone(
 
     def abort_some(rids: list[str]) -> None:
         for position in some:
-            post(pressed, "abort_request", rid=rids[position])
+            post(pressed, "/abort_request", rid=rids[position])
 
     assert under(pressed, quiet, abort_some, rounds=2) == N_CROWD - len(some)
 
@@ -198,13 +197,13 @@ def test_new_weights_in_between_change_nothing_if_they_are_the_same(
     pressed: Server, quiet: list[Answer], scripted_model: Path
 ) -> None:
     def update(_: list[str]) -> None:
-        post(pressed, "pause_generation", mode="in_place")
+        post(pressed, "/pause_generation", mode="in_place")
         post(
             pressed,
-            "update_weights_from_disk",
+            "/update_weights_from_disk",
             model_path=str(scripted_model),
             flush_cache=False,
         )
-        post(pressed, "continue_generation")
+        post(pressed, "/continue_generation")
 
     assert under(pressed, quiet, update, rounds=2) == N_CROWD

@@ -10,6 +10,7 @@ import requests
 from agentcore_verify import client
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES
+from tests.helpers.endpoints import CHAT, COMPLETIONS, send
 
 pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
@@ -26,17 +27,12 @@ BAD = {
 SAMPLING = {"temperature": 0, "max_new_tokens": 3}
 
 
-def post(server: Server, path: str, body: dict[str, Any]) -> requests.Response:
-    return requests.post(f"{server.base_url}/{path}", json=body, timeout=60)
-
-
 def generate(server: Server, **body: Any) -> requests.Response:
-    return post(server, "generate", {"sampling_params": SAMPLING, **body})
+    return send(server, "/generate", **{"sampling_params": SAMPLING, **body})
 
 
 def complete(server: Server, **body: Any) -> requests.Response:
-    defaults = {"model": "x", "temperature": 0, "max_tokens": 3}
-    return post(server, "v1/completions", {**defaults, **body})
+    return send(server, COMPLETIONS, model="x", temperature=0, max_tokens=3, **body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -68,8 +64,7 @@ def test_a_flag_that_is_null_is_not_there(server: Server, stream: bool) -> None:
 
 @pytest.mark.parametrize("field", ["return_token_ids", "return_meta_info"])
 def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
-    body = CASES["plain"].body(**{field: [1]})
-    refused = post(server, "v1/chat/completions", body)
+    refused = send(server, CHAT, **CASES["plain"].body(**{field: [1]}))
     assert refused.status_code == 400
     assert field in refused.json()["message"]
 
@@ -105,7 +100,7 @@ def test_a_batch_of_streams_tells_each_prompt_once(server: Server) -> None:
 def test_the_prompt_of_a_session_is_refused_before_it_is_told_wrong(
     server: Server,
 ) -> None:
-    session = post(server, "open_session", {"capacity_of_str_len": 1000}).json()
+    session = send(server, "/open_session", capacity_of_str_len=1000).json()
     for stream in (False, True):
         refused = generate(
             server,
@@ -131,11 +126,7 @@ def test_what_the_scheduler_refuses_is_an_error_that_says_why(
 ) -> None:
     messages = [{"role": "user", "content": LONG}]
     answers = [
-        post(
-            server,
-            "v1/chat/completions",
-            {"messages": messages, "logprobs": logprobs, "stream": stream},
-        ),
+        send(server, CHAT, messages=messages, logprobs=logprobs, stream=stream),
         complete(server, prompt=LONG, logprobs=1 if logprobs else None, stream=stream),
     ]
     for answer in answers:
@@ -160,7 +151,7 @@ def test_what_the_scheduler_refuses_is_an_error_that_says_why(
 def test_a_log_that_hides_the_prompt_hides_its_ids(server: Server) -> None:
     def configure(log_requests: bool) -> None:
         body = {"log_requests": log_requests, "log_requests_level": 1}
-        post(server, "configure_logging", body).raise_for_status()
+        send(server, "/configure_logging", **body).raise_for_status()
 
     before = len(server.log.read_text())
     configure(True)

@@ -15,17 +15,23 @@ import requests
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.conversing import BAD_PREFIXES, QUESTIONS
-from tests.helpers.endpoints import Json, post, stream
+from tests.helpers.endpoints import (
+    CHAT,
+    RESPONSES,
+    RESPONSES_TOOLS,
+    Json,
+    answers,
+    post,
+    refused,
+    stream,
+)
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
-from tests.live.test_responses import RESPONSE_TOOLS
 
-PATH = "/v1/responses"
 VARIABLE = "AGENTCORE_PREFIX_CACHE_MB"
 USER = {"role": "user", "content": "Say hello."}
 HELLO = {"role": "assistant", "content": "Hello."}
@@ -54,7 +60,7 @@ def asked(server: Server, items: Any, **more: Any) -> Json:
     return {
         "model": Subject(server.base_url).served_model(),
         "input": items,
-        "tools": RESPONSE_TOOLS,
+        "tools": RESPONSES_TOOLS,
         "max_output_tokens": 60,
         "temperature": 0,
         "return_token_ids": True,
@@ -66,8 +72,8 @@ def respond(server: Server, items: Any, streaming: bool = False, **more: Any) ->
     """A response; if it is streamed, the last event's."""
     body = asked(server, items, **more)
     if not streaming:
-        return post(server, PATH, **body)
-    events = stream(server, PATH, **body)
+        return post(server, RESPONSES, **body)
+    events = stream(server, RESPONSES, **body)
     first: Json = events[0]["response"]
     last: Json = events[-1]["response"]
     assert events[0]["type"] == "response.created"
@@ -293,12 +299,9 @@ def test_a_bad_prefix_is_refused(
         body["return_token_ids"] = flag
         if flag and "background" in more:
             continue
-        with pytest.raises(HttpError) as refused:
-            post(server, PATH, **body, stream=streaming)
-        assert refused.value.status == 400
-        assert said in refused.value.body
-        assert "required_prefix_token_ids" in refused.value.body
-        assert " None" not in refused.value.body
+        with refused(said, "required_prefix_token_ids") as refusal:
+            answers(server, RESPONSES, streaming, **body)
+        assert " None" not in refusal.value.body
     wait_until(lambda: set(held(server)) <= before)
     assert ids_of(respond(server, [USER]))
 
@@ -318,12 +321,10 @@ def test_a_stored_response_is_continued_by_the_memory_alone(
     more: Json = {"instructions": f"stored {streaming}", "tools": []}
     first = respond(storing, [USER], store=True, **more)
     more["previous_response_id"] = first["id"]
-    with pytest.raises(HttpError) as refused:
+    with refused("previous_response_id"):
         respond(
             storing, [USER], streaming, required_prefix_token_ids=ids_of(first), **more
         )
-    assert refused.value.status == 400
-    assert "previous_response_id" in refused.value.body
     second = respond(storing, [USER], streaming, **more)
     said = prefix_of(second)
     if said is not None:
@@ -336,7 +337,7 @@ def test_a_response_in_the_background_takes_no_part(storing: Server) -> None:
     stored: Json = {}
 
     def is_complete() -> bool:
-        url = f"{storing.base_url}{PATH}/{queued['id']}"
+        url = f"{storing.base_url}{RESPONSES}/{queued['id']}"
         stored.update(requests.get(url, timeout=10).json())
         return bool(stored["status"] == "completed")
 
@@ -397,7 +398,7 @@ def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:
     first = respond(remembering, [USER], **more)
     chat = post(
         remembering,
-        "/v1/chat/completions",
+        CHAT,
         model=Subject(remembering.base_url).served_model(),
         messages=[
             {"role": "system", "content": "both"},
@@ -420,7 +421,7 @@ def test_a_response_that_was_left_or_aborted_is_not_remembered(
     for end in ("left", "aborted"):
         more: Json = {"instructions": end, "max_output_tokens": 400, "tools": []}
         body = asked(remembering, [user], **more, stream=True)
-        events = client.post_stream(remembering.base_url + PATH, body, done=False)
+        events = client.post_stream(remembering.base_url + RESPONSES, body, done=False)
         text = ""
         rid = next(events)["response"]["id"]
         n_with_ids = 0
@@ -471,13 +472,9 @@ def test_a_prefix_is_refused_by_early_releases(
 ) -> None:
     if is_between(release, "0.5.14", ""):
         pytest.skip(f"/v1/responses of SGLang {release} takes a prefix")
-    body = {"input": "Say hello.", "max_output_tokens": 3, "stream": streaming}
+    body: Json = {"input": "Say hello.", "max_output_tokens": 3}
     body["model"] = Subject(server.base_url).served_model()
-    with pytest.raises(HttpError) as refused:
-        post(server, PATH, **body, required_prefix_token_ids=prefix)
-    assert refused.value.status == 400
-    assert "required_prefix_token_ids" in refused.value.body
-    assert "0.5.14 is the first" in refused.value.body
-    body["stream"] = False
-    post(server, PATH, **body, required_prefix_token_ids=None)
-    post(server, PATH, **body, required_prefix_token_ids=[])
+    with refused("required_prefix_token_ids", "0.5.14 is the first"):
+        answers(server, RESPONSES, streaming, **body, required_prefix_token_ids=prefix)
+    post(server, RESPONSES, **body, required_prefix_token_ids=None)
+    post(server, RESPONSES, **body, required_prefix_token_ids=[])

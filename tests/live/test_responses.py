@@ -12,23 +12,23 @@ import pytest
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.client import HttpError
-from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import (
+    RESPONSES,
+    RESPONSES_TOOLS,
     Json,
+    answers,
     assert_traced_as,
     chat_answer,
-    post,
-    stream,
+    ids_in,
+    refused,
 )
 from tests.helpers.servers import held_requests
 
-PATH = "/v1/responses"
 FIELDS = {"prompt_token_ids", "token_ids", "token_logprobs"}
-RESPONSE_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
 CASES = {
     "plain": False,
     "emoji": False,
@@ -53,7 +53,7 @@ def _traced(request: pytest.FixtureRequest, release: str) -> None:
 
 
 def body_of(name: str, **more: Any) -> Json:
-    tools = {"tools": RESPONSE_TOOLS} if CASES.get(name) else {}
+    tools = {"tools": RESPONSES_TOOLS} if CASES.get(name) else {}
     return {
         "input": line(name).messages,
         "max_output_tokens": 700,
@@ -65,15 +65,15 @@ def body_of(name: str, **more: Any) -> Json:
 
 
 def respond(server: Server, **body: Any) -> Json:
-    return post(
-        server, PATH, **{"model": Subject(server.base_url).served_model(), **body}
-    )
+    [response] = respond_in_events(server, streaming=False, **body)
+    return response
 
 
-def respond_in_events(server: Server, **body: Any) -> list[Json]:
-    return stream(
-        server, PATH, **{"model": Subject(server.base_url).served_model(), **body}
-    )
+def respond_in_events(
+    server: Server, streaming: bool = True, **body: Any
+) -> list[Json]:
+    model = Subject(server.base_url).served_model()
+    return answers(server, RESPONSES, streaming, **{"model": model, **body})
 
 
 def text_of(response: Json) -> str:
@@ -165,10 +165,8 @@ def test_a_flag_that_is_false_or_null_adds_nothing(
 def test_what_is_not_traced_is_refused(
     server: Server, more: Json, named: str, streaming: bool
 ) -> None:
-    with pytest.raises(HttpError) as refused:
-        respond(server, **body_of("plain", stream=streaming, **more))
-    assert refused.value.status == 400
-    assert named in refused.value.body
+    with refused(named):
+        respond_in_events(server, streaming, **body_of("plain", **more))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -178,16 +176,13 @@ def test_untraced_releases_say_so(
 ) -> None:
     if is_between(release, "0.5.14", ""):
         pytest.skip(f"/v1/responses of SGLang {release} is traced")
-    body = body_of("plain", stream=streaming, return_token_ids=flag)
-    with pytest.raises(HttpError) as refused:
-        respond(server, **body)
-    assert refused.value.status == 400
-    assert "0.5.14 is the first" in refused.value.body
+    with refused("0.5.14 is the first"):
+        respond_in_events(server, streaming, **body_of("plain", return_token_ids=flag))
 
 
 def test_a_stream_that_is_closed_early_leaves_nothing(server: Server) -> None:
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
-    events = client.post_stream(server.base_url + PATH, body, done=False)
+    events = client.post_stream(server.base_url + RESPONSES, body, done=False)
     assert next(events)["type"] == "response.created"
     events.close()
     assert held_requests(server) == []
@@ -196,9 +191,8 @@ def test_a_stream_that_is_closed_early_leaves_nothing(server: Server) -> None:
 @pytest.mark.parametrize("name", ["plain", "two_tools"])
 def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> None:
     body = body_of(name, input="x " * 20_000)
-    with pytest.raises(HttpError) as refused:
+    with refused():
         respond(server, **body)
-    assert refused.value.status == 400
     events = respond_in_events(server, **body)
     assert "error" in json.dumps(events[-1])
     assert respond(server, **body_of(name))["token_ids"]
@@ -242,12 +236,12 @@ def test_an_abort_ends_a_stream_with_all_that_was_sampled(server: Server) -> Non
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
     whole = respond(server, **body_of("long"))
     events: list[Json] = []
-    for event in client.post_stream(server.base_url + PATH, body, done=False):
+    for event in client.post_stream(server.base_url + RESPONSES, body, done=False):
         events.append(event)
         if sum("token_ids" in one for one in events) == 3:
             rid = events[0]["response"]["id"]
             client.post(f"{server.base_url}/abort_request", {"rid": rid})
-    token_ids = [i for event in events for i in event.get("token_ids", ())]
+    token_ids = ids_in(events)
     last = events[-1]["response"]
     assert last["token_ids"] == token_ids
     assert len(last["token_logprobs"]) == len(token_ids)
@@ -264,5 +258,4 @@ def test_each_of_many_streams_has_its_own_ids(server: Server) -> None:
             pool.map(lambda name: respond_in_events(server, **body_of(name)), names)
         )
     for name, events in zip(names, streams, strict=True):
-        ids = [i for event in events for i in event.get("token_ids", ())]
-        assert ids == events[-1]["response"]["token_ids"] == expected[name]
+        assert ids_in(events) == events[-1]["response"]["token_ids"] == expected[name]

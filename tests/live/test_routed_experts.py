@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,16 +17,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import requests
 
 from agentcore_verify.server import Server
 from tests.helpers import tiny_moe_model
-from tests.helpers.servers import Launch, Trees, held_requests
+from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, post, refused, send
+from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.tiny_moe_model import LAYERS, TOP_K
 from tests.helpers.waiting import wait_until
 from tests.live.test_unchanged import assert_same
 
-TIMEOUT = 60.0
 ENABLED = "--enable-return-routed-experts"
 
 WAYS: dict[str, tuple[str, ...]] = {
@@ -35,11 +33,11 @@ WAYS: dict[str, tuple[str, ...]] = {
     "stream-output": ("--stream-output",),
     "two-workers": ("--tokenizer-worker-num", "2"),
 }
-PATHS = ("v1/chat/completions", "v1/completions")
+PATHS = (CHAT, COMPLETIONS)
 QUESTION = {"messages": [{"role": "user", "content": "Say hello to the world."}]}
 PROMPTS: dict[str, dict[str, Any]] = {
-    "v1/chat/completions": QUESTION,
-    "v1/completions": {"prompt": "Say hello to the world, and then to me."},
+    CHAT: QUESTION,
+    COMPLETIONS: {"prompt": "Say hello to the world, and then to me."},
 }
 SAMPLED = {"temperature": 1, "max_tokens": 24, "ignore_eos": True}
 GREEDY = {**SAMPLED, "temperature": 0}
@@ -106,31 +104,16 @@ def unpatched(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[S
         yield running
 
 
-def post(server: Server, path: str, **body: Any) -> requests.Response:
-    return requests.post(
-        f"{server.base_url}/{path}", json={"model": "default", **body}, timeout=TIMEOUT
-    )
-
-
-def asked(server: Server, path: str, **body: Any) -> list[Choice]:
+def asked(server: Server, path: str, stream: bool = False, **body: Any) -> list[Choice]:
     """The choices of an answer with token IDs and experts, as they are told."""
-    body = {"return_token_ids": True, "return_routed_experts": True, **body}
-    response = post(server, path, **{**PROMPTS[path], **SAMPLED, **body})
-    assert response.status_code == 200, response.text
-    chunks = [response.json()] if not body.get("stream") else events(response.text)
+    body = {**PROMPTS[path], **SAMPLED, "return_routed_experts": True, **body}
+    chunks = answers(server, path, stream, **{"return_token_ids": True, **body})
     choices: dict[int, Choice] = {}
     for chunk in chunks:
         for part in chunk["choices"]:
             choices.setdefault(part["index"], Choice()).take(part)
     assert all(choice.finish for choice in choices.values()), chunks
     return [choices[index] for index in sorted(choices)]
-
-
-def events(text: str) -> list[dict[str, Any]]:
-    """The chunks of a stream."""
-    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
-    assert lines.pop() == "[DONE]"
-    return [json.loads(line) for line in lines]
 
 
 def read(encoded: str | None, format: str | None = None) -> Experts:
@@ -192,7 +175,7 @@ def test_each_prompt_of_a_completion_has_its_own(
     prompts = [[40, 41, 42, 43], [50, 51, 52, 53, 54, 55, 56]]
     choices = asked(
         routing,
-        "v1/completions",
+        COMPLETIONS,
         prompt=prompts,
         stream=stream,
         routed_experts_start_len=4,
@@ -210,7 +193,7 @@ def test_they_come_beside_logprobs_and_meta_info(
     more = {} if stream else {"return_meta_info": True}
     [choice] = asked(
         routing,
-        "v1/chat/completions",
+        CHAT,
         stream=stream,
         logprobs=logprobs,
         routed_experts_start_len=3,
@@ -230,7 +213,7 @@ def test_token_ids_need_not_be_asked_for(
     [choice] = asked(routing, path, stream=stream, **body)
     assert choice.experts == choices[0].experts
     assert choice.start == 0
-    assert bool(choice.token_ids) == (path == "v1/chat/completions")
+    assert bool(choice.token_ids) == (path == CHAT)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -239,18 +222,17 @@ def test_generate_honours_the_start_and_says_so(
 ) -> None:
     prompts = [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74, 75]]
     for prompt in (prompts, prompts[0]):
-        response = post(
+        answer: Any = answers(
             routing,
-            "generate",
+            "/generate",
+            stream,
             input_ids=prompt,
             sampling_params={"max_new_tokens": 9, "ignore_eos": True},
             return_routed_experts=True,
             routed_experts_start_len=5,
             return_prompt_token_ids=True,
-            stream=stream,
         )
-        outputs = events(response.text) if stream else response.json()
-        outputs = [outputs] if isinstance(outputs, dict) else outputs
+        outputs = answer if stream or prompt is not prompts else answer[0]
         ids: dict[int, list[int]] = {}
         last: dict[int, dict[str, Any]] = {}
         for output in outputs:
@@ -299,14 +281,13 @@ def test_those_who_ask_and_those_who_do_not_are_served_together(
 @pytest.mark.parametrize("asks", [False, True])
 def test_generate_says_nothing_unless_asked(routing: Server, asks: bool) -> None:
     def one(number: int) -> dict[str, Any]:
-        answer: dict[str, Any] = post(
+        return post(
             routing,
-            "generate",
+            "/generate",
             input_ids=[60 + number, 61, 62],
             sampling_params={"max_new_tokens": 20, "ignore_eos": True},
             return_routed_experts=asks and number % 2 == 0,
-        ).json()
-        return answer
+        )
 
     with ThreadPoolExecutor(8) as pool:
         for number, answer in enumerate(pool.map(one, range(8))):
@@ -331,28 +312,20 @@ def test_bad_values_are_refused_by_name(
     routing: Server, path: str, stream: bool, name: str, bad: Any
 ) -> None:
     body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True, name: bad}
-    response = post(routing, path, stream=stream, **body)
-    assert response.status_code == 400, response.text
-    assert name in response.text
+    with refused(name):
+        answers(routing, path, stream, **body)
     assert held_requests(routing) == []
 
 
-@pytest.mark.parametrize("start", [-1, 4])
+@pytest.mark.parametrize("start", [-1, 10**6])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("prompt", [{"input_ids": [60, 61, 62]}, {"text": "abc"}])
 def test_generate_refuses_a_bad_start(
     routing: Server, prompt: dict[str, Any], stream: bool, start: int
 ) -> None:
-    response = post(
-        routing,
-        "generate",
-        **prompt,
-        stream=stream,
-        return_routed_experts=True,
-        routed_experts_start_len=start if start < 0 else 10**6,
-    )
-    assert response.status_code == 400, response.text
-    assert "routed_experts_start_len" in response.text
+    body = {**prompt, "return_routed_experts": True, "routed_experts_start_len": start}
+    with refused("routed_experts_start_len"):
+        answers(routing, "/generate", stream, **body)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -370,7 +343,9 @@ def test_the_whole_prompt_may_be_left_out(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_null_means_absent(routing: Server, model: Path, path: str) -> None:
-    nulls = {"routed_experts_start_len": None, "routed_experts_format": None}
+    nulls: dict[str, Any] = dict.fromkeys(
+        ("routed_experts_start_len", "routed_experts_format")
+    )
     [choice] = asked(routing, path, **nulls)
     assert_choice(model, choice, 0)
 
@@ -383,11 +358,11 @@ def test_without_asking_every_byte_is_vanilla(
 ) -> None:
     """`return_token_ids: false` leaves all that SGLang has as it is."""
     body = {**PROMPTS[path], **GREEDY, "stream": stream, "return_token_ids": None}
-    if path == "v1/chat/completions":
+    if path == CHAT:
         body |= {"return_token_ids": False, "logprobs": True}
-    assert_same(routing, unpatched, f"/{path}", body)
+    assert_same(routing, unpatched, path, body)
     body |= {"return_routed_experts": True, "return_token_ids": False}
-    assert_same(routing, unpatched, f"/{path}", body)
+    assert_same(routing, unpatched, path, body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -398,8 +373,7 @@ def test_sglext_stays_as_it_is(
     found = []
     for server in (routing, unpatched):
         body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True}
-        response = post(server, path, stream=stream, **body)
-        chunks = events(response.text) if stream else [response.json()]
+        chunks = answers(server, path, stream, **body)
         found.append([chunk["sglext"] for chunk in chunks if chunk.get("sglext")])
     assert found[0] == found[1]
 
@@ -413,26 +387,20 @@ def test_an_aborted_answer_has_those_of_its_tokens_or_none(
         asking = pool.submit(
             asked,
             routing,
-            "v1/chat/completions",
+            CHAT,
             stream=True,
             max_tokens=400,
             rid="to-be-aborted",
             routed_experts_format=format,
         )
-        wait_until(lambda: "to-be-aborted" in held_requests_now(routing), 30)
+        wait_until(lambda: "to-be-aborted" in held(routing), 30)
         threading.Event().wait(0.3)
-        post(routing, "abort_request", rid="to-be-aborted")
+        send(routing, "/abort_request", rid="to-be-aborted")
         [choice] = asking.result(30)
     assert choice.finish == "abort"
     assert len(choice.token_ids) < 400
     if choice.experts is not None:
         assert_choice(model, choice, 0, format)
-
-
-def held_requests_now(server: Server) -> list[str]:
-    """Which requests one of the workers holds."""
-    ids: list[str] = requests.get(f"{server.base_url}/held_requests", timeout=10).json()
-    return ids
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -445,10 +413,10 @@ def test_a_pause_changes_nothing(one_worker: Server, model: Path, mode: str) -> 
             )
             for path in PATHS
         ]
-        wait_until(lambda: len(held_requests_now(one_worker)) == 2, 30)
+        wait_until(lambda: len(held(one_worker)) == 2, 30)
         threading.Event().wait(0.3)
-        assert post(one_worker, "pause_generation", mode=mode).status_code == 200
-        assert post(one_worker, "continue_generation").status_code == 200
+        assert send(one_worker, "/pause_generation", mode=mode).status_code == 200
+        assert send(one_worker, "/continue_generation").status_code == 200
         for answer in asking:
             [choice] = answer.result(60)
             assert len(choice.token_ids) == 80

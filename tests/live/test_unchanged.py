@@ -9,10 +9,18 @@ import pytest
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
+from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.asking import CASES, skip_what_no_grammar_serves
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    MESSAGES_TOOLS,
+    RESPONSES,
+    RESPONSES_TOOLS,
+)
 
 # One engine step is slower than any hand-over here, so chunks are cut alike by both
 # servers, unless the machine is busy: then it is tried again.
@@ -82,7 +90,7 @@ def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
 ) -> None:
     skip_what_no_grammar_serves(server, name)
     body = CASES[name].body(logprobs=True, stream=stream, return_token_ids=False)
-    assert_same(server, vanilla, "/v1/chat/completions", body)
+    assert_same(server, vanilla, CHAT, body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -92,22 +100,14 @@ def test_messages_answer_as_before(
 ) -> None:
     if not Subject(vanilla.base_url).has_messages():
         pytest.skip("SGLang 0.5.8 has no /v1/messages")
-    tools = [
-        {
-            "name": tool["function"]["name"],
-            "description": tool["function"]["description"],
-            "input_schema": tool["function"]["parameters"],
-        }
-        for tool in TOOLS
-    ]
     body = {
         "messages": line(name).messages,
         "max_tokens": 100,
         "temperature": 0,
-        "tools": tools,
+        "tools": MESSAGES_TOOLS,
         "stream": stream,
     }
-    assert_same(server, vanilla, "/v1/messages", body)
+    assert_same(server, vanilla, MESSAGES, body)
 
 
 @pytest.mark.parametrize("flag", [{}, {"return_token_ids": False}])
@@ -128,14 +128,14 @@ def test_responses_answer_as_before(
         "input": line(name).messages,
         "max_output_tokens": 100,
         "temperature": 0,
-        "tools": [{"type": "function", **tool["function"]} for tool in TOOLS],
+        "tools": RESPONSES_TOOLS,
         "stream": stream,
         **flag,
     }
-    assert_same(server, vanilla, "/v1/responses", body)
+    assert_same(server, vanilla, RESPONSES, body)
 
 
-COMPLETIONS: dict[str, dict[str, Any]] = {
+PROMPTS: dict[str, dict[str, Any]] = {
     "text": {"prompt": f"Here they are: {STOP_WORD}", "logprobs": 2},
     "IDs": {"prompt": [5, 6, 7], "logprobs": 1},
     "echo": {"prompt": "Say hello.", "echo": True, "logprobs": 1},
@@ -150,7 +150,7 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", COMPLETIONS)
+@pytest.mark.parametrize("name", PROMPTS)
 def test_completions_answer_as_before(
     server: Server, vanilla: Server, name: str, stream: bool
 ) -> None:
@@ -158,6 +158,6 @@ def test_completions_answer_as_before(
         "max_tokens": 12,
         "temperature": 0,
         "stream": stream,
-        **COMPLETIONS[name],
+        **PROMPTS[name],
     }
-    assert_same(server, vanilla, "/v1/completions", body)
+    assert_same(server, vanilla, COMPLETIONS, body)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import itertools
-import json
 import pickle
 import shutil
 import time
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from safetensors.torch import load_file
 
 from agentcore_patches.patches.releases import is_between
@@ -30,6 +28,16 @@ from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers import weights
 from tests.helpers.asking import LOGPROB_NOISE, version_of
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    Json,
+    answers,
+    post,
+    refused,
+    send,
+    stream,
+)
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
@@ -50,12 +58,8 @@ FLUSHES: dict[str, dict[str, bool]] = {
     "false": {"flush_cache": False},
 }
 
-QUESTION = {
-    "messages": line("long").messages,
-    "temperature": 0,
-    "max_tokens": LENGTH,
-    "ignore_eos": True,
-}
+OPTIONS = {"temperature": 0, "max_tokens": LENGTH, "ignore_eos": True}
+QUESTION = {"messages": line("long").messages, **OPTIONS}
 SAMPLING = {"temperature": 0, "max_new_tokens": LENGTH, "ignore_eos": True}
 
 
@@ -115,37 +119,26 @@ def expected(trees: Trees, launch: Launch, model: Weights) -> list[float]:
 _versions = itertools.count()
 
 
-def post(server: Server, path: str, **body: Any) -> requests.Response:
-    return requests.post(f"{server.base_url}/{path}", json=body, timeout=TIMEOUT)
-
-
 def update(server: Server, folder: Path, **more: Any) -> str:
     """Load weights; the version that they were given."""
     version = f"{folder.name[:8]}-{next(_versions)}"
-    response = post(
-        server,
-        "update_weights_from_disk",
-        model_path=str(folder),
-        weight_version=version,
-        **more,
-    )
+    body = {"model_path": str(folder), "weight_version": version, **more}
+    response = send(server, "/update_weights_from_disk", **body)
     assert response.status_code == 200, response.text
     return version
 
 
-def later(server: Server, **more: Any) -> dict[str, Any]:
+def later(server: Server, **more: Any) -> Json:
     """The engine's answer to a prompt that other requests do not have."""
-    prompt = [40 + i % 90 for i in range(300)]
-    answer: dict[str, Any] = post(
+    return post(
         server,
-        "generate",
-        input_ids=prompt,
+        "/generate",
+        input_ids=[40 + i % 90 for i in range(300)],
         sampling_params={**SAMPLING, "max_new_tokens": 12},
         return_logprob=True,
         top_logprobs_num=5,
         **more,
-    ).json()
-    return answer
+    )
 
 
 def logprobs_of(answer: dict[str, Any]) -> list[float]:
@@ -154,18 +147,8 @@ def logprobs_of(answer: dict[str, Any]) -> list[float]:
     return [value for value, *_ in sorted(first, key=lambda entry: entry[1])]
 
 
-def events(response: requests.Response) -> Iterator[dict[str, Any]]:
-    for data in response.iter_lines():
-        text = data.decode().removeprefix("data: ")
-        if text and text != "[DONE]":
-            event = json.loads(text)
-            assert "error" not in event, event
-            yield event
-
-
-def chat(server: Server, **more: Any) -> Said:
-    body = {"model": "m", "return_weight_versions": True, **QUESTION, **more}
-    answer = post(server, "v1/chat/completions", **body).json()
+def chat(server: Server) -> Said:
+    answer = post(server, CHAT, return_weight_versions=True, **QUESTION)
     [choice] = answer["choices"]
     assert answer["weight_version"] == answer["metadata"]["weight_version"]
     return Said(
@@ -177,10 +160,8 @@ def chat(server: Server, **more: Any) -> Said:
 
 
 def completion(server: Server) -> Said:
-    body = {"model": "m", "return_weight_versions": True, "return_token_ids": True}
-    prompt = "Tell me a story."
-    options = {key: value for key, value in QUESTION.items() if key != "messages"}
-    answer = post(server, "v1/completions", prompt=prompt, **body, **options).json()
+    body = {"return_weight_versions": True, "return_token_ids": True, **OPTIONS}
+    answer = post(server, COMPLETIONS, prompt="Tell me a story.", **body)
     [choice] = answer["choices"]
     names = ("token_ids", "response_token_ids")
     return Said(
@@ -191,47 +172,36 @@ def completion(server: Server) -> Said:
     )
 
 
-def chat_stream(server: Server, **more: Any) -> Said:
-    body = {"model": "m", "return_weight_versions": True, **QUESTION, **more}
+def chat_stream(server: Server) -> Said:
     said = Said()
-    metadata = []
-    with requests.post(
-        f"{server.base_url}/v1/chat/completions",
-        json={**body, "stream": True},
-        stream=True,
-        timeout=TIMEOUT,
-    ) as response:
-        for event in events(response):
-            if "metadata" in event:
-                metadata.append(event["metadata"]["weight_version"])
-            for choice in event["choices"]:
-                assert said.spans is None, "a chunk after the last one"
-                said.ids += choice.get("token_ids", [])
-                said.spans = choice.get("weight_versions")
-                said.finish = choice["finish_reason"] or said.finish
-    if metadata:
-        said.others.append(metadata[-1])
+    for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
+        assert "error" not in event, event
+        if "metadata" in event:
+            said.others = [event["metadata"]["weight_version"]]
+        for choice in event["choices"]:
+            assert said.spans is None, "a chunk after the last one"
+            said.ids += choice.get("token_ids", [])
+            said.spans = choice.get("weight_versions")
+            said.finish = choice["finish_reason"] or said.finish
     return said
 
 
-def generate(server: Server, stream: bool = False) -> Said:
-    body = {"text": "Once upon a time", "sampling_params": SAMPLING, "stream": stream}
-    with requests.post(
-        f"{server.base_url}/generate", json=body, stream=stream, timeout=TIMEOUT
-    ) as response:
-        answers = list(events(response)) if stream else [response.json()]
-    meta_info = answers[-1]["meta_info"]
-    ids = answers[-1]["output_ids"]
+def generate(server: Server, streaming: bool = False) -> Said:
+    body = {"text": "Once upon a time", "sampling_params": SAMPLING}
+    events = answers(server, "/generate", streaming, **body)
+    assert not any("error" in event for event in events), events
+    meta_info = events[-1]["meta_info"]
+    ids = events[-1]["output_ids"]
     deltas = {"--stream-output", "--incremental-streaming-output"}
-    if stream and deltas & {*server.options.args}:
-        ids = [token_id for answer in answers for token_id in answer["output_ids"]]
+    if streaming and deltas & {*server.options.args}:
+        ids = [token_id for event in events for token_id in event["output_ids"]]
     finish = meta_info["finish_reason"]["type"]
     others = [meta_info["weight_version"]] if ids else []
     return Said(ids, meta_info["weight_versions"], others, finish)
 
 
 def generate_stream(server: Server) -> Said:
-    return generate(server, stream=True)
+    return generate(server, streaming=True)
 
 
 OPEN: tuple[Callable[[Server], Said], ...] = (
@@ -249,17 +219,17 @@ def through(
 ) -> tuple[list[Said], Any]:
     """The answers of requests that are open while the weights change."""
     with ThreadPoolExecutor(len(OPEN)) as pool:
-        answers = [pool.submit(ask, server) for ask in OPEN]
+        asking = [pool.submit(ask, server) for ask in OPEN]
         wait_until(lambda: len(held(server)) >= 2)
         time.sleep(0.5)
         if pause is not None:
-            assert post(server, "pause_generation", mode=pause).status_code == 200
+            assert send(server, "/pause_generation", mode=pause).status_code == 200
         try:
             result = change()
         finally:
             if pause is not None:
-                assert post(server, "continue_generation").status_code == 200
-        said = [answer.result(timeout=TIMEOUT) for answer in answers]
+                assert send(server, "/continue_generation").status_code == 200
+        said = [answer.result(timeout=TIMEOUT) for answer in asking]
     if "--tokenizer-worker-num" not in server.options.args:
         assert held_requests(server) == []
     return said, result
@@ -355,8 +325,7 @@ def test_another_version_of_the_same_weights_is_for_the_tokens_after_it(
 ) -> None:
     def rename() -> None:
         body = {"new_version": "renamed", "abort_all_requests": False}
-        response = post(updated, "update_weight_version", **body)
-        assert response.status_code == 200
+        assert send(updated, "/update_weight_version", **body).status_code == 200
 
     said, _ = through(updated, None, rename)
     for answer, before in zip(said, quiet, strict=True):
@@ -375,10 +344,10 @@ def session(server: Server) -> Iterator[None]:
     """What newer releases want around an update from tensors."""
     needed = is_between(version_of(server), "0.5.21", "")
     if needed:
-        assert post(server, "begin_weight_update").status_code == 200
+        assert send(server, "/begin_weight_update").status_code == 200
     yield
     if needed:
-        assert post(server, "end_weight_update").status_code == 200
+        assert send(server, "/end_weight_update").status_code == 200
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -395,9 +364,9 @@ def test_tensors_are_weights_too(
 
     def change() -> None:
         with session(updated):
-            response = post(
+            response = send(
                 updated,
-                "update_weights_from_tensor",
+                "/update_weights_from_tensor",
                 serialized_named_tensors=serialized(norm),
                 weight_version="tensors",
             )
@@ -418,12 +387,12 @@ def test_an_update_that_fails_is_refused_and_changes_no_version(
 
     def fail() -> None:
         nowhere = {"model_path": "/nowhere", "weight_version": "no"}
-        response = post(updated, "update_weights_from_disk", **nowhere)
+        response = send(updated, "/update_weights_from_disk", **nowhere)
         assert response.status_code == 400
         with session(updated):
-            response = post(
+            response = send(
                 updated,
-                "update_weights_from_tensor",
+                "/update_weights_from_tensor",
                 serialized_named_tensors=["bm90aGluZw=="],
                 weight_version="no",
             )
@@ -448,8 +417,7 @@ def test_updates_from_disk_at_once_are_all_answered(
 
     said, versions = through(updated, pause, several)
     assert all(answer.finish == "length" for answer in said)
-    answer = post(updated, "v1/chat/completions", model="m", **QUESTION).json()
-    assert answer["weight_version"] in versions
+    assert post(updated, CHAT, **QUESTION)["weight_version"] in versions
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -460,7 +428,7 @@ def test_memory_in_use_is_not_released(
     skip_pause_of_workers(updated, way, pause)
 
     def release() -> None:
-        response = post(updated, "release_memory_occupation", tags=["kv_cache"])
+        response = send(updated, "/release_memory_occupation", tags=["kv_cache"])
         assert response.status_code == 400
         assert "Nothing was released" in response.text
 
@@ -470,12 +438,12 @@ def test_memory_in_use_is_not_released(
 
 def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
     before = logprobs_of(later(updated))
-    response = post(updated, "resume_memory_occupation", tags=["weights"])
+    response = send(updated, "/resume_memory_occupation", tags=["weights"])
     assert response.status_code == 400
     assert "weights was not released" in response.text
     for tags in (["kv_cache", "kv_cache"], []):
         for change in ("release", "resume"):
-            response = post(updated, f"{change}_memory_occupation", tags=tags)
+            response = send(updated, f"/{change}_memory_occupation", tags=tags)
             assert response.status_code == 200, response.text
     assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
 
@@ -487,9 +455,8 @@ def test_a_prompt_takes_nothing_that_another_adapter_computed(
     other = weights.make_adapter(tmp_path / "other", seed=2)
 
     def load(server: Server, name: str, folder: Path) -> None:
-        response = post(
-            server, "load_lora_adapter", lora_name=name, lora_path=str(folder)
-        )
+        adapter = {"lora_name": name, "lora_path": str(folder)}
+        response = send(server, "/load_lora_adapter", **adapter)
         assert response.status_code == 200, response.text
 
     arguments = ("--lora-target-modules", *weights.ADAPTED)
@@ -499,7 +466,7 @@ def test_a_prompt_takes_nothing_that_another_adapter_computed(
         load(server, "a", ours)
         before = later(server, lora_path="a")
         assert later(server, lora_path="a")["meta_info"]["cached_tokens"] > 290
-        assert post(server, "unload_lora_adapter", lora_name="a").status_code == 200
+        assert send(server, "/unload_lora_adapter", lora_name="a").status_code == 200
         shutil.rmtree(ours)
         load(server, "a", weights.make_adapter(ours, seed=2))
         after = later(server, lora_path="a")
@@ -516,36 +483,28 @@ def test_who_asks_for_versions_alone_gets_them_alone(
     version = update(updated, model.spoken)
     spans = [{"version": version, "start": 0, "end": LENGTH}]
     alone = {"return_token_ids": False, "return_weight_versions": True}
-    for path, prompt in (
-        ("v1/chat/completions", {}),
-        ("v1/completions", {"prompt": "Once upon a time"}),
+    for path, body in (
+        (CHAT, QUESTION),
+        (COMPLETIONS, {"prompt": "Once upon a time", **OPTIONS}),
     ):
-        body = {"model": "m", **QUESTION, **alone, **prompt}
-        if prompt:
-            del body["messages"]
-        [choice] = post(updated, path, **body).json()["choices"]
+        [choice] = post(updated, path, **body, **alone)["choices"]
         assert choice["weight_versions"] == spans
         assert choice.get("token_ids") is None
-        url = f"{updated.base_url}/{path}"
-        streamed = {**body, "stream": True}
-        with requests.post(url, json=streamed, stream=True, timeout=TIMEOUT) as lines:
-            chunks = [chunk for event in events(lines) for chunk in event["choices"]]
-        assert [chunk.get("weight_versions") for chunk in chunks if chunk][-1] == spans
+        events = stream(updated, path, **body, **alone)
+        chunks = [chunk for event in events for chunk in event["choices"]]
+        assert chunks[-1]["weight_versions"] == spans
         assert not any(chunk.get("token_ids") for chunk in chunks)
 
 
 def test_who_asks_for_nothing_gets_no_new_field(updated: Server) -> None:
-    body = {"model": "m", **QUESTION, "return_token_ids": False}
-    answer = post(updated, "v1/chat/completions", **body).json()
+    answer = post(updated, CHAT, **QUESTION, return_token_ids=False)
     assert "weight_version" not in answer
     assert "weight_versions" not in answer["choices"][0]
     native = is_between(version_of(updated), "0.5.19", "")
     assert ("weight_versions" in answer["metadata"]) == native
 
 
-@pytest.mark.parametrize("path", ["v1/chat/completions", "v1/completions"])
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_a_flag_that_is_no_flag_is_refused(updated: Server, path: str) -> None:
-    body = {**QUESTION, "prompt": "a", "return_weight_versions": ["x"]}
-    response = post(updated, path, model="m", **body)
-    assert response.status_code == 400
-    assert "return_weight_versions" in response.text
+    with refused("return_weight_versions"):
+        post(updated, path, **QUESTION, prompt="a", return_weight_versions=["x"])
