@@ -9,6 +9,7 @@ from agentcore_verify.client import Json
 from agentcore_verify.results import Outcome
 from tests.helpers.waiting import wait_until
 from tests.live.defects.planting import (
+    ChatChunks,
     ChatStream,
     ChatWhole,
     plant,
@@ -106,12 +107,9 @@ class LatePause(Defect):
     "openai-client",
     "differ from what the server sent",
 )
-class UnreadableIds(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                choice["delta"]["token_ids"] = choice.pop("token_ids", None)
-            yield event
+class UnreadableIds(ChatChunks):
+    def choice(self, body: Json, choice: Json) -> None:
+        choice["delta"]["token_ids"] = choice.pop("token_ids", None)
 
 
 @plant("a completion's token lost", "other-traces", "/v1/completions, streaming")
@@ -137,11 +135,10 @@ class MessageWithoutIds(Defect):
 
 @plant("logprobs whose tokens are text", "other-traces", "token_id:")
 class TokensAsText(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
+    def choice(self, body: Json, choice: Json) -> None:
         if "return_tokens_as_token_ids" in body:
-            for choice in response["choices"]:
-                for entry in choice["logprobs"]["content"]:
-                    entry["token"] = "x"
+            for entry in choice["logprobs"]["content"]:
+                entry["token"] = "x"
 
 
 @plant("answers that vary", "determinism", "different answers", Outcome.INCONCLUSIVE)
@@ -161,21 +158,19 @@ class VaryingCompared(Varying):
 
 @plant("a token credited to other weights", "weight-versions", "did not sample it")
 class WrongVersion(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
-        for choice in response["choices"]:
-            match choice.get("weight_versions"):
-                case [old, new]:
-                    old["end"] += 1
-                    new["start"] += 1
+    def choice(self, body: Json, choice: Json) -> None:
+        match choice.get("weight_versions"):
+            case [old, new]:
+                old["end"] += 1
+                new["start"] += 1
 
 
 @plant("a gap between versions", "weight-versions", "without gaps")
 class GapOfVersions(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
-        for choice in response["choices"]:
-            match choice.get("weight_versions"):
-                case [_, new]:
-                    new["start"] += 1
+    def choice(self, body: Json, choice: Json) -> None:
+        match choice.get("weight_versions"):
+            case [_, new]:
+                new["start"] += 1
 
 
 @plant("a prompt from a cache of other weights", "weight-versions", "other weights")
@@ -195,9 +190,6 @@ class OldCache(ChatWhole):
 
 
 @plant("versions on no chunk", "weight-versions", "no weight_versions")
-class NoVersions(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                choice.pop("weight_versions", None)
-            yield event
+class NoVersions(ChatChunks):
+    def choice(self, body: Json, choice: Json) -> None:
+        choice.pop("weight_versions", None)

@@ -53,8 +53,36 @@ class ChatStream(Defect):
         raise NotImplementedError
 
 
+class ChatChunks(ChatStream):
+    """Changes each choice on each chunk of chat streams."""
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            for choice in event["choices"]:
+                self.choice(body, choice)
+            yield event
+
+    def choice(self, body: Json, choice: Json) -> None:
+        raise NotImplementedError
+
+
+class ChatChunk(ChatStream):
+    """Changes the first choice on one chunk of chat streams: the fifth with IDs."""
+
+    number = 4
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for number, event, _ in with_ids(events):
+            if number == self.number:
+                self.choice(event["choices"][0])
+            yield event
+
+    def choice(self, choice: Json) -> None:
+        raise NotImplementedError
+
+
 class ChatWhole(Defect):
-    """Changes non-streaming chat completions."""
+    """Changes non-streaming chat completions, or each choice of them."""
 
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == CHAT:
@@ -62,6 +90,10 @@ class ChatWhole(Defect):
         return response
 
     def chat(self, body: Json, response: Json) -> None:
+        for choice in response["choices"]:
+            self.choice(body, choice)
+
+    def choice(self, body: Json, choice: Json) -> None:
         raise NotImplementedError
 
 

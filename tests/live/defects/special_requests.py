@@ -9,7 +9,7 @@ from agentcore_verify.client import Json
 from agentcore_verify.probe import MIRROR_KEY
 from tests.live.defects.planting import (
     CHAT,
-    ChatStream,
+    ChatChunks,
     ChatWhole,
     plant,
 )
@@ -26,24 +26,20 @@ class ChoicesSwapped(ChatWhole):
 
 
 @plant("the IDs of a second choice lost", "choices", "choice 1")
-class SecondChoiceLost(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                if choice["index"] == 1:
-                    choice.pop("token_ids", None)
-            yield event
+class SecondChoiceLost(ChatChunks):
+    def choice(self, body: Json, choice: Json) -> None:
+        if choice["index"] == 1:
+            choice.pop("token_ids", None)
 
 
 @plant("the IDs of a stop string lost, in both modes", "stop", "do not decode")
-class StopStringLost(Defect):
-    def whole(self, path: str, body: Json, response: Any) -> Any:
-        if path == CHAT and body.get("stop"):
+class StopStringLost(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        if body.get("stop"):
             for choice in response["choices"]:
                 del choice["token_ids"][-2:]
                 del choice["logprobs"]["content"][-2:]
             response["usage"]["completion_tokens"] -= 2
-        return response
 
 
 @plant("a token beyond max_tokens, in both modes", "stop", "instead of 14")
@@ -63,16 +59,15 @@ class InputIdsIgnored(Defect):
 
 @plant("prompt IDs on the first choice alone", "tito", "of choice 1")
 class PromptOnFirstChoice(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
-        for choice in response["choices"][1:]:
+    def choice(self, body: Json, choice: Json) -> None:
+        if choice["index"] > 0:
             choice.pop("prompt_token_ids", None)
 
 
 @plant("no meta_info", "tito", "meta_info of choice 0")
 class NoMetaInfo(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
-        for choice in response["choices"]:
-            choice.pop("meta_info", None)
+    def choice(self, body: Json, choice: Json) -> None:
+        choice.pop("meta_info", None)
 
 
 @plant("a token of the prefix changed", "prefix", "does not begin with the tokens")
@@ -181,12 +176,9 @@ class GenerateChunkLost(Defect):
 
 
 @plant("token_ids of null for who wants none", "opt-out", "the answer has token_ids")
-class NullForWhoWantsNone(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                choice.setdefault("token_ids", None)
-            yield event
+class NullForWhoWantsNone(ChatChunks):
+    def choice(self, body: Json, choice: Json) -> None:
+        choice.setdefault("token_ids", None)
 
 
 @plant("a field of vanilla's lost", "opt-out", "differs from the one with token IDs")

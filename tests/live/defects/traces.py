@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from agentcore_verify.client import Json
 from agentcore_verify.results import Outcome
 from tests.live.defects.planting import (
     CHAT,
+    ChatChunk,
+    ChatChunks,
     ChatStream,
     ChatWhole,
     plant,
@@ -19,21 +20,15 @@ from tests.live.proxy import Cut, Defect, Lost
 
 
 @plant("a token dropped from a stream", "same-ids", "differ from those of")
-class TokenDropped(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, ids in with_ids(events):
-            if number == 4:
-                event["choices"][0]["token_ids"] = ids[1:]
-            yield event
+class TokenDropped(ChatChunk):
+    def choice(self, choice: Json) -> None:
+        del choice["token_ids"][0]
 
 
 @plant("a token repeated in a stream", "same-ids", "differ from those of")
-class TokenRepeated(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, ids in with_ids(events):
-            if number == 4:
-                event["choices"][0]["token_ids"] = [ids[0], *ids]
-            yield event
+class TokenRepeated(ChatChunk):
+    def choice(self, choice: Json) -> None:
+        choice["token_ids"].insert(0, choice["token_ids"][0])
 
 
 @plant("two tokens swapped in a stream", "same-ids", "differ from those of")
@@ -161,9 +156,8 @@ class StopTokenMissing(ChatWhole):
 
 @plant("a token lost, non-streaming", "non-streaming", "do not decode to its text")
 class WholeTokenMissing(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
-        for choice in response["choices"]:
-            del choice["token_ids"][4:5]
+    def choice(self, body: Json, choice: Json) -> None:
+        del choice["token_ids"][4:5]
 
 
 @plant("no prompt IDs, non-streaming", "non-streaming", "no prompt_token_ids")
@@ -174,9 +168,8 @@ class WholePromptMissing(ChatWhole):
 
 @plant("no token IDs, non-streaming", "non-streaming", "no token_ids")
 class WholeIdsMissing(ChatWhole):
-    def chat(self, body: Json, response: Json) -> None:
-        for choice in response["choices"]:
-            del choice["token_ids"]
+    def choice(self, body: Json, choice: Json) -> None:
+        del choice["token_ids"]
 
 
 @plant("the prompt IDs of an earlier request", "non-streaming", "decode to the prompt")
@@ -189,31 +182,24 @@ class PromptOfAnother(ChatWhole):
 
 
 @plant("prompt IDs cut short in both modes", "non-streaming", "usage counts")
-class PromptShort(Defect):
-    def whole(self, path: str, body: Json, response: Any) -> Any:
-        if path == CHAT:
-            del response["prompt_token_ids"][0]
-        return response
+class PromptShort(ChatWhole):
+    def chat(self, body: Json, response: Json) -> None:
+        del response["prompt_token_ids"][0]
 
 
 @plant("IDs of held-back text lost", "held-back-text", "differ from those of")
-class HeldBackLost(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                # What vanilla does with logprobs: the last of several stands.
-                if len(choice.get("token_ids") or ()) > 1:
-                    choice["token_ids"] = choice["token_ids"][-1:]
-            yield event
+class HeldBackLost(ChatChunks):
+    def choice(self, body: Json, choice: Json) -> None:
+        # What vanilla does with logprobs: the last of several stands.
+        if len(choice.get("token_ids") or ()) > 1:
+            choice["token_ids"] = choice["token_ids"][-1:]
 
 
 @plant("a logprob short", "logprobs", "token_ids but")
-class LogprobShort(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, _ in with_ids(events):
-            if number == 4 and event["choices"][0]["logprobs"]:
-                event["choices"][0]["logprobs"]["content"].pop()
-            yield event
+class LogprobShort(ChatChunk):
+    def choice(self, choice: Json) -> None:
+        if choice["logprobs"]:
+            choice["logprobs"]["content"].pop()
 
 
 @plant("the logprobs of the chunk before", "logprobs", "belongs to token")
@@ -225,40 +211,34 @@ class LogprobsShifted(ChatStream):
                 if logprobs := choice.get("logprobs"):
                     entries = [*before, *logprobs["content"]]
                     kept = len(logprobs["content"])
-                    logprobs["content"], before = (
-                        entries[:kept],
-                        entries[kept:] or (entries[-1:]),
-                    )
+                    logprobs["content"] = entries[:kept]
+                    before = entries[kept:] or entries[-1:]
             yield event
 
 
 @plant("a logprob replaced by zero", "logprobs", "logprobs differ from")
-class LogprobZero(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, _ in with_ids(events):
-            if number == 7 and event["choices"][0]["logprobs"]:
-                event["choices"][0]["logprobs"]["content"][0]["logprob"] = 0.0
-            yield event
+class LogprobZero(ChatChunk):
+    number = 7
+
+    def choice(self, choice: Json) -> None:
+        if choice["logprobs"]:
+            choice["logprobs"]["content"][0]["logprob"] = 0.0
 
 
 @plant("top_logprobs lost", "logprobs", "top_logprobs at position")
-class TopLogprobsLost(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                for entry in (choice.get("logprobs") or {}).get("content", ()):
-                    entry["top_logprobs"] = []
-            yield event
+class TopLogprobsLost(ChatChunks):
+    def choice(self, body: Json, choice: Json) -> None:
+        for entry in (choice.get("logprobs") or {}).get("content", ()):
+            entry["top_logprobs"] = []
 
 
 @plant("a tool call without its IDs", "tools", "differ from those of")
-class ToolCallIdsMissing(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                if choice["delta"].get("tool_calls"):
-                    choice.pop("token_ids", None)
-            yield event
+class ToolCallIdsMissing(ChatChunks):
+    field = "tool_calls"
+
+    def choice(self, body: Json, choice: Json) -> None:
+        if choice["delta"].get(self.field):
+            choice.pop("token_ids", None)
 
 
 @plant("a tool call's IDs at the end only", "tools", "not on this or an earlier chunk")
@@ -289,10 +269,5 @@ class NoToolCalls(Defect):
 
 
 @plant("reasoning without its IDs", "reasoning", "differ from those of")
-class ReasoningIdsMissing(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            for choice in event["choices"]:
-                if choice["delta"].get("reasoning_content"):
-                    choice.pop("token_ids", None)
-            yield event
+class ReasoningIdsMissing(ToolCallIdsMissing):
+    field = "reasoning_content"
