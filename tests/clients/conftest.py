@@ -24,6 +24,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 Environment = Callable[[str], Path]
 """Gives the interpreter of an environment that has a requirement installed."""
 
+RunScript = Callable[[str, str, dict[str, Any]], dict[str, Any]]
+"""Runs a script in the environment of a requirement, on a task."""
+
 Ask = Callable[..., dict[str, dict[str, Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
 
@@ -60,8 +63,26 @@ def defaulting(trees: Trees, launch: Launch) -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def run_script(environment: Environment) -> RunScript:
+    def run(requirement: str, script: str, task: dict[str, Any]) -> dict[str, Any]:
+        done = subprocess.run(
+            [environment(requirement), SCRIPTS / "run.py", script],
+            input=json.dumps(task),
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, done.stderr
+        # Some clients print on their own account first.
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
+
+
 @pytest.fixture
-def ask_by(environment: Environment, server: Server) -> Ask:
+def ask_by(run_script: RunScript, server: Server) -> Ask:
     def run(
         requirement: str,
         script: str,
@@ -78,17 +99,7 @@ def ask_by(environment: Environment, server: Server) -> Ask:
             "completions": completions,
             "asks": asks,
         }
-        done = subprocess.run(
-            [environment(requirement), SCRIPTS / f"{script}.py"],
-            input=json.dumps(task),
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
-        assert done.returncode == 0, done.stderr
-        # Some clients print on their own account first.
-        read: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-        return read
+        return run_script(requirement, script, task)
 
     return run
 

@@ -26,7 +26,7 @@ SCRIPTS = {
     "openai==3.54.0": "openai_sdk",
     "litellm==1.106.2": "litellm_sdk",
     "anthropic==2.12.0": "anthropic_sdk",
-    "langchain-openai==1.7.3": "langchain",
+    "langchain-openai==1.7.3": "langchain_sdk",
     "rllm-model-gateway==0.1.0": "rllm_gateway",
     "verifiers==0.1.14": "verifiers_token_client",
     "agentlightning==0.3.0": "agent_lightning",

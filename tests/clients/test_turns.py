@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 from agentcore_verify import client
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
-from tests.clients.conftest import SCRIPTS, Environment
+from tests.clients.conftest import RunScript
 from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees
 
@@ -27,29 +25,18 @@ def remembering(trees: Trees, launch: Launch) -> Iterator[Server]:
         yield running
 
 
-def read(
-    environment: Environment, requirement: str, script: str, server: Server
-) -> Any:
-    task = {
+def task_for(server: Server) -> dict[str, Any]:
+    return {
         "base_url": server.base_url,
         "messages": line("reasoning").messages,
         "questions": [line(question).question for question in QUESTIONS],
         "tools": list(TOOLS),
     }
-    done = subprocess.run(
-        [environment(requirement), SCRIPTS / f"{script}.py"],
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("mode", ["default"], indirect=True)
-def test_openai_and_nemo_gym(environment: Environment, server: Server) -> None:
-    ways = read(environment, "openai==2.54.0", "openai_turns", server)
+def test_openai_and_nemo_gym(run_script: RunScript, server: Server) -> None:
+    ways = run_script("openai==2.54.0", "openai_turns", task_for(server))
     assert ways.keys() == {"field", "streamed", "NeMo Gym"}
     for name, turns in ways.items():
         assert len(turns) == len(QUESTIONS)
@@ -63,9 +50,9 @@ def test_openai_and_nemo_gym(environment: Environment, server: Server) -> None:
 
 
 def test_anthropic_without_a_field_of_ours(
-    environment: Environment, remembering: Server
+    run_script: RunScript, remembering: Server
 ) -> None:
-    ways = read(environment, "anthropic==2.12.0", "anthropic_turns", remembering)
+    ways = run_script("anthropic==2.12.0", "anthropic_turns", task_for(remembering))
     for prefixes in ways.values():
         assert len(prefixes) == len(QUESTIONS)
         assert prefixes[0] is None
@@ -74,14 +61,14 @@ def test_anthropic_without_a_field_of_ours(
 
 @pytest.mark.slow_client
 def test_verifiers_by_the_servers_memory(
-    environment: Environment, trees: Trees, launch: Launch
+    run_script: RunScript, trees: Trees, launch: Launch
 ) -> None:
     """Its second turn falls back to text, in which the reasoning is gone."""
     args = ("--reasoning-parser", "deepseek-r1")
     env = {"AGENTCORE_PREFIX_CACHE_MB": "16"}
     with launch(trees.patched, *args, env=env) as server:
         script = "verifiers_token_client"
-        both = read(environment, "verifiers==0.1.14", script, server)
+        both = run_script("verifiers==0.1.14", script, task_for(server))
         first, second = both["first turn"], both["second turn"]
         past = [*first["prompt"], *first["token_ids"]]
         assert second["prompt"][: len(past)] == past

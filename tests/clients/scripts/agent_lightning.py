@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sys
 import time
 from typing import Any
 
@@ -67,15 +65,9 @@ async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     how = "LLMProxy, LlmProxyTraceToTriplet"
-    read = {
+    return {
         how: asyncio.run(_record(task, streamed=False)),
         f"{how}, streamed": asyncio.run(_record(task, streamed=True)),
     }
-    json.dump(read, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import anthropic
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     client: Any = anthropic.Anthropic(
         base_url=task["base_url"], api_key="none", max_retries=0
     )
@@ -37,7 +34,7 @@ def main() -> None:
         logprobs += getattr(event, "token_logprobs", None) or []
     with client.messages.stream(**asked) as stream:
         final = stream.get_final_message()
-    read = {
+    return {
         "messages.create()": {
             "prompt": whole.prompt_token_ids,
             "token_ids": whole.token_ids,
@@ -54,8 +51,3 @@ def main() -> None:
             "logprobs": getattr(final, "token_logprobs", None),
         },
     }
-    json.dump(read, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import anthropic
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     client: Any = anthropic.Anthropic(
         base_url=task["base_url"], api_key="none", max_retries=0
     )
-    read = {
+    return {
         "create": _turns(client, task, lambda asked: client.messages.create(**asked)),
         "stream": _turns(client, task, lambda asked: _streamed(client, asked)),
     }
-    json.dump(read, sys.stdout)
 
 
 def _turns(client: Any, task: dict[str, Any], answer: Any) -> list[Any]:
@@ -66,7 +62,3 @@ _EMPTY = {"type": "text", "text": "(nothing)"}
 def _streamed(client: Any, asked: dict[str, Any]) -> Any:
     with client.messages.stream(**asked) as stream:
         return stream.get_final_message()
-
-
-if __name__ == "__main__":
-    main()

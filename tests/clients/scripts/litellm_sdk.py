@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import litellm
 
 
-def _read(asked: dict[str, Any]) -> dict[str, Any]:
+def read(task: dict[str, Any]) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "model": "hosted_vllm/default",
+        "api_base": f"{task['base_url']}/v1",
+        "api_key": "none",
+        "messages": task["messages"],
+        "temperature": 0,
+        "max_tokens": 400,
+        "logprobs": True,
+        "extra_body": {"return_token_ids": True},
+    }
     whole: Any = litellm.completion(**asked)
     [choice] = whole.choices
     prompt = None
@@ -43,22 +51,3 @@ def _read(asked: dict[str, Any]) -> dict[str, Any]:
             "logprobs": logprobs,
         },
     }
-
-
-def main() -> None:
-    task = json.load(sys.stdin)
-    asked = {
-        "model": "hosted_vllm/default",
-        "api_base": f"{task['base_url']}/v1",
-        "api_key": "none",
-        "messages": task["messages"],
-        "temperature": 0,
-        "max_tokens": 400,
-        "logprobs": True,
-        "extra_body": {"return_token_ids": True},
-    }
-    json.dump(_read(asked), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,7 @@
-"""What the `openai` SDK reads of chat completions and completions.
-
-Every script here takes {"base_url": ..., "messages": [...], "prompt": [IDs]} on standard
-input and prints {HOW: {"prompt": ..., "token_ids": ..., "logprobs": ...}}, the lists that
-the client has after each way of asking, null for what it has not.
-"""
+"""What the `openai` SDK reads of chat completions and completions."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import openai
@@ -87,16 +80,11 @@ def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     client = openai.OpenAI(
         base_url=f"{task['base_url']}/v1", api_key="none", max_retries=0
     )
-    read = _chat(client, task["messages"])
+    found = _chat(client, task["messages"])
     if task["completions"]:
-        read |= _completions(client, task["prompt"])
-    json.dump(read, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+        found |= _completions(client, task["prompt"])
+    return found

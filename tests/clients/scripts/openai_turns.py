@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import openai
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     client: Any = openai.OpenAI(base_url=f"{task['base_url']}/v1", api_key="none")
     ways = {"field": _by_field, "streamed": _by_stream, "NeMo Gym": _as_nemo_gym}
-    read = {name: _turns(client, task, way) for name, way in ways.items()}
-    json.dump(read, sys.stdout)
+    return {name: _turns(client, task, way) for name, way in ways.items()}
 
 
 def _turns(client: Any, task: dict[str, Any], way: Any) -> list[dict[str, Any]]:
@@ -100,7 +97,3 @@ def _message(message: Any) -> dict[str, Any]:
         function = {"name": call.function.name, "arguments": arguments}
         calls.append({"id": call.id, "type": "function", "function": function})
     return {**kept, "tool_calls": calls} if calls else kept
-
-
-if __name__ == "__main__":
-    main()

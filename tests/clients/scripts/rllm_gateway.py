@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import threading
 import time
 from typing import Any
@@ -50,14 +48,13 @@ def _trace(gateway: GatewayClient, path: str, body: dict[str, Any]) -> dict[str,
     }
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     server, url = _serve(task["base_url"])
     options = {"temperature": 0, "max_tokens": 400}
     chat = {"messages": task["messages"], **options}
     completion = {"prompt": task["prompt"], **options}
     with GatewayClient(url) as gateway:
-        read = {
+        found = {
             "chat": _trace(gateway, "/chat/completions", chat),
             "chat, streamed": _trace(
                 gateway, "/chat/completions", {**chat, "stream": True}
@@ -67,8 +64,4 @@ def main() -> None:
             ),
         }
     server.should_exit = True
-    json.dump(read, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return found

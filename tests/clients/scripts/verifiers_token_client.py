@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 from typing import Any
 
 from openai import AsyncOpenAI
@@ -53,10 +51,5 @@ async def _turns(task: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
-    json.dump(asyncio.run(_turns(task)), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+def read(task: dict[str, Any]) -> dict[str, Any]:
+    return asyncio.run(_turns(task))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from langchain_openai import ChatOpenAI
 
 
-def _read(message: Any) -> dict[str, Any]:
+def _kept(message: Any) -> dict[str, Any]:
     kept = {**message.additional_kwargs, **message.response_metadata}
     logprobs = (kept.get("logprobs") or {}).get("content")
     return {
@@ -19,8 +17,7 @@ def _read(message: Any) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    task = json.load(sys.stdin)
+def read(task: dict[str, Any]) -> dict[str, Any]:
     model: Any = ChatOpenAI(
         model="default",
         base_url=f"{task['base_url']}/v1",
@@ -34,8 +31,4 @@ def main() -> None:
     streamed = None
     for chunk in model.stream(task["messages"]):
         streamed = chunk if streamed is None else streamed + chunk
-    json.dump({"invoke()": _read(whole), "stream()": _read(streamed)}, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    return {"invoke()": _kept(whole), "stream()": _kept(streamed)}
