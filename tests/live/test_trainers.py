@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -11,10 +10,16 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask
-from tests.helpers.endpoints import Json, post, stream
-
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    Json,
+    answers,
+    ids_in,
+    post,
+    send,
+    stream,
+)
 
 
 def chat(name: str, **more: Any) -> Json:
@@ -30,54 +35,19 @@ def expected(server: Server) -> tuple[list[int], list[int]]:
     return list(prompt), list(choice.token_ids)
 
 
-def test_rllm_gateway_in_cumulative_mode(
-    server: Server, expected: tuple[list[int], list[int]]
+@pytest.mark.parametrize("options", [{"logprobs": True}, {}])
+def test_a_prompt_of_ids_gives_the_completion_that_chat_gave(
+    server: Server, expected: tuple[list[int], list[int]], options: Json
 ) -> None:
+    """So ask rLLM's gateway and Agent Lightning; Uni-Agent without logprobs."""
     prompt, completion = expected
-    answer = post(
-        server,
-        COMPLETIONS,
-        prompt=prompt,
-        max_tokens=700,
-        temperature=0,
-        logprobs=True,
-        return_token_ids=True,
-    )
-    assert answer["choices"][0]["token_ids"] == completion
-    assert len(answer["choices"][0]["logprobs"]["token_logprobs"]) == len(completion)
-
-
-def test_agent_lightning_asks_for_completions(
-    server: Server, expected: tuple[list[int], list[int]]
-) -> None:
-    prompt, completion = expected
-    answer = post(
-        server,
-        COMPLETIONS,
-        prompt=prompt,
-        max_tokens=700,
-        temperature=0,
-        logprobs=True,
-        return_token_ids=True,
-    )
+    body = {"prompt": prompt, "max_tokens": 700, "temperature": 0, **options}
+    answer = post(server, COMPLETIONS, **body, return_token_ids=True)
     choice = answer["choices"][0]
     assert (answer.get("prompt_token_ids") or choice["prompt_token_ids"]) == prompt
     assert choice["token_ids"] == completion
-
-
-def test_uni_agent_sends_ids(
-    server: Server, expected: tuple[list[int], list[int]]
-) -> None:
-    prompt, completion = expected
-    answer = post(
-        server,
-        COMPLETIONS,
-        prompt=prompt,
-        max_tokens=700,
-        temperature=0,
-        return_token_ids=True,
-    )
-    assert answer["choices"][0]["token_ids"] == completion
+    if options:
+        assert len(choice["logprobs"]["token_logprobs"]) == len(completion)
 
 
 @pytest.mark.parametrize("name", ["tool", "two_tools", "reasoning_then_tool", "silent"])
@@ -124,23 +94,22 @@ def test_content_is_empty_rather_than_null_only_where_asked_for(
 def test_nemo_gym_and_art_read_the_ids_from_the_logprobs(
     server: Server, name: str, return_token_ids: bool | None
 ) -> None:
-    token_ids = post(server, CHAT, **chat(name, tools=list(TOOLS)))["choices"][0][
-        "token_ids"
-    ]
-    request = chat(
-        name,
-        tools=list(TOOLS),
+    request = chat(name, tools=list(TOOLS))
+    token_ids = ids_in([post(server, CHAT, **request)])
+    answer = post(
+        server,
+        CHAT,
+        **request,
         logprobs=True,
         top_logprobs=0,
         return_tokens_as_token_ids=True,
         return_token_ids=return_token_ids,
     )
-    answer = post(server, CHAT, **request)
     read = [
         int(logprob["token"].removeprefix("token_id:"))
         for logprob in answer["choices"][0]["logprobs"]["content"]
     ]
-    assert read == token_ids
+    assert read == token_ids != []
 
 
 @pytest.mark.parametrize("name", ["emoji", "tool"])
@@ -167,7 +136,7 @@ def test_logprobs_of_a_stream_name_their_tokens_by_id(
                 assert len(entry["top_logprobs"]) == 2
                 for top in entry["top_logprobs"]:
                     assert int(top["token"].removeprefix("token_id:")) < 448
-    assert n_tokens == len(post(server, CHAT, **request)["choices"][0]["token_ids"])
+    assert n_tokens == len(ids_in([post(server, CHAT, **request)])) > 0
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -187,14 +156,9 @@ def test_logprobs_of_completions_name_their_tokens_by_id(
         "return_tokens_as_token_ids": True,
         "return_token_ids": return_token_ids,
     }
-    answers = (
-        stream(server, COMPLETIONS, **request)
-        if streaming
-        else [post(server, COMPLETIONS, **request)]
-    )
     logprobs = [
         choice["logprobs"]
-        for answer in answers
+        for answer in answers(server, COMPLETIONS, streaming, **request)
         for choice in answer["choices"]
         if choice["logprobs"]
     ]
@@ -253,7 +217,6 @@ def test_tokens_of_new_weights_say_so_in_the_stream(server: Server, mode: str) -
     if "two-workers" in mode:
         pytest.skip("v0.5.9 tells the new version to one of the workers only")
     versions: list[tuple[str | None, int]] = []
-    changed = threading.Event()
     try:
         for event in client.chat_stream(server.base_url, **chat("long")):
             n_tokens = sum(len(c.get("token_ids", ())) for c in event["choices"])
@@ -261,10 +224,8 @@ def test_tokens_of_new_weights_say_so_in_the_stream(server: Server, mode: str) -
             versions.append((said, n_tokens))
             if len(versions) == 5:
                 set_version(server, "v2")
-                changed.set()
     finally:
         set_version(server, "default")
-    assert changed.is_set()
     assert versions[0][0] == "default"
     later = [said for said, n_tokens in versions[1:] if n_tokens]
     n_old = later.index("v2")
@@ -273,9 +234,5 @@ def test_tokens_of_new_weights_say_so_in_the_stream(server: Server, mode: str) -
 
 
 def set_version(server: Server, version: str) -> None:
-    post(
-        server,
-        "/update_weight_version",
-        new_version=version,
-        abort_all_requests=False,
-    )
+    body = {"new_version": version, "abort_all_requests": False}
+    send(server, "/update_weight_version", **body).raise_for_status()
