@@ -9,7 +9,6 @@ encoder was called, and how many models of a token's logprobs were made.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import sys
@@ -42,6 +41,9 @@ BAD: dict[str, list[Any]] = {
     "half a surrogate pair": [*USUAL, (-0.5, 9, "\ud83d")],
 }
 
+REFUSED = ValueError("The input is too long.")
+
+Asked = tuple[str, dict[str, Any], Any]
 Case = tuple[str, str, dict[str, Any], Any]
 
 
@@ -77,154 +79,97 @@ def logprobs(entries: Any = USUAL, tops: Any = None) -> dict[str, Any]:
     }
 
 
-def chat_cases() -> Iterator[Case]:
+def chat_cases() -> Iterator[Asked]:
     ask = {"logprobs": True}
-    yield "plain", CHAT, {}, [answer()]
-    yield "no text", CHAT, ask, [answer("", **logprobs([]))]
-    yield "logprobs", CHAT, ask, [answer(**logprobs())]
-    yield "top_logprobs", CHAT, ask, [answer(**logprobs(tops=TOPS))]
-    yield "no alternatives", CHAT, ask, [answer(**logprobs(tops=[]))]
-    yield (
-        "n = 2",
-        CHAT,
-        {**ask, "n": 2},
-        [answer(**logprobs()), answer("", **logprobs([]))],
-    )
+    yield "plain", {}, [answer()]
+    yield "no text", ask, [answer("", **logprobs([]))]
+    yield "logprobs", ask, [answer(**logprobs())]
+    yield "top_logprobs", ask, [answer(**logprobs(tops=TOPS))]
+    yield "no alternatives", ask, [answer(**logprobs(tops=[]))]
+    two = [answer(**logprobs()), answer("", **logprobs([]))]
+    yield "n = 2", {**ask, "n": 2}, two
     for name, reason in {
         "stopped by a string": {"type": "stop", "matched": "end"},
         "stopped by length": {"type": "length", "length": 4},
         "aborted": {"type": "abort", "message": "Aborted", "status_code": None},
         "stopped by a large ID, bad": {"type": "stop", "matched": 2**70},
         "not ended": None,
+        "unknown finish reason": {"type": "x"},
     }.items():
-        yield name, CHAT, ask, [answer(finish_reason=reason, **logprobs())]
-    yield (
-        "unknown finish reason",
-        CHAT,
-        ask,
-        [answer(finish_reason={"type": "x"}, **logprobs())],
-    )
+        yield name, ask, [answer(finish_reason=reason, **logprobs())]
     tools = {**ask, "tools": [TOOL]}
-    yield "a tool call", CHAT, tools, [answer("é " + CALL, **logprobs())]
-    yield "two tool calls", CHAT, tools, [answer(CALL + CALL, **logprobs())]
-    yield "no tool call", CHAT, tools, [answer(**logprobs())]
+    yield "a tool call", tools, [answer("é " + CALL, **logprobs())]
+    yield "two tool calls", tools, [answer(CALL + CALL, **logprobs())]
+    yield "no tool call", tools, [answer(**logprobs())]
     required = {**tools, "tool_choice": "required"}
     listed = '[{"name": "f", "parameters": {"a": 1}}]'
-    yield "a required call", CHAT, required, [answer(listed, **logprobs())]
-    yield "a broken call", CHAT, required, [answer("[{", **logprobs())]
-    yield "reasoning", CHAT, ask, [answer("<think>hm</think>Yes", **logprobs())]
+    yield "a required call", required, [answer(listed, **logprobs())]
+    yield "a broken call", required, [answer("[{", **logprobs())]
+    yield "reasoning", ask, [answer("<think>hm</think>Yes", **logprobs())]
     hidden = {**ask, "return_hidden_states": True}
-    states = [[0.5, 1e-7], [[0.25, -1e-9]], [1e22, 1e16, 5e-324]]
-    yield "hidden states", CHAT, hidden, [answer(hidden_states=states, **logprobs())]
-    yield (
-        "one hidden state",
-        CHAT,
-        hidden,
-        [answer(hidden_states=[[0.5]], **logprobs())],
+    for name, states in {
+        "hidden states": [[0.5, 1e-7], [[0.25, -1e-9]], [1e22, 1e16, 5e-324]],
+        "one hidden state": [[0.5]],
+        "hidden states, bad: NaN": [[0.5], [float("nan")]],
+    }.items():
+        yield name, hidden, [answer(hidden_states=states, **logprobs())]
+    experts = dict.fromkeys(
+        ("return_routed_experts", "return_cached_tokens_details"), True
     )
-    nan = [[0.5], [float("nan")]]
-    yield (
-        "hidden states, bad: NaN",
-        CHAT,
-        hidden,
-        [answer(hidden_states=nan, **logprobs())],
-    )
-    experts = {
-        **ask,
-        "return_routed_experts": True,
-        "return_cached_tokens_details": True,
-    }
     details = {"device": 1, "host": 2, "storage": 3, "storage_backend": "x"}
-    yield (
-        "routed experts",
-        CHAT,
-        experts,
-        [answer(routed_experts="AAAA", cached_tokens_details=details, **logprobs())],
-    )
-    yield (
-        "text, bad: half a surrogate pair",
-        CHAT,
-        ask,
-        [answer("a\ud83d", **logprobs())],
-    )
-    yield (
-        "weights, bad: NaN",
-        CHAT,
-        ask,
-        [answer(weight_version=float("nan"), **logprobs())],
-    )
+    found: Any = {"routed_experts": "AAAA", "cached_tokens_details": details}
+    yield "routed experts", {**ask, **experts}, [answer(**found, **logprobs())]
+    yield "text, bad: half a surrogate pair", ask, [answer("a\ud83d", **logprobs())]
+    nan: Any = {"weight_version": float("nan")}
+    yield "weights, bad: NaN", ask, [answer(**nan, **logprobs())]
     for name, entries in BAD.items():
-        yield f"logprobs, bad: {name}", CHAT, ask, [answer(**logprobs(entries))]
+        yield f"logprobs, bad: {name}", ask, [answer(**logprobs(entries))]
         for tops in (
             [entries] * len(entries),
             [USUAL] * (len(entries) - 1) + [entries],
         ):
-            yield (
-                f"top_logprobs, bad: {name}, {len(tops[0])}",
-                CHAT,
-                ask,
-                [answer(**logprobs([USUAL[0]] * len(tops), tops))],
-            )
+            result = [answer(**logprobs([USUAL[0]] * len(tops), tops))]
+            yield f"top_logprobs, bad: {name}, {len(tops[0])}", ask, result
     few: dict[str, list[Any]] = {
         "None": [None] * 4,
         "one None": [*TOPS[:3], None],
         "few": TOPS[:2],
     }
     for name, tops in few.items():
-        yield f"top_logprobs, bad: {name}", CHAT, ask, [answer(**logprobs(tops=tops))]
-    yield "logprobs, bad: none", CHAT, ask, [answer()]
-    yield "the engine refuses", CHAT, ask, ValueError("The input is too long.")
-    yield "the engine fails", CHAT, ask, RuntimeError("é")
+        yield f"top_logprobs, bad: {name}", ask, [answer(**logprobs(tops=tops))]
+    yield "logprobs, bad: none", ask, [answer()]
+    yield "the engine refuses", ask, REFUSED
+    yield "the engine fails", ask, RuntimeError("é")
 
 
-def completion_cases() -> Iterator[Case]:
+def completion_cases() -> Iterator[Asked]:
     ask = {"logprobs": 2}
-    yield "plain", COMPLETIONS, {}, [answer()]
-    yield "logprobs", COMPLETIONS, ask, [answer(**logprobs(tops=[[], [], [], []]))]
-    yield (
-        "top_logprobs",
-        COMPLETIONS,
-        ask,
-        [answer(**logprobs(tops=[row[:2] for row in TOPS]))],
-    )
-    yield "no alternatives", COMPLETIONS, ask, [answer(**logprobs(tops=[None] * 4))]
-    yield (
-        "a token _sa, left to FastAPI: dropped",
-        COMPLETIONS,
-        ask,
-        [answer(**logprobs(tops=TOPS))],
-    )
+    two = logprobs(tops=[row[:2] for row in TOPS])
+    yield "plain", {}, [answer()]
+    yield "logprobs", ask, [answer(**logprobs(tops=[[], [], [], []]))]
+    yield "top_logprobs", ask, [answer(**two)]
+    yield "no alternatives", ask, [answer(**logprobs(tops=[None] * 4))]
+    dropped = "a token _sa, left to FastAPI: dropped"
+    yield dropped, ask, [answer(**logprobs(tops=TOPS))]
     echo = {"echo": True, "prompt": ["p", "q"], "n": 2}
-    yield "echo", COMPLETIONS, echo, [answer(str(i)) for i in range(4)]
-    few = {
-        **logprobs(tops=[row[:2] for row in TOPS]),
-        "input_top_logprobs": [None, None],
-    }
-    yield "echo, logprobs", COMPLETIONS, {**ask, "echo": True}, [answer(**few)]
+    yield "echo", echo, [answer(str(i)) for i in range(4)]
+    few = {**two, "input_top_logprobs": [None, None]}
+    yield "echo, logprobs", {**ask, "echo": True}, [answer(**few)]
     hidden = {"return_hidden_states": True}
-    yield "hidden states", COMPLETIONS, hidden, [answer(hidden_states=[[0.5], [1e-7]])]
-    yield (
-        "text, bad: half a surrogate pair",
-        COMPLETIONS,
-        ask,
-        [answer("\ud83d", **logprobs())],
-    )
+    yield "hidden states", hidden, [answer(hidden_states=[[0.5], [1e-7]])]
+    yield "text, bad: half a surrogate pair", ask, [answer("\ud83d", **logprobs())]
     for name, entries in BAD.items():
-        yield f"logprobs, bad: {name}", COMPLETIONS, ask, [answer(**logprobs(entries))]
-    yield "the engine refuses", COMPLETIONS, ask, ValueError("The input is too long.")
+        yield f"logprobs, bad: {name}", ask, [answer(**logprobs(entries))]
+    yield "the engine refuses", ask, REFUSED
 
 
-def generate_cases() -> Iterator[Case]:
-    yield "plain", GENERATE, {}, answer()
-    yield "logprobs", GENERATE, {}, answer(**logprobs(tops=TOPS))
-    yield "without text", GENERATE, {}, answer(**logprobs(NAMELESS))
-    yield "a batch", GENERATE, {}, [answer(**logprobs()), answer("")]
-    yield (
-        "a custom sampler's",
-        GENERATE,
-        {},
-        answer(mirror=[5, 6], nested=[[1, {"a": [0.5]}]]),
-    )
+def generate_cases() -> Iterator[Asked]:
+    yield "plain", {}, answer()
+    yield "logprobs", {}, answer(**logprobs(tops=TOPS))
+    yield "without text", {}, answer(**logprobs(NAMELESS))
+    yield "a batch", {}, [answer(**logprobs()), answer("")]
+    own: Any = {"mirror": [5, 6], "nested": [[1, {"a": [0.5]}]]}
+    yield "a custom sampler's", {}, answer(**own)
     for name, value in {
         "NaN": float("nan"),
         "NaN inside": [[(0.5, float("inf"))], [(0.5, 0.5)]],
@@ -236,15 +181,21 @@ def generate_cases() -> Iterator[Case]:
         "object": object,
         "half a surrogate pair": "\ud83d",
     }.items():
-        yield f"a custom sampler's, bad: {name}", GENERATE, {}, answer(mirror=value)
+        yield f"a custom sampler's, bad: {name}", {}, answer(mirror=value)
     for name in ("NaN", "infinite", "half a surrogate pair"):
-        yield f"logprobs, bad: {name}", GENERATE, {}, answer(**logprobs(BAD[name]))
-    yield "the engine refuses", GENERATE, {}, ValueError("The input is too long.")
+        yield f"logprobs, bad: {name}", {}, answer(**logprobs(BAD[name]))
+    yield "the engine refuses", {}, REFUSED
 
 
 def cases() -> Iterator[Case]:
     """Name, endpoint, request and the engine's answer or error."""
-    return itertools.chain(chat_cases(), completion_cases(), generate_cases())
+    for path, some in (
+        (CHAT, chat_cases()),
+        (COMPLETIONS, completion_cases()),
+        (GENERATE, generate_cases()),
+    ):
+        for name, body, result in some:
+            yield name, path, body, result
 
 
 SERIALIZER = """    def _serialize(self, handler):
