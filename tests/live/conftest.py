@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -18,6 +19,9 @@ from agentcore_verify import cpu
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import MODES, Launch, Trees
+
+PREFIX_CACHE = "AGENTCORE_PREFIX_CACHE_MB"
+"""The variable by which a server remembers conversations."""
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -66,18 +70,31 @@ def vanilla(trees: Trees, launch: Launch, mode: str, release: str) -> Iterator[S
         yield running
 
 
-class RunInSGLang(Protocol):
-    """Runs a module of tests: the error, or None, of each by its name."""
+@pytest.fixture(scope="module", params=["default", "reasoning"])
+def remembering(
+    trees: Trees, launch: Launch, request: pytest.FixtureRequest
+) -> Iterator[Server]:
+    """A server that remembers, with and without a reasoning parser."""
+    env = {PREFIX_CACHE: "16"}
+    with launch(trees.patched, *MODES[request.param], env=env) as running:
+        yield running
 
-    def __call__(self, module: ModuleType, *args: object) -> dict[str, str | None]: ...
+
+class PassesInSGLang(Protocol):
+    """Fails if a test of a module did; all of the module run at the first call."""
+
+    def __call__(self, module: ModuleType, name: str, *args: object) -> None: ...
 
 
 @pytest.fixture(scope="session")
-def run_in_sglang(sglang_python: Path, trees: Trees, bytecode: Bytecode) -> RunInSGLang:
+def passes_in_sglang(
+    sglang_python: Path, trees: Trees, bytecode: Bytecode
+) -> PassesInSGLang:
     """Runs tests on the patched tree, in the interpreter that has SGLang."""
     roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify")
     env = {**cpu.ENV, **bytecode.env, "PYTHONPATH": os.pathsep.join(map(str, roots))}
 
+    @cache
     def run(module: ModuleType, *args: object) -> dict[str, str | None]:
         done = subprocess.run(
             [sglang_python, "-m", module.__name__, *map(str, args)],
@@ -90,7 +107,11 @@ def run_in_sglang(sglang_python: Path, trees: Trees, bytecode: Bytecode) -> RunI
         found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    return run
+    def passes(module: ModuleType, name: str, *args: object) -> None:
+        error = run(module, *args)[name]
+        assert error is None, error
+
+    return passes
 
 
 @pytest.fixture(scope="session")

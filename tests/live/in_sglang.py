@@ -1,24 +1,21 @@
 """What is asked of the patched classes themselves, with stand-ins around them.
 
 Run in an interpreter with SGLang, a patched copy first on its path; prints one JSON
-object: for each function below whose name starts with `test_`, the error or null.
+object: for each of `tests_in` this module, the error or null.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
-
-def serving(multimodal: bool = False, template: str | None = None) -> Any:
+def serving(template: str | None = None) -> Any:
     """The chat endpoint over a stand-in for the tokenizer manager."""
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
@@ -35,7 +32,7 @@ def serving(multimodal: bool = False, template: str | None = None) -> Any:
         ),
         model_config=SimpleNamespace(
             get_default_sampling_params=dict,
-            is_multimodal=multimodal,
+            is_multimodal=False,
             image_token_id=None,
             vocab_size=1000,
             hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
@@ -65,21 +62,6 @@ def chat(**body: Any) -> Any:
 
 def converted(endpoint: Any, request: Any) -> Any:
     return endpoint._convert_to_internal_request(request)[0]
-
-
-def test_a_multimodal_model_gets_the_ids_and_the_images() -> None:
-    content = [{"type": "text", "text": "-"}, IMAGE]
-    request = chat(messages=[{"role": "user", "content": content}], input_ids=[5, 6, 7])
-    adapted = converted(serving(multimodal=True), request)
-    assert adapted.input_ids == [5, 6, 7]
-    assert adapted.text is None
-    assert len(adapted.image_data) == 1
-
-
-def test_a_text_model_gets_the_ids() -> None:
-    adapted = converted(serving(), chat(input_ids=[5, 6, 7], stop="end"))
-    assert adapted.input_ids == [5, 6, 7]
-    assert adapted.sampling_params["stop"] == ["end"]
 
 
 def test_a_templates_own_stop_strings_still_stop() -> None:
@@ -112,20 +94,6 @@ def test_the_engine_is_asked_for_routed_experts() -> None:
     assert not converted(serving(), chat(input_ids=[5])).return_routed_experts
 
 
-def test_flags_that_a_stream_cannot_carry_are_refused() -> None:
-    for field in ("return_prompt_token_ids", "return_meta_info"):
-        refusal = serving()._validate_request(chat(stream=True, **{field: True}))
-        assert field in refusal and "stream=false" in refusal
-        assert serving()._validate_request(chat(**{field: True})) is None
-
-
-def test_bad_ids_are_refused_and_good_ones_are_not() -> None:
-    endpoint = serving()
-    for bad in ([], [-1], [1000], [2**70], ["5"], [5.0], [True], [[5]], [5] * 40_000):
-        assert "input_ids" in endpoint._validate_request(chat(input_ids=bad))
-    assert endpoint._validate_request(chat(input_ids=[0, 999])) is None
-
-
 def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
     endpoint, request = serving(), chat(input_ids=[5] * 32_000)
     times = []
@@ -151,68 +119,6 @@ def test_batches_keep_the_flag_when_indexed() -> None:
         for batch in (generate, embed, pairs):
             batch.normalize_batch_and_arguments()
             assert batch[0].return_prompt_token_ids is flag
-
-
-def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
-    from sglang.srt.managers.io_struct import GenerateReqInput
-
-    ids = [[5], [6, 7], [8, 9, 10]]
-    prompts = {"text": ["a", "bb", "ccc"]}, {"input_ids": ids}
-    for prompt in prompts:
-        for batch_encode in (False, True):
-            for n in (1, 2):
-                if batch_encode and n == 1 and "input_ids" in prompt:
-                    continue  # SGLang refuses it.
-                request = GenerateReqInput(
-                    **prompt, sampling_params={"n": n}, return_prompt_token_ids=True
-                )
-                taken = asyncio.run(sent(request, ids, batch_encode))
-                assert taken == [one for one in ids for _ in range(n)], (prompt, n)
-
-
-async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
-    """The prompts that the states of a batch's requests hold once it is sent."""
-    from sglang.srt.agentcore import prompts
-    from sglang.srt.managers import tokenizer_manager
-    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
-    from sglang.srt.sampling.sampling_params import SamplingParams
-
-    tokenizer_manager.wrap_shm_features = lambda obj: obj  # It asks a real server.
-    manager = object.__new__(TokenizerManager)
-    manager.server_args = SimpleNamespace(
-        enable_tokenizer_batch_encode=batch_encode, enable_dp_attention=False
-    )
-    manager.send_to_scheduler = SimpleNamespace(send_pyobj=lambda _: None)
-    manager.req_state_class = ReqState
-    manager.rid_to_state = {}
-    manager.max_req_input_len = 1000
-    manager.is_generation = True
-    manager.preferred_sampling_params = None
-    manager.sampling_params_class = SamplingParams
-    manager.tokenizer = None
-    manager.model_config = SimpleNamespace(vocab_size=1000)
-    by_text = dict(zip(("a", "bb", "ccc"), ids, strict=True))
-
-    def tokenized(obj: Any) -> Any:
-        prompt = by_text[obj.text] if obj.text else obj.input_ids
-        return manager._create_tokenized_object(obj, obj.text, prompt)
-
-    async def tokenize_one(obj: Any) -> Any:
-        return tokenized(obj)
-
-    async def tokenize_all(size: int, obj: Any) -> Any:
-        return [tokenized(obj[i]) for i in range(size)]
-
-    async def answer(_: Any, state: Any, __: Any = None) -> Any:
-        out = {"meta_info": {"prompt_tokens": prompts.count(state)}}
-        prompts.add(state, out, False)
-        yield out["prompt_token_ids"]
-
-    manager._tokenize_one_request = tokenize_one
-    manager._batch_tokenize_and_process = tokenize_all
-    manager._wait_one_response = answer
-    request.normalize_batch_and_arguments()
-    return await manager._handle_batch_request(request).__anext__()
 
 
 def chunks() -> list[Any]:
@@ -302,15 +208,17 @@ def test_a_line_of_one_choice_is_not_parsed() -> None:
         Trace._stamp_parsed = original
 
 
+def tests_in(module: dict[str, Any]) -> dict[str, Callable[[], object]]:
+    """The functions of a module whose names start with `test_`, and its MORE_TESTS."""
+    more: dict[str, Callable[[], object]] = module.get("MORE_TESTS", {})
+    named = {name: test for name, test in module.items() if name.startswith("test_")}
+    return named | more
+
+
 def run_tests(module: dict[str, Any]) -> None:
     """Run every test of a module and say how each went."""
-    run({name: test for name, test in module.items() if name.startswith("test_")})
-
-
-def run(tests: Mapping[str, Callable[[], object]]) -> None:
-    """Run tests and say how each went."""
     outcome: dict[str, str | None] = {}
-    for name, test in tests.items():
+    for name, test in tests_in(module).items():
         try:
             test()
             outcome[name] = None

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from tests.helpers.chat_templates import FAMILIES, Family, sampled, tokenizer
-from tests.live.in_sglang import run, serving
+from tests.live.in_sglang import run_tests, serving
 
 Message = dict[str, Any]
 
@@ -344,12 +344,8 @@ def test_the_memory_takes_the_templates_prompt_where_it_is_not_certain() -> None
         assert prompt[:2] == [5, 6] if is_certain else prompt == plain
 
 
-def main() -> None:
-    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
-    for family in FAMILIES:
-        tests[str(family)] = partial(assert_continues, family)
-    run(tests)
+MORE_TESTS = {str(family): partial(assert_continues, family) for family in FAMILIES}
 
 
 if __name__ == "__main__":
-    main()
+    run_tests(globals())

@@ -444,5 +444,53 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
         assert asyncio.run(deliver(whole)) == [None, ["x", "y"], None]
 
 
+def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    ids = [[5], [6, 7], [8, 9, 10]]
+    prompts = {"text": ["a", "bb", "ccc"]}, {"input_ids": ids}
+    for prompt in prompts:
+        for batch_encode in (False, True):
+            for n in (1, 2):
+                if batch_encode and n == 1 and "input_ids" in prompt:
+                    continue  # SGLang refuses it.
+                request = GenerateReqInput(
+                    **prompt, sampling_params={"n": n}, return_prompt_token_ids=True
+                )
+                taken = asyncio.run(sent(request, ids, batch_encode))
+                assert taken == [one for one in ids for _ in range(n)], (prompt, n)
+
+
+async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
+    """The prompts that the states of a batch's requests hold once it is sent."""
+    from sglang.srt.agentcore import prompts
+
+    engine = Engine(in_steps, enable_tokenizer_batch_encode=batch_encode)
+    manager = engine.manager
+    manager.send_to_scheduler = SimpleNamespace(send_pyobj=lambda _: None)
+    by_text = dict(zip(("a", "bb", "ccc"), ids, strict=True))
+
+    def tokenized(obj: Any) -> Any:
+        prompt = by_text[obj.text] if obj.text else obj.input_ids
+        return manager._create_tokenized_object(obj, obj.text, prompt)
+
+    async def tokenize_one(obj: Any) -> Any:
+        return tokenized(obj)
+
+    async def tokenize_all(size: int, obj: Any) -> Any:
+        return [tokenized(obj[i]) for i in range(size)]
+
+    async def answer(_: Any, state: Any, __: Any = None) -> Any:
+        out = {"meta_info": {"prompt_tokens": prompts.count(state)}}
+        prompts.add(state, out, False)
+        yield out["prompt_token_ids"]
+
+    manager._tokenize_one_request = tokenize_one
+    manager._batch_tokenize_and_process = tokenize_all
+    manager._wait_one_response = answer
+    request.normalize_batch_and_arguments()
+    return await manager._handle_batch_request(request).__anext__()
+
+
 if __name__ == "__main__":
     run_tests(globals())

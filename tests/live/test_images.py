@@ -21,10 +21,8 @@ from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.helpers.waiting import wait_until
-from tests.live import in_vision_processor
-from tests.live.conftest import RunInSGLang
-
-ROOT = Path(__file__).parents[2]
+from tests.live import in_sglang, in_vision_processor
+from tests.live.conftest import PassesInSGLang
 
 IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 PLACES = 4
@@ -41,17 +39,11 @@ def vision_model(
     return model
 
 
-@pytest.fixture(scope="module")
-def outcomes(run_in_sglang: RunInSGLang, vision_model: Path) -> dict[str, str | None]:
-    """The error, or None, of each test in `in_vision_processor`."""
-    return run_in_sglang(in_vision_processor, vision_model)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in vars(in_vision_processor) if name.startswith("test_")]
-)
-def test_in_the_processor(outcomes: dict[str, str | None], name: str) -> None:
-    assert outcomes[name] is None, outcomes[name]
+@pytest.mark.parametrize("name", in_sglang.tests_in(vars(in_vision_processor)))
+def test_in_the_processor(
+    passes_in_sglang: PassesInSGLang, vision_model: Path, name: str
+) -> None:
+    passes_in_sglang(in_vision_processor, name, vision_model)
 
 
 @pytest.fixture(scope="module")

@@ -1,33 +1,24 @@
-"""The patched module's own classes, in the interpreter that has SGLang."""
+"""SGLang's own patched classes, in the interpreter that has SGLang."""
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
-from tests.live import in_ranks, in_sglang, in_tokenizer_manager
-from tests.live.conftest import RunInSGLang
-
-MODULES = (in_ranks, in_sglang, in_tokenizer_manager)
-
-
-@pytest.fixture(scope="session")
-def outcomes(run_in_sglang: RunInSGLang) -> dict[str, str | None]:
-    """The error, or None, of each test in `MODULES`, after the module's name."""
-    return {
-        f"{module.__name__}.{name}": outcome
-        for module in MODULES
-        for name, outcome in run_in_sglang(module).items()
-    }
+from tests.live import in_ranks, in_sglang, in_templates, in_tokenizer_manager
+from tests.live.conftest import PassesInSGLang
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("module", "name"),
     [
-        f"{module.__name__}.{name}"
-        for module in MODULES
-        for name in vars(module)
-        if name.startswith("test_")
+        pytest.param(module, name, id=f"{module.__name__}.{name}")
+        for module in (in_ranks, in_sglang, in_templates, in_tokenizer_manager)
+        for name in in_sglang.tests_in(vars(module))
     ],
 )
-def test_in_sglang(outcomes: dict[str, str | None], name: str) -> None:
-    assert outcomes[name] is None, outcomes[name]
+def test_in_sglang(
+    passes_in_sglang: PassesInSGLang, module: ModuleType, name: str
+) -> None:
+    passes_in_sglang(module, name)

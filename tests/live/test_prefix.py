@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -28,8 +27,7 @@ from tests.helpers.conversing import (
 from tests.helpers.endpoints import refused
 from tests.helpers.servers import Launch, Trees, held
 from tests.helpers.waiting import wait_until
-
-VARIABLE = "AGENTCORE_PREFIX_CACHE_MB"
+from tests.live.conftest import PREFIX_CACHE
 
 USER = {"role": "user", "content": "Say hello."}
 
@@ -252,16 +250,6 @@ def tokenized(url: str, **request: Any) -> list[int]:
     return token_ids
 
 
-@pytest.fixture(scope="module", params=["default", "reasoning"])
-def remembering(
-    trees: Trees, launch: Launch, request: pytest.FixtureRequest
-) -> Iterator[Server]:
-    """A server that remembers, with and without a reasoning parser."""
-    args = {"default": (), "reasoning": ("--reasoning-parser", "deepseek-r1")}
-    with launch(trees.patched, *args[request.param], env={VARIABLE: "16"}) as running:
-        yield running
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_server_that_remembers_continues_by_itself(
     remembering: Server, stream: bool
@@ -372,6 +360,6 @@ def test_a_server_that_cannot_remember_says_so_at_start(
         (("--tokenizer-worker-num", "2"), "16", "tokenizer worker"),
         ((), "many", "whole number of megabytes"),
     ):
-        refusing = launch(trees.patched, *args, env={VARIABLE: value})
+        refusing = launch(trees.patched, *args, env={PREFIX_CACHE: value})
         with pytest.raises(ServerError, match=word), refusing:
             pass

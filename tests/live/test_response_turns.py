@@ -31,8 +31,8 @@ from tests.helpers.endpoints import (
 )
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
+from tests.live.conftest import PREFIX_CACHE
 
-VARIABLE = "AGENTCORE_PREFIX_CACHE_MB"
 USER = {"role": "user", "content": "Say hello."}
 HELLO = {"role": "assistant", "content": "Hello."}
 
@@ -44,16 +44,6 @@ def _continued(request: pytest.FixtureRequest, release: str) -> None:
         return
     if is_between(release, "", "0.5.13"):
         pytest.skip(f"/v1/responses of SGLang {release} takes no prefix")
-
-
-@pytest.fixture(scope="module", params=["default", "reasoning"])
-def remembering(
-    trees: Trees, launch: Launch, request: pytest.FixtureRequest
-) -> Iterator[Server]:
-    """A server that remembers, with and without a reasoning parser."""
-    args = {"default": (), "reasoning": ("--reasoning-parser", "deepseek-r1")}
-    with launch(trees.patched, *args[request.param], env={VARIABLE: "16"}) as running:
-        yield running
 
 
 def asked(server: Server, items: Any, **more: Any) -> Json:
@@ -310,7 +300,7 @@ def test_a_bad_prefix_is_refused(
 def storing(trees: Trees, launch: Launch, release: str) -> Iterator[Server]:
     """A server that remembers, and stores responses."""
     args = ("--enable-response-store",) if is_between(release, "0.5.20", "") else ()
-    with launch(trees.patched, *args, env={VARIABLE: "16"}) as running:
+    with launch(trees.patched, *args, env={PREFIX_CACHE: "16"}) as running:
         yield running
 
 
