@@ -11,27 +11,25 @@ copied, never changed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import json
 import statistics
-import tempfile
+import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import application
 import report
 from application import (
     CHAT,
     COMPLETIONS,
     GENERATE,
     MODEL_VOCABULARY,
-    PROMPT,
     Application,
 )
-from trees import copies, measured
+from trees import rounds
 
 
 @dataclass(frozen=True)
@@ -98,19 +96,10 @@ def logprob(i: int) -> tuple[float, int, str]:
     return value, i % MODEL_VOCABULARY, VOCABULARY[i % len(VOCABULARY)]
 
 
-def result(workload: Workload) -> dict[str, Any]:
+def result_of(workload: Workload) -> dict[str, Any]:
     """What the tokenizer manager hands on for an answer."""
     n = workload.tokens
-    meta_info: dict[str, Any] = {
-        "id": "0" * 32,
-        "finish_reason": {"type": "length", "length": n},
-        "prompt_tokens": PROMPT,
-        "weight_version": "default",
-        "total_retractions": 0,
-        "completion_tokens": n,
-        "cached_tokens": 0,
-        "e2e_latency": 12.5,
-    }
+    meta_info: dict[str, Any] = {}
     if workload.logprobs:
         openai = workload.path != GENERATE
         entries = [logprob(i) for i in range(n)]
@@ -128,85 +117,68 @@ def result(workload: Workload) -> dict[str, Any]:
                 ]
                 for i in range(n)
             ]
-    return {
-        "text": "word " * n,
-        "output_ids": [i % MODEL_VOCABULARY for i in range(n)],
-        "prompt_token_ids": list(range(PROMPT)),
-        "meta_info": meta_info,
-    }
+    return application.result(n, **meta_info)
 
 
-def answer(application: Application, workload: Workload) -> float:
+def answer(app: Application, workload: Workload) -> float:
     """Seconds of CPU from the engine's result to the bytes of one answer."""
-    application.result = result(workload)
+    app.result = result_of(workload)
     gc.collect()
-    posted = application.post(workload.path, workload.body())
-    status, _, body = asyncio.run(posted)
-    seconds = application.written - application.delivered
+    status, _, body = asyncio.run(app.post(workload.path, workload.body()))
+    seconds = app.written - app.delivered
     if status != 200 or len(body) < workload.tokens:
         raise SystemExit(f"{workload.name}: {status}, {body[:300]!r}")
     return seconds
 
 
-def request(application: Application, path: str) -> float:
+def request(app: Application, path: str) -> float:
     """Seconds of CPU from a prompt of 32,000 IDs to the engine's turn."""
     ids = [i % MODEL_VOCABULARY for i in range(PROMPT_IDS)]
-    body = application.smallest(path)
+    body = app.smallest(path)
     if path == COMPLETIONS:
         body["prompt"] = ids
     else:
         body.pop("text", None)
         body["input_ids"] = ids
-    application.result = result(Workload(path, 1))
+    app.result = application.result(1)
     gc.collect()
     began = time.process_time()
-    status, _, text = asyncio.run(application.post(path, body))
+    status, _, text = asyncio.run(app.post(path, body))
     if status != 200:
         raise SystemExit(f"{path}: {status}, {text[:300]!r}")
     # What it takes to write the request is the client's.
     writing = time.process_time()
     json.dumps(body).encode()
-    return application.arrived - began - (time.process_time() - writing)
+    return app.arrived - began - (time.process_time() - writing)
 
 
 def measure() -> dict[str, float]:
     """All workloads in this process, the best of a few each, in milliseconds."""
-    application = Application()
+    app = Application()
     gc.freeze()  # What SGLang has imported is the same for both.
     times = {}
     for workload in WORKLOADS:
         repeats = 3 if workload.tokens > 1_000 else 8
-        times[workload.name] = min(
-            answer(application, workload) for _ in range(repeats)
-        )
+        times[workload.name] = min(answer(app, workload) for _ in range(repeats))
     for path in REQUESTS:
         name = f"{path}, a prompt of {PROMPT_IDS:,} IDs"
-        times[name] = min(request(application, path) for _ in range(8))
+        times[name] = min(request(app, path) for _ in range(8))
     return {name: seconds * 1e3 for name, seconds in times.items()}
 
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
+    if sys.argv[1:] == ["--child"]:
         print(json.dumps(measure()))
         return
 
-    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
-        trees = copies(Path(folder), ("token-ids",))
-        rounds = [
-            [measured(__file__, tree) for tree in trees]
-            for _ in range(1 if options.quick else 5)
-        ]
+    options = report.options(__doc__)
+    found = rounds(__file__, 1 if options.quick else 5, ("token-ids",))
     bars = {workload.name: workload.bar for workload in WORKLOADS}
     rows: list[dict[str, str | float]] = []
-    for name in rounds[0][0]:
+    for name in found[0][0]:
         vanilla, patched, ids_only = (
-            statistics.median(times[i][name] for times in rounds) for i in range(3)
+            statistics.median(times[i][name] for times in found) for i in range(3)
         )
         rows.append(
             {

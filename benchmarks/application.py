@@ -15,6 +15,26 @@ LAYERS, TOP_K, EXPERTS = 64, 8, 128
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 
 
+def result(n: int, **meta_info: Any) -> dict[str, Any]:
+    """What the tokenizer manager hands on for an answer of `n` tokens."""
+    return {
+        "text": "word " * n,
+        "output_ids": [i % MODEL_VOCABULARY for i in range(n)],
+        "prompt_token_ids": list(range(PROMPT)),
+        "meta_info": {
+            "id": "0" * 32,
+            "finish_reason": {"type": "length", "length": n},
+            "prompt_tokens": PROMPT,
+            "weight_version": "default",
+            "total_retractions": 0,
+            "completion_tokens": n,
+            "cached_tokens": 0,
+            "e2e_latency": 12.5,
+            **meta_info,
+        },
+    }
+
+
 class Application:
     """SGLang's FastAPI application over a stand-in for the engine.
 

@@ -11,15 +11,13 @@ changed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import gc
 import json
 import statistics
-import tempfile
+import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import report
@@ -27,12 +25,12 @@ from application import (
     CHAT,
     EXPERTS,
     LAYERS,
-    MODEL_VOCABULARY,
     PROMPT,
     TOP_K,
     Application,
+    result,
 )
-from trees import copies, measured
+from trees import rounds
 
 TOKENS = 16_000
 REPEATS = 5
@@ -52,33 +50,12 @@ def experts() -> str:
     return base64.b64encode(drawn.tobytes()).decode()
 
 
-def result() -> dict[str, Any]:
-    """What the tokenizer manager hands on for an answer."""
-    n = TOKENS - PROMPT
-    return {
-        "text": "word " * n,
-        "output_ids": [i % MODEL_VOCABULARY for i in range(n)],
-        "prompt_token_ids": list(range(PROMPT)),
-        "meta_info": {
-            "id": "0" * 32,
-            "finish_reason": {"type": "length", "length": n},
-            "prompt_tokens": PROMPT,
-            "weight_version": "default",
-            "total_retractions": 0,
-            "completion_tokens": n,
-            "cached_tokens": 0,
-            "e2e_latency": 12.5,
-            "routed_experts": experts(),
-        },
-    }
-
-
 def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
     """Milliseconds of CPU of the best answer of a few, and its bytes."""
     application = Application()
     times = []
     for _ in range(REPEATS):
-        application.result = result()
+        application.result = result(TOKENS - PROMPT, routed_experts=experts())
         gc.collect()
         body = {**application.smallest(CHAT), "return_routed_experts": True, **asked}
         posted = application.post(CHAT, {**body, "stream": stream})
@@ -91,12 +68,7 @@ def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
+    if sys.argv[1:] == ["--child"]:
         figures = {
             f"{'streamed' if stream else 'whole'}, {name}": measure(stream, asked)
             for stream in (False, True)
@@ -105,19 +77,15 @@ def main() -> None:
         print(json.dumps(figures))
         return
 
-    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
-        trees = copies(Path(folder))
-        rounds = [
-            [measured(__file__, tree) for tree in trees]
-            for _ in range(1 if options.quick else 5)
-        ]
+    options = report.options(__doc__)
+    found = rounds(__file__, 1 if options.quick else 5)
     rows: list[dict[str, str | float]] = []
-    for name in rounds[0][0]:
+    for name in found[0][0]:
         vanilla, patched = (
-            statistics.median(figures[i][name][0] for figures in rounds)
+            statistics.median(figures[i][name][0] for figures in found)
             for i in range(2)
         )
-        before, after = (rounds[0][i][name][1] / 1e6 for i in range(2))
+        before, after = (found[0][i][name][1] / 1e6 for i in range(2))
         rows.append(
             {
                 "answer": name,

@@ -10,7 +10,6 @@ install is copied, never changed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -76,10 +75,7 @@ def measured(folder: Path, turns: int, bytecode: str) -> list[dict[str, str | fl
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer turns")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
+    options = report.options(__doc__)
 
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as name:
         folder = Path(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,14 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+
+def options(docstring: str) -> argparse.Namespace:
+    """What a benchmark was asked for, `quick` and `json`."""
+    parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    return parser.parse_args()
 
 
 def show(

@@ -12,14 +12,11 @@ Needs SGLang in this interpreter; its install is copied, never changed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -27,11 +24,9 @@ from typing import Any
 
 import aiohttp
 import report
-from trees import copies
+from trees import copies, server
 
-from agentcore_verify.scripted_model import ensure_scripted_model
-from agentcore_verify.server import Server, ServerOptions
-
+ARGUMENTS = ("--sleep-on-idle", "--disable-radix-cache")
 STREAMS = 16
 TOKENS = 128
 REQUESTS = 64
@@ -133,41 +128,23 @@ async def turn(url: str) -> dict[str, float]:
         }
 
 
-def servers(folder: Path) -> Sequence[Server]:
-    """A vanilla and a patched server, not yet started."""
-    return [
-        Server(
-            ServerOptions(
-                python=Path(sys.executable),
-                model=ensure_scripted_model(Path(sys.executable)),
-                log=folder / f"{tree.name}.log",
-                args=("--sleep-on-idle", "--disable-radix-cache"),
-                cpu=True,
-                pythonpath=(tree,),
-            )
-        )
-        for tree in copies(folder)
-    ]
-
-
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer turns")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args()
+    options = report.options(__doc__)
 
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="agentcore-bench-")
         )
-        vanilla, patched = map(stack.enter_context, servers(Path(folder)))
-        pair = [("vanilla", vanilla), ("patched", patched)]
+        pair = [
+            (tree.name, stack.enter_context(server(tree, *ARGUMENTS)))
+            for tree in copies(Path(folder))
+        ]
         loads = [(turn, 6 if options.quick else 40), (crowd, 2 if options.quick else 8)]
         for i, load in [(i, load) for load, turns in loads for i in range(1 + turns)]:
-            for name, server in pair if i % 2 else reversed(pair):
-                url = f"{server.base_url}/v1/chat/completions"
+            for name, running in pair if i % 2 else reversed(pair):
+                url = f"{running.base_url}/v1/chat/completions"
                 for what, value in asyncio.run(load(url)).items():
                     if i > 0:  # the first turn warms up
                         seen[what][name].append(value)

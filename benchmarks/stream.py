@@ -10,13 +10,11 @@ rounds. Needs SGLang in this interpreter; its install is copied, never changed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -137,29 +135,20 @@ def measure(workload: Workload) -> float:
 
 def main() -> None:
     """Measure, print a table, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
+    if sys.argv[1:] == ["--child"]:
         sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
         print(json.dumps([measure(workload) for workload in WORKLOADS]))
         return
 
     import report
-    from trees import copies, measured
+    from trees import rounds
 
-    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
-        vanilla, patched = copies(Path(folder))
-        rounds = [
-            (measured(__file__, vanilla), measured(__file__, patched))
-            for _ in range(2 if options.quick else 7)
-        ]
+    options = report.options(__doc__)
+    found = rounds(__file__, 2 if options.quick else 7)
     rows: list[dict[str, str | float]] = []
     for i, workload in enumerate(WORKLOADS):
-        before = statistics.median(times[i] for times, _ in rounds)
-        after = statistics.median(times[i] for _, times in rounds)
+        before = statistics.median(times[i] for times, _ in found)
+        after = statistics.median(times[i] for _, times in found)
         rows.append(
             {
                 "stream": workload.name,

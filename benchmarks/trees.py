@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from agentcore_patches import apply, revert
 from agentcore_patches.install import find
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify import cpu
+from agentcore_verify.scripted_model import ensure_scripted_model
+from agentcore_verify.server import Server, ServerOptions
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
@@ -35,7 +40,7 @@ def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
 
 def measured(script: str, tree: Path) -> Any:
     """What a benchmark prints as JSON in a process of its own, on the SGLang in `tree`."""
-    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}"}
+    env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}:{ROOT}"}
     done = subprocess.run(
         [sys.executable, script, "--child"],
         env=env,
@@ -46,3 +51,25 @@ def measured(script: str, tree: Path) -> Any:
     if done.returncode != 0:
         raise SystemExit(f"the measurement failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def rounds(script: str, count: int, *selections: tuple[str, ...]) -> list[list[Any]]:
+    """What a benchmark measures in each round, on each of `copies` in turn."""
+    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
+        trees = copies(Path(folder), *selections)
+        return [[measured(script, tree) for tree in trees] for _ in range(count)]
+
+
+def server(tree: Path, *args: str) -> Server:
+    """A server with the scripted model on the SGLang in `tree`, not yet started."""
+    python = Path(sys.executable)
+    return Server(
+        ServerOptions(
+            python=python,
+            model=ensure_scripted_model(python),
+            log=tree.with_suffix(".log"),
+            args=args,
+            cpu=True,
+            pythonpath=(tree,),
+        )
+    )

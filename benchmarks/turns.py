@@ -1,6 +1,6 @@
 """What a prefix saves of each turn on a real server, and what it costs other requests.
 
-    python benchmarks/turns.py [--json FILE]
+    python benchmarks/turns.py [--quick] [--json FILE]
 
 A conversation of eight turns whose client trims the answers, on a patched server on the
 CPU: time to the first token and `cached_tokens`, with `required_prefix_token_ids` and
@@ -11,11 +11,8 @@ SGLang in this interpreter; its install is copied, never changed.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,15 +21,11 @@ from typing import Any
 from unittest import mock
 
 import report
-from trees import copies
+from trees import copies, measured, server
 
-from agentcore_verify import client, cpu
-from agentcore_verify.scripted_model import ensure_scripted_model
-from agentcore_verify.server import Server, ServerOptions
+from agentcore_verify import client
 
-ROOT = Path(__file__).resolve().parents[1]
 TURNS = 8
-CONVERSATIONS = 3
 ROUNDS = 400
 
 
@@ -68,22 +61,14 @@ def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, in
     return found
 
 
-def measured_turns(tree: Path, folder: Path) -> list[dict[str, str | float]]:
-    options = ServerOptions(
-        python=Path(sys.executable),
-        model=ensure_scripted_model(Path(sys.executable)),
-        log=folder / "server.log",
-        args=("--enable-cache-report",),
-        cpu=True,
-        pythonpath=(tree,),
-    )
+def measured_turns(tree: Path, conversations: int) -> list[dict[str, str | float]]:
     rows: list[dict[str, str | float]] = []
-    with Server(options) as server:
-        turns(server.base_url, False, -1)
+    with server(tree, "--enable-cache-report") as running:
+        turns(running.base_url, False, -1)
         for with_prefix in (False, True):
             runs = [
-                turns(server.base_url, with_prefix, number)
-                for number in range(CONVERSATIONS)
+                turns(running.base_url, with_prefix, number)
+                for number in range(conversations)
             ]
             for turn in range(1, TURNS):
                 at_turn = [run[turn] for run in runs]
@@ -97,20 +82,6 @@ def measured_turns(tree: Path, folder: Path) -> list[dict[str, str | float]]:
                         "prompt": str(at_turn[0][2]),
                     }
                 )
-    return rows
-
-
-def measured_cost(tree: Path) -> list[dict[str, str | float]]:
-    """What `costs` finds in the patched tree."""
-    path = os.pathsep.join(map(str, (tree, cpu.SITE, ROOT, ROOT / "benchmarks")))
-    done = subprocess.run(
-        [sys.executable, __file__, "--costs"],
-        env={**os.environ, **cpu.ENV, "PYTHONPATH": path},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    rows: list[dict[str, str | float]] = json.loads(done.stdout.splitlines()[-1])
     return rows
 
 
@@ -174,18 +145,16 @@ def costs() -> list[dict[str, str | float]]:
 
 def main() -> None:
     """Measure, print two tables, write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--costs", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.costs:
+    if sys.argv[1:] == ["--child"]:
         print(json.dumps(costs()))
         return
+
+    options = report.options(__doc__)
     with tempfile.TemporaryDirectory(prefix="agentcore-turns-") as name:
-        folder = Path(name)
-        _, patched = copies(folder)
-        report.show("To make a prompt of 41 messages", measured_cost(patched), None)
-        rows = measured_turns(patched, folder)
+        _, patched = copies(Path(name))
+        costs_found = measured(__file__, patched)
+        report.show("To make a prompt of 41 messages", costs_found, None)
+        rows = measured_turns(patched, 1 if options.quick else 3)
     report.show("Turns of a client that trims the answers", rows, options.json)
 
 
