@@ -58,7 +58,7 @@ eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
 
 def cli_page() -> str:
     """The help of every command, as it is printed."""
-    settings = commands.context_settings | {"terminal_width": 92}
+    settings = {**commands.context_settings, "terminal_width": 92}
     context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has a stand-in for it, and has it first.
