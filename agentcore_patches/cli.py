@@ -31,7 +31,6 @@ from agentcore_patches.printing import print_text, terminal_width
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
-    from agentcore_patches.json_output import JsonOutput
     from agentcore_patches.text_output import TextOutput
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -56,10 +55,12 @@ def main(args: Sequence[str] | None = None) -> int:
             raise
         advice = with_target(failure.message, asked.target)
         failure = replace(failure, message=advice)
-        asked.as_json = _wants_json(args)
         with suppress(AccessError):
-            stream = sys.stdout if asked.as_json else sys.stderr
-            print_text(_output(asked, stream).failure(failure), stream)
+            if _wants_json(args):
+                _print_json({"error": failure})
+            else:
+                text = _text_output(asked, sys.stderr).failure(failure)
+                print_text(text, sys.stderr)
         return failure.exit_code
 
 
@@ -298,7 +299,7 @@ def apply(
     options["only"] = api.select(only, skip)
     if ray is None:
         result = api.apply(**options, diff=diff, notify=_notify(asked))
-        _show(asked, lambda output: output.applied(result))
+        _show(asked, result, lambda output: output.applied(result))
         return 0
     if diff:
         raise UsageError("--diff cannot be used with --ray: it shows one SGLang only.")
@@ -309,7 +310,7 @@ def apply(
     from agentcore_patches import cluster
 
     results = cluster.apply_on_ray(ray, **options)
-    _show(asked, lambda output: output.applied_on_ray(results))
+    _show(asked, results, lambda output: output.applied_on_ray(results))
     _show_errors(asked, results)
     return int(any(result.error for result in results))
 
@@ -357,12 +358,12 @@ def status(
     options["only"] = api.select(only, skip)
     if ray is None:
         result = api.status(**options)
-        _show(asked, lambda output: output.status(result))
+        _show(asked, result, lambda output: output.status(result))
         return 1 if check and not result.complete else 0
     from agentcore_patches import cluster
 
     results = cluster.status_on_ray(ray, **options)
-    _show(asked, lambda output: output.status_on_ray(results))
+    _show(asked, results, lambda output: output.status_on_ray(results))
     _show_errors(asked, results)
     failed = any(node.error or (check and not node.complete) for node in results)
     return int(failed)
@@ -398,7 +399,7 @@ def revert(asked: Asked, /, **options: Any) -> None:
       agentcore-patch revert --sglang-dir /sgl-workspace/sglang/python/sglang
     """
     result = api.revert(**options, notify=_notify(asked))
-    _show(asked, lambda output: output.reverted(result))
+    _show(asked, result, lambda output: output.reverted(result))
 
 
 @commands.command("list", short_help="List all patches.")
@@ -427,12 +428,12 @@ def list_patches(
     """
     if edits:
         places = api.listed_edits(release)
-        _show(asked, lambda output: output.edits(places))
+        _show(asked, places, lambda output: output.edits(places))
         return
     if release is not None:
         raise UsageError("Give --release with --edits.")
     result = api.available(**target)
-    _show(asked, lambda output: output.patches(result))
+    _show(asked, result, lambda output: output.patches(result))
 
 
 @commands.command("help", short_help="Show the help of a command.")
@@ -444,10 +445,12 @@ def show_help(name: str | None) -> None:
     )
 
 
-def _show(asked: Asked, text: Callable[[JsonOutput | TextOutput], str]) -> None:
-    """Print what an output says of a result, unless the user asked for quiet."""
-    if asked.as_json or asked.detail != "quiet":
-        print_text(text(_output(asked, sys.stdout)), color=asked.color)
+def _show(asked: Asked, result: object, text: Callable[[TextOutput], str]) -> None:
+    """Print a result: as JSON, or as `text` says it, unless the user asked for quiet."""
+    if asked.as_json:
+        _print_json(result)
+    elif asked.detail != "quiet":
+        print_text(text(_text_output(asked, sys.stdout)), color=asked.color)
 
 
 def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
@@ -457,12 +460,10 @@ def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
         print_text(errors, sys.stderr)
 
 
-def _output(asked: Asked, stream: TextIO) -> JsonOutput | TextOutput:
-    if asked.as_json:
-        from agentcore_patches.json_output import JsonOutput
+def _print_json(result: object) -> None:
+    from agentcore_patches.json_output import document
 
-        return JsonOutput()
-    return _text_output(asked, stream)
+    print_text(document(result))
 
 
 def _text_output(asked: Asked, stream: TextIO) -> TextOutput:

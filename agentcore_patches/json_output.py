@@ -7,7 +7,7 @@ A result becomes an object: a key for each attribute and property of its class i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,14 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
-    from agentcore_patches.failure import Failure
-    from agentcore_patches.results import (
-        ApplyResult,
-        EditList,
-        PatchList,
-        RevertResult,
-        StatusResult,
-    )
 
 _KEYS = {"install": "sglang", "package": "path"}
 """The keys that are not named as their attributes."""
@@ -57,47 +49,21 @@ def _attributes(dataclass: type[Any]) -> list[str]:
     return [field.name for field in fields(dataclass)] + properties
 
 
-class JsonOutput:
-    """One document for each thing that a command may have to tell."""
+def document(result: object) -> str:
+    """The one JSON document of a command, from what it returned.
 
-    def applied(self, result: ApplyResult) -> str:
-        return _dump(result)
-
-    def status(self, result: StatusResult) -> str:
-        return _dump(result)
-
-    def reverted(self, result: RevertResult) -> str:
-        return _dump(result)
-
-    def patches(self, result: PatchList) -> str:
-        return _dump(result)
-
-    def edits(self, result: EditList) -> str:
-        return _dump(result)
-
-    def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
-        return _dump(_on_ray(results))
-
-    def status_on_ray(self, results: Sequence[NodeResult]) -> str:
-        return _dump(_on_ray(results))
-
-    def failure(self, failure: Failure) -> str:
-        return _dump({"error": failure})
-
-
-def _on_ray(results: Sequence[NodeResult]) -> dict[str, object]:
-    return {
-        "complete": all(result.complete for result in results),
-        "changed": any(result.changed for result in results),
-        "nodes": [_node(result) for result in results],
-    }
+    The results of all nodes of a Ray cluster are one document, too.
+    """
+    if isinstance(result, tuple):
+        result = {
+            "complete": all(node.complete for node in result),
+            "changed": any(node.changed for node in result),
+            "nodes": [_node(node) for node in result],
+        }
+    return json.dumps(as_json(result), indent=2)
 
 
 def _node(result: NodeResult) -> dict[str, object]:
     """A node's own keys, beside those of what was found there."""
     found = as_json(result)
     return {**found.pop("node"), **found}
-
-
-def _dump(result: object) -> str:
-    return json.dumps(as_json(result), indent=2)

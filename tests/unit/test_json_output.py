@@ -11,7 +11,7 @@ import pytest
 from agentcore_patches import api, results
 from agentcore_patches.cluster import results as ray_results
 from agentcore_patches.cluster.results import NodeResult, RayNode
-from agentcore_patches.json_output import JsonOutput
+from agentcore_patches.json_output import document
 from tests.helpers.documents import mismatches
 from tests.helpers.json_documents import (
     ApplyDocument,
@@ -91,19 +91,16 @@ def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
     before = api.status(sglang_dir=package)
     applied = api.apply(sglang_dir=package, diff=True)
     after = api.status(sglang_dir=package)
-    output = JsonOutput()
 
-    done = json.loads(
-        output.applied_on_ray([NodeResult(node, before, applied, after, None)])
-    )
+    done = json.loads(document((NodeResult(node, before, applied, after, None),)))
     failed = json.loads(
-        output.status_on_ray(
-            [NodeResult(node, status=after), NodeResult(node, error="It is gone.")]
+        document(
+            (NodeResult(node, status=after), NodeResult(node, error="It is gone."))
         )
     )
 
-    for document in (done, failed):
-        assert mismatches(document, RayDocument) == []
+    for told in (done, failed):
+        assert mismatches(told, RayDocument) == []
     assert (done["complete"], done["changed"]) == (True, True)
     assert (failed["complete"], failed["changed"]) == (False, False)
     assert done["nodes"][0]["hostname"] == "here"
