@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from agentcore_patches import install as installs
@@ -24,7 +23,7 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.files import FOLDER, access_errors
 from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.install import Install
+from agentcore_patches.install import Install, StrPath
 from agentcore_patches.marks import is_created, is_ours
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import FACTS_MODULE
@@ -59,7 +58,6 @@ from agentcore_patches.state.snapshot import (
 if TYPE_CHECKING:
     from agentcore_patches.patches.places import Place
 
-StrPath: TypeAlias = str | os.PathLike[str]
 Notify: TypeAlias = Callable[[str], None]
 
 
@@ -92,9 +90,9 @@ def apply(
         UsageError, UnsupportedTarget, SourceConflict, AccessError: nothing was changed.
     """
     patches = select(only)
-    install = _find(sglang_dir, python)
+    install = installs.find(sglang_dir, python)
     if not unlisted:
-        installs.require_release(install, SUPPORTED_VERSIONS)
+        installs.require_release(install)
     notify = notify or _ignore
 
     if dry_run:
@@ -144,7 +142,7 @@ def status(
         UsageError, UnsupportedTarget, AccessError
     """
     wanted = select(only)
-    install = _find(sglang_dir, python)
+    install = installs.find(sglang_dir, python)
     snapshot = transaction.inspect(install)
 
     record = None if snapshot.superseded else snapshot.record
@@ -193,7 +191,7 @@ def revert(
         SourceConflict: a file was changed since, or the originals of the patched files
             are unknown; nothing was changed.
     """
-    install = _find(sglang_dir, python)
+    install = installs.find(sglang_dir, python)
     notify = notify or _ignore
     snapshot = transaction.inspect(install)
     changed: tuple[str, ...] = ()
@@ -279,8 +277,8 @@ def available(
     """
     install, reason, release = None, None, SUPPORTED_VERSIONS[-1]
     try:
-        install = _find(sglang_dir, python)
-        release = installs.require_release(install, SUPPORTED_VERSIONS)
+        install = installs.find(sglang_dir, python)
+        release = installs.require_release(install)
     except UnsupportedTarget as error:
         if sglang_dir is not None or python is not None:
             raise
@@ -372,14 +370,6 @@ def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
     if not selected:
         raise UsageError("--skip leaves no patch. Name fewer patches to skip.")
     return selected
-
-
-def _find(sglang_dir: StrPath | None, python: StrPath | None) -> Install:
-    return installs.find(
-        Path(sglang_dir) if sglang_dir is not None else None,
-        Path(python) if python is not None else None,
-        supported=SUPPORTED_VERSIONS,
-    )
 
 
 def _asks_for_rust_server(install: Install) -> bool:

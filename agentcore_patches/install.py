@@ -6,6 +6,7 @@ import base64
 import csv
 import importlib.util
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,15 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 from agentcore_patches.files import read_bytes
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.rights import rights_of_owner
 from agentcore_patches.typed_json import parse, typed
 
 if TYPE_CHECKING:
     from packaging.version import Version
+
+StrPath: TypeAlias = str | os.PathLike[str]
 
 _PROBE = """
 import importlib.util, json, sys
@@ -79,12 +83,7 @@ class Install:
         }
 
 
-def find(
-    sglang_dir: Path | None = None,
-    python: Path | None = None,
-    *,
-    supported: Sequence[str],
-) -> Install:
+def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> Install:
     """The SGLang in a folder, of another interpreter, or of this interpreter.
 
     Whether it may be patched is what `require_release` tells.
@@ -97,12 +96,12 @@ def find(
     refuse_both(sglang_dir, python)
     try:
         if sglang_dir is not None:
-            package = _in_folder(sglang_dir)
+            package = _in_folder(Path(sglang_dir))
             search: list[str] = []
             found = "given by --sglang-dir"
         elif python is not None:
-            package, search = _of_other_interpreter(python)
-            found = f"imported by {python}"
+            package, search = _of_other_interpreter(Path(python))
+            found = f"imported by {Path(python)}"
         else:
             package, search = _of_this_interpreter(), sys.path
             found = f"imported by {sys.executable}"
@@ -113,11 +112,11 @@ def find(
             f"Cannot read {error.filename}: {error.strerror}. Run the command as a "
             "user who may read SGLang's files."
         ) from error
-    release = _supported_release(version, supported)
+    release = _supported_release(version)
     return Install(package, version, release, found, editable, dist_info)
 
 
-def require_release(install: Install, supported: Sequence[str]) -> str:
+def require_release(install: Install) -> str:
     """The supported release that an install has the sources of.
 
     Raises:
@@ -129,20 +128,20 @@ def require_release(install: Install, supported: Sequence[str]) -> str:
         raise UnsupportedTarget(
             f"The version of the SGLang in {install.package} is unknown: it is neither in "
             "`_version.py` nor in installed metadata. Install the checkout, which writes "
-            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={supported[-1]})."
+            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]})."
         )
     parsed = _parsed(install.version)
     advice = (
         " This is a development version. If it is a supported release with commits of "
         "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
-        f"{_nearest(parsed, supported)}+own set. `agentcore-patch apply --unlisted` "
+        f"{_nearest(parsed)}+own set. `agentcore-patch apply --unlisted` "
         "patches any other one that the edits of a release fit."
         if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
         else ""
     )
     raise UnsupportedTarget(
         f"SGLang {install.version} in {install.package} is not supported. Supported: "
-        f"{', '.join(supported)}.{advice}"
+        f"{', '.join(SUPPORTED_VERSIONS)}.{advice}"
     )
 
 
@@ -413,16 +412,18 @@ def _metadata_version(file: Path) -> str | None:
     return found and found[1]
 
 
-def _supported_release(version: str, supported: Sequence[str]) -> str | None:
-    if version in supported:
+def _supported_release(version: str) -> str | None:
+    if version in SUPPORTED_VERSIONS:
         return version
     parsed = _parsed(version)
     if parsed is None:
         return None
     from packaging.version import Version
 
-    releases = (name for name in supported if _is_release(parsed, Version(name)))
-    return next(releases, None)
+    return next(
+        (name for name in SUPPORTED_VERSIONS if _is_release(parsed, Version(name))),
+        None,
+    )
 
 
 def _parsed(version: str) -> Version | None:
@@ -434,13 +435,12 @@ def _parsed(version: str) -> Version | None:
         return None
 
 
-def _nearest(version: Version, supported: Sequence[str]) -> str:
+def _nearest(version: Version) -> str:
     """The newest supported release that is no newer, else the oldest one."""
     from packaging.version import Version
 
-    releases = sorted(supported, key=Version)
-    older = [release for release in releases if Version(release) <= version]
-    return (older or releases)[-1 if older else 0]
+    older = [name for name in SUPPORTED_VERSIONS if Version(name) <= version]
+    return older[-1] if older else SUPPORTED_VERSIONS[0]
 
 
 def _is_release(version: Version, release: Version) -> bool:

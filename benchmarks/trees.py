@@ -13,7 +13,6 @@ from typing import Any
 
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify import cpu
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
@@ -26,7 +25,7 @@ def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
 
     A vanilla one, one with all patches, and one with each of `selections` alone.
     """
-    package = find(supported=SUPPORTED_VERSIONS).package
+    package = find().package
     trees = [folder / "vanilla", folder / "patched"]
     trees += [folder / "+".join(selection) for selection in selections]
     for tree in trees:

@@ -20,7 +20,6 @@ from rich.console import Console
 
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify import runner
 from agentcore_verify.progress import LineProgress
 from agentcore_verify.report import render_svg
@@ -134,7 +133,7 @@ def _label(left: int, top: int, text: str, anchor: str = "start") -> str:
 
 def verify() -> str:
     """The table that `agentcore-patch verify --model scripted` prints."""
-    package = find(supported=SUPPORTED_VERSIONS).package
+    package = find().package
     with tempfile.TemporaryDirectory(prefix="agentcore-pictures-") as folder:
         copy = Path(folder) / "sglang"
         shutil.copytree(package, copy)

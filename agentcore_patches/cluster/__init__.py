@@ -23,11 +23,10 @@ from time import monotonic
 from typing import Any
 
 from agentcore_patches import api
-from agentcore_patches.api import StrPath
 from agentcore_patches.cluster.driver import Action, one_line, unreachable
 from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
 from agentcore_patches.errors import AccessError, UsageError
-from agentcore_patches.install import refuse_both
+from agentcore_patches.install import StrPath, refuse_both
 from agentcore_patches.typed_json import parse, typed
 
 TIMEOUT = 120.0

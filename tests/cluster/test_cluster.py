@@ -25,7 +25,6 @@ from agentcore_patches.cluster.results import NodeResult
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import find
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state import transaction
 from tests.cluster.nodes import (
     COMMAND,
@@ -168,7 +167,7 @@ def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> 
 
 def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
     held = nodes.members[-1].package
-    with transaction.locked(find(held, supported=SUPPORTED_VERSIONS)):
+    with transaction.locked(find(held)):
         command = subprocess.Popen(
             [*COMMAND, "apply", "--ray", nodes.address],
             env=nodes.ray.env,
@@ -318,7 +317,7 @@ def test_lost_and_unfit_nodes_keep_no_other_waiting(
     asking = threading.Thread(
         target=lambda: answers.extend(cluster.apply_on_ray(nodes.address))
     )
-    with transaction.locked(find(lost, supported=SUPPORTED_VERSIONS)):
+    with transaction.locked(find(lost)):
         asking.start()
         wait_until(
             lambda: all(

@@ -12,7 +12,7 @@ from typing import Protocol
 import requests
 
 from agentcore_patches import install
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 
 MODES: dict[str, tuple[str, ...]] = {
@@ -153,5 +153,4 @@ def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
 @cache
 def release_of(python: Path) -> str:
     """The release of SGLang that an interpreter has."""
-    found = install.find(python=python, supported=SUPPORTED_VERSIONS)
-    return install.require_release(found, SUPPORTED_VERSIONS)
+    return install.require_release(install.find(python=python))

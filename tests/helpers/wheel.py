@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state import transaction
 from tests.helpers.planning import VERSION
 
@@ -22,11 +20,9 @@ from tests.helpers.planning import VERSION
 @cache
 def installed() -> Install:
     """The SGLang of AGENTCORE_TEST_PYTHON, or of this interpreter."""
-    python = os.environ.get("AGENTCORE_TEST_PYTHON")
+    python = os.environ.get("AGENTCORE_TEST_PYTHON") or None
     try:
-        return install.find(
-            python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
-        )
+        return install.find(python=python)
     except AgentcoreError as error:
         raise pytest.UsageError(
             f"{error} These tests read the files of SGLang v{VERSION}: `make test` "

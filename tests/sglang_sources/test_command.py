@@ -20,7 +20,6 @@ import pytest
 from agentcore_patches import __version__, install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
 from agentcore_patches.state.records import RecordFile
 from tests.helpers.planning import VERSION
@@ -57,10 +56,8 @@ def wheel(
     Tests get hard links to its files; a command that wrote into one would change them
     all, so that is looked at in the end.
     """
-    python = os.environ.get("AGENTCORE_TEST_PYTHON")
-    found = install.find(
-        python=Path(python) if python else None, supported=SUPPORTED_VERSIONS
-    )
+    python = os.environ.get("AGENTCORE_TEST_PYTHON") or None
+    found = install.find(python=python)
     assert found.dist_info is not None
     site = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns("__pycache__", OURS)
@@ -68,7 +65,7 @@ def wheel(
     for path, source in pristine.items():
         (package / path).write_bytes(source)
     shutil.copytree(found.dist_info, site / found.dist_info.name)
-    copied = install.find(package, supported=SUPPORTED_VERSIONS)
+    copied = install.find(package)
     files = {path: digest for path, (_, digest) in picture(package).items()}
     assert len(files) > 1000 and files == copied.wheel_hashes(files)
     before = picture(site)

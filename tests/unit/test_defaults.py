@@ -120,9 +120,7 @@ def test_a_session_is_not_asked_for_its_prompt(
     ],
 )
 def test_a_server_lists_the_releases_that_the_command_lists(version: str) -> None:
-    assert server.listed_release(version) == _supported_release(
-        version, SUPPORTED_VERSIONS
-    )
+    assert server.listed_release(version) == _supported_release(version)
 
 
 def stated(monkeypatch: pytest.MonkeyPatch, version: str) -> None:

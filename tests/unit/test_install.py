@@ -15,7 +15,6 @@ from agentcore_patches.errors import AccessError, UnsupportedTarget
 from agentcore_patches.install import Install
 from tests.helpers.records import write_dist_info
 
-SUPPORTED = ("0.5.9",)
 ENGINE = "srt/engine.py"
 
 
@@ -36,14 +35,20 @@ def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
     return write_dist_info(site, version, {listed: text})
 
 
-def find(folder: Path) -> Install:
-    return install.find(folder, supported=SUPPORTED)
+@pytest.fixture(autouse=True)
+def supported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only 0.5.9 is supported, unless a test says otherwise."""
+    support(monkeypatch, "0.5.9")
 
 
-def refusal(found: Install, supported: tuple[str, ...] = SUPPORTED) -> str:
+def support(monkeypatch: pytest.MonkeyPatch, *releases: str) -> None:
+    monkeypatch.setattr(install, "SUPPORTED_VERSIONS", releases)
+
+
+def refusal(found: Install) -> str:
     """Why an install may not be patched."""
     with pytest.raises(UnsupportedTarget) as caught:
-        install.require_release(found, supported)
+        install.require_release(found)
     return str(caught.value)
 
 
@@ -150,11 +155,11 @@ def test_a_version_that_does_not(version: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_post_release_is_a_release_of_its_own(
-    version: str, release: str, tmp_path: Path
+    version: str, release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    support(monkeypatch, "0.5.8", "0.5.8.post1", "0.5.9")
     package = make_package(tmp_path / "sglang", version)
-    found = install.find(package, supported=["0.5.8", "0.5.8.post1", "0.5.9"])
-    assert found.release == release
+    assert find(package).release == release
 
 
 @pytest.mark.parametrize(
@@ -167,12 +172,11 @@ def test_a_post_release_is_a_release_of_its_own(
     ],
 )
 def test_the_advice_names_the_release_that_is_nearest(
-    version: str, nearest: str, tmp_path: Path
+    version: str, nearest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    support(monkeypatch, "0.5.8", "0.5.9", "0.5.10")
     package = make_package(tmp_path / "sglang", version)
-    supported = ("0.5.8", "0.5.9", "0.5.10")
-    found = install.find(package, supported=supported)
-    assert f"PRETEND_VERSION={nearest}+own" in refusal(found, supported)
+    assert f"PRETEND_VERSION={nearest}+own" in refusal(find(package))
 
 
 def test_the_package_is_believed_before_its_metadata(tmp_path: Path) -> None:
@@ -251,7 +255,7 @@ def test_this_interpreter_tells_without_an_import(
     package = make_package(tmp_path / "sglang")
     (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    found = install.find(supported=SUPPORTED)
+    found = find()
     assert (found.package, found.found) == (package, f"imported by {sys.executable}")
     assert "sglang" not in sys.modules
 
@@ -267,7 +271,7 @@ def test_an_interpreter_without_sglang_is_told_what_to_give(
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.setattr(sys, "meta_path", sys.meta_path[:3])
     with pytest.raises(UnsupportedTarget, match=r"has no SGLang|not the SGLang server"):
-        install.find(supported=SUPPORTED)
+        find()
 
 
 def make_program(folder: Path, script: str) -> Path:
@@ -304,7 +308,7 @@ def test_a_name_without_a_folder_is_looked_up(
     python = make_interpreter(tmp_path / "bin", package.parent)
     python.rename(python.with_name("its-python"))
     monkeypatch.setenv("PATH", f"{python.parent}:{os.environ['PATH']}")
-    found = install.find(python=Path("its-python"), supported=SUPPORTED)
+    found = find(python=Path("its-python"))
     assert found.package == package
 
 
@@ -315,7 +319,7 @@ def test_what_lies_in_the_current_folder_is_not_installed(
     package = make_package(tmp_path / "site" / "sglang")
     make_interpreter(tmp_path / "here", package.parent)
     monkeypatch.chdir(tmp_path / "here")
-    found = install.find(python=Path("./python"), supported=SUPPORTED)
+    found = find(python=Path("./python"))
     assert found.package == package
 
 
@@ -327,7 +331,7 @@ def test_an_editable_install_has_its_metadata_elsewhere(
     site = tmp_path / "site"
     metadata = make_metadata(site, "0.5.9", of_wheel=False)
     python = make_interpreter(tmp_path / "bin", package.parent, site)
-    found = install.find(python=python, supported=SUPPORTED)
+    found = find(python=python)
     assert (found.package, found.version) == (package, "0.5.9")
     assert (found.dist_info, found.editable) == (metadata, True)
     assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: None}
@@ -340,7 +344,7 @@ def test_an_editable_install_by_an_import_hook_is_found(tmp_path: Path) -> None:
     (hook / "sitecustomize.py").write_text(HOOK.format(init=package / "__init__.py"))
     python = make_interpreter(tmp_path / "bin", hook)
     python.write_text(python.read_text().replace(" -S ", " "))
-    found = install.find(python=python, supported=SUPPORTED)
+    found = find(python=python)
     assert found.package == package
 
 
@@ -390,16 +394,16 @@ def test_a_program_that_does_not_answer(
     monkeypatch.setattr(install, "_PROBE_SECONDS", 0.2)
     program = make_program(tmp_path, "exec sleep 30")
     with pytest.raises(UnsupportedTarget, match=r"did not answer within 0\.2 s"):
-        install.find(python=program, supported=SUPPORTED)
+        find(python=program)
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTarget, match="no program"):
-        install.find(python=tmp_path / "python", supported=SUPPORTED)
+        find(python=tmp_path / "python")
     make_interpreter(tmp_path / "bin")
     with pytest.raises(UnsupportedTarget, match=rf"mean --python {tmp_path}/bin/pyt"):
-        install.find(python=tmp_path, supported=SUPPORTED)
+        find(python=tmp_path)
     (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
     (tmp_path / "broken").chmod(0o755)
     with pytest.raises(UnsupportedTarget, match="Cannot run"):
-        install.find(python=tmp_path / "broken", supported=SUPPORTED)
+        find(python=tmp_path / "broken")

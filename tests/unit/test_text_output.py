@@ -325,7 +325,7 @@ def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -
 def test_a_waiting_command_says_so_and_goes_on(
     run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install = find(package, supported=SUPPORTED_VERSIONS)
+    install = find(package)
     held, waiting = threading.Event(), threading.Event()
     show = cli._notify
 

@@ -190,8 +190,8 @@ def _shared_memory() -> set[str]:
 
 def _sources(python: Path) -> dict[Path, bytes]:
     """The files that patches change, and the list of all that is in the package."""
-    found = install.find(python=python, supported=SUPPORTED_VERSIONS)
-    release = install.require_release(found, SUPPORTED_VERSIONS)
+    found = install.find(python=python)
+    release = install.require_release(found)
     files = [found.package / file for file in registry.files(registry.names(), release)]
     listed = sorted(
         str(path.relative_to(found.package))
