@@ -6,10 +6,9 @@ imported.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,7 +20,7 @@ from agentcore_patches.errors import (
     UnsupportedTarget,
     UsageError,
 )
-from agentcore_patches.files import FOLDER, access_errors
+from agentcore_patches.files import FOLDER, access_errors, digest
 from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.install import Install, StrPath
 from agentcore_patches.marks import is_created, is_ours
@@ -48,6 +47,7 @@ from agentcore_patches.results import (
 )
 from agentcore_patches.rights import rights_of_owner
 from agentcore_patches.state import transaction
+from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import (
     FileState,
     Snapshot,
@@ -93,37 +93,27 @@ def apply(
     install = installs.find(sglang_dir, python)
     if not unlisted:
         installs.require_release(install)
-    notify = notify or _ignore
-
-    if dry_run:
-        snapshot = transaction.inspect(install)
-        if snapshot.pending or snapshot.holds(patches, tool_version()):
-            return _nothing_planned(
-                install, patches, dry_run=True, pending=snapshot.pending
-            )
-
-        def sources(paths: Iterable[str]) -> dict[str, bytes]:
-            return transaction.sources(install, snapshot, paths)
-
-        release = _release(install, patches, sources)
-        planned = PlannedApply(install, release, patches, snapshot, sources)
-        transaction.check(install, snapshot, planned.plan.files)
-        return planned.result(planned.paths, diff=diff, dry_run=True, recovered=None)
-
-    if transaction.inspect(install).holds(patches, tool_version()):
-        return _nothing_planned(install, patches)
-    with transaction.locked(install, timeout=lock_timeout, on_wait=notify) as writer:
-        _notify_if(notify, writer.recovered)
-        if writer.snapshot.holds(patches, tool_version()):
-            return _nothing_planned(install, patches, writer.recovered)
-        release = _release(install, patches, writer.sources)
-        planned = PlannedApply(
-            install, release, patches, writer.snapshot, writer.sources
+    snapshot = transaction.inspect(install)
+    in_place = snapshot.holds(patches, tool_version())
+    if in_place or (dry_run and snapshot.pending):
+        return ApplyResult(
+            install,
+            patches,
+            changed=not in_place,
+            dry_run=dry_run,
+            pending=snapshot.pending,
         )
+    if dry_run:
+        planned = PlannedApply(patches, Originals(install, snapshot))
+        return planned.dry_run(diff=diff)
+    with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
+        if writer.snapshot.holds(patches, tool_version()):
+            return ApplyResult(install, patches, recovered=writer.recovered)
+        planned = PlannedApply(patches, writer.originals)
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
-    return planned.result(changed, diff=diff, dry_run=False, recovered=writer.recovered)
+    return planned.result(changed, diff=diff, recovered=writer.recovered)
 
 
 def status(
@@ -192,29 +182,20 @@ def revert(
             are unknown; nothing was changed.
     """
     install = installs.find(sglang_dir, python)
-    notify = notify or _ignore
     snapshot = transaction.inspect(install)
     changed: tuple[str, ...] = ()
     recovered = None
     if dry_run:
         changed = transaction.to_restore(install, snapshot, force=force)
     elif snapshot.record is not None or snapshot.pending is not None:
-        with transaction.locked(
-            install, timeout=lock_timeout, on_wait=notify
-        ) as writer:
+        with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
             recovered = writer.recovered
-            _notify_if(notify, recovered)
             snapshot = writer.snapshot
             changed = writer.revert(force=force)
     if snapshot.record is None:
         _refuse_unrecorded(install)
     record = snapshot.record
-    hashes = {
-        path: original.sha256
-        for path in changed
-        if record and (original := record.files[path].original) is not None
-    }
-    wheel = installs.pristine(install, hashes)
+    wheel = installs.pristine(install, record.originals if record else {})
     return RevertResult(
         install=install,
         patches=record.patches if record else (),
@@ -330,30 +311,6 @@ def listed_edits(release: str | None = None) -> EditList:
     return EditList(tuple(found))
 
 
-def _nothing_planned(
-    install: Install,
-    patches: tuple[str, ...],
-    recovered: str | None = None,
-    *,
-    dry_run: bool = False,
-    pending: str | None = None,
-) -> ApplyResult:
-    """The result where all is in place, or where an unfinished command comes first."""
-    return ApplyResult(
-        install=install,
-        patches=patches,
-        removed=(),
-        files=(),
-        edits=(),
-        changed=pending is not None,
-        dry_run=dry_run,
-        recorded=True,
-        recovered=recovered,
-        pending=pending,
-        sglang_change=None,
-    )
-
-
 def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
     """The patches named by `only`, all of them if empty, without those of `skip`.
 
@@ -380,24 +337,6 @@ def _asks_for_rust_server(install: Install) -> bool:
     )
 
 
-def _release(
-    install: Install,
-    patches: Sequence[str],
-    sources: Callable[[Iterable[str]], dict[str, bytes]],
-) -> str:
-    """The release whose edits are made in an install."""
-    if install.release is not None:
-        return install.release
-    from agentcore_patches.unlisted import fitting_release
-
-    def read(path: str) -> bytes | None:
-        return installs.read_texts(install, [path]).get(path)
-
-    # The patches change a post-release as its release.
-    releases = [version for version in SUPPORTED_VERSIONS if ".post" not in version]
-    return fitting_release(patches, releases, sources, read)
-
-
 def tool_version() -> str:
     """This version with a hash of its patches, so that `apply` sees a changed patch."""
     return f"{__version__}+{registry.fingerprint()[:12]}"
@@ -420,14 +359,9 @@ def _file_statuses(
 ) -> tuple[FileStatus, ...]:
     """Every file that a patch may change; `now` has the texts of `_unpatched` ones."""
     marked = {path for path, text in now.items() if is_ours(path, text)}
-    recorded = snapshot.record.files if snapshot.record else {}
-    hashes = {
-        path: entry.original.sha256
-        for path, entry in recorded.items()
-        if entry.original
-    }
-    hashes |= {path: hashlib.sha256(text).hexdigest() for path, text in now.items()}
-    known = {path: digest for path, digest in hashes.items() if path not in marked}
+    hashes = snapshot.record.originals if snapshot.record else {}
+    hashes |= {path: digest(text) for path, text in now.items()}
+    known = {path: name for path, name in hashes.items() if path not in marked}
     wheel = installs.pristine(install, known)
     states = {
         path: FileState.MISSING
@@ -509,12 +443,3 @@ def _refuse_unrecorded(install: Install) -> None:
                 else "."
             )
         )
-
-
-def _notify_if(notify: Notify, line: str | None) -> None:
-    if line is not None:
-        notify(line)
-
-
-def _ignore(line: str) -> None:
-    """The `notify` of callers that gave none."""

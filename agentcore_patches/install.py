@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -183,14 +182,6 @@ def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
             "Run the command as a user who may read SGLang's files."
         ) from error
     return texts
-
-
-def pristine_texts(
-    install: Install, texts: Mapping[str, bytes]
-) -> dict[str, bool | None]:
-    """Whether texts, by path, are as in the wheel; None if unknown."""
-    hashes = {path: sha256(text).hexdigest() for path, text in texts.items()}
-    return pristine(install, hashes)
 
 
 def _in_folder(folder: Path) -> Path:

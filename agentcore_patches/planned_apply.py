@@ -3,82 +3,85 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
-from agentcore_patches.install import Install, pristine_texts, read_texts
+from agentcore_patches.files import digest
+from agentcore_patches.install import pristine, read_texts
 from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
 from agentcore_patches.results import ApplyResult, FileChange
-from agentcore_patches.state.snapshot import FileState, Snapshot
+from agentcore_patches.state.originals import Originals
+from agentcore_patches.state.snapshot import FileState
 
 
 class PlannedApply:
-    """What `apply` has to change in an install, and the result that tells of it."""
+    """What `apply` has to change in an install, and the result that tells of it.
 
-    def __init__(
-        self,
-        install: Install,
-        release: str,
-        patches: tuple[str, ...],
-        snapshot: Snapshot,
-        sources: Callable[[Iterable[str]], dict[str, bytes]],
-    ) -> None:
-        ours = [p for p, state in snapshot.files.items() if state is FileState.PATCHED]
-        files = registry.files(patches, release)
-        record = None if snapshot.superseded else snapshot.record
-        before = record.patches if record else ()
-        self.install = install
-        self.patched_as = None if install.release else release
-        self.sglang_change = snapshot.sglang_change
-        self.removed = tuple(name for name in before if name not in patches)
-        self.originals = sources(dict.fromkeys([*files, *ours]))
-        self.plan = make_plan(
-            self.originals,
-            patches,
-            release,
-            read=lambda path: read_texts(install, [path]).get(path),
-        )
-        paths = tuple(dict.fromkeys([*files, *ours, *self.plan.files]))
-        self.before = read_texts(install, paths)
-        self.after = {**self.originals, **self.plan.files}
-        self.all_paths = tuple(
-            path for path in paths if path in self.before or path in self.after
-        )
+    Raises:
+        SourceConflict: the patches do not fit its sources.
+    """
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Files whose present text differs from the planned one."""
-        return tuple(
+    def __init__(self, patches: tuple[str, ...], originals: Originals) -> None:
+        self.install = originals.install
+        self.snapshot = originals.snapshot
+        self.originals = originals
+        self.patches = patches
+        release = self.install.release or self._fitting_release()
+        ours = [
             path
-            for path in self.all_paths
-            if self.before.get(path) != self.after.get(path)
-        )
+            for path, state in self.snapshot.files.items()
+            if state is FileState.PATCHED
+        ]
+        files = registry.files(patches, release)
+        self.patched_as = None if self.install.release else release
+        self.texts = originals.texts(dict.fromkeys([*files, *ours]))
+        self.plan = make_plan(self.texts, patches, release, read=self._read)
+        paths = tuple(dict.fromkeys([*files, *ours, *self.plan.files]))
+        self.before = read_texts(self.install, paths)
+        self.after = {**self.texts, **self.plan.files}
+        self.paths = [p for p in paths if p in self.before or p in self.after]
+
+    def dry_run(self, *, diff: bool) -> ApplyResult:
+        """What would be done.
+
+        Raises:
+            SourceConflict: it could not be.
+        """
+        self.originals.check(self.plan.files)
+        changed = [
+            path for path in self.paths if self.before.get(path) != self.after.get(path)
+        ]
+        return self.result(changed, diff=diff, dry_run=True)
 
     def result(
         self,
         changed: Sequence[str],
         *,
         diff: bool,
-        dry_run: bool,
-        recovered: str | None,
+        dry_run: bool = False,
+        recovered: str | None = None,
     ) -> ApplyResult:
+        """What was done, if these files were changed."""
+        record = None if self.snapshot.superseded else self.snapshot.record
+        before = record.patches if record else ()
         return ApplyResult(
             install=self.install,
-            patches=self.plan.patches,
-            removed=self.removed,
+            patches=self.patches,
+            removed=tuple(name for name in before if name not in self.patches),
             files=self._files(changed, diff),
             edits=self.plan.outcomes,
             changed=bool(changed),
             dry_run=dry_run,
             recorded=bool(self.plan.files),
             recovered=recovered,
-            pending=None,
-            sglang_change=self.sglang_change,
+            sglang_change=self.snapshot.sglang_change,
             patched_as=self.patched_as,
         )
 
     def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:
-        wheel = pristine_texts(self.install, self.originals)
+        hashes = {path: digest(text) for path, text in self.texts.items()}
+        wheel = pristine(self.install, hashes)
         # An edit that several patches share is made once.
         edits = {
             (e.file, e.scope, e.description, e.outcome) for e in self.plan.outcomes
@@ -97,10 +100,21 @@ class PlannedApply:
                 pristine=None if counts[path, "present"] else wheel.get(path),
                 diff=self._diff(path) if diff else "",
             )
-            for path in self.all_paths
+            for path in self.paths
         )
 
     def _diff(self, path: str) -> str:
         from agentcore_patches.diff import unified_diff
 
         return unified_diff(path, self.before.get(path), self.after.get(path))
+
+    def _read(self, path: str) -> bytes | None:
+        return read_texts(self.install, [path]).get(path)
+
+    def _fitting_release(self) -> str:
+        """The release whose edits fit an SGLang that is not listed."""
+        from agentcore_patches.unlisted import fitting_release
+
+        # The patches change a post-release as its release.
+        releases = [name for name in SUPPORTED_VERSIONS if ".post" not in name]
+        return fitting_release(self.patches, releases, self.originals.texts, self._read)

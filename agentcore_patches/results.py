@@ -58,15 +58,15 @@ class ApplyResult:
 
     install: Install
     patches: tuple[str, ...]
-    removed: tuple[str, ...]
-    files: tuple[FileChange, ...]
-    edits: tuple[EditOutcome, ...]
-    changed: bool
-    dry_run: bool
-    recorded: bool
-    recovered: str | None
-    pending: str | None
-    sglang_change: str | None
+    removed: tuple[str, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    edits: tuple[EditOutcome, ...] = ()
+    changed: bool = False
+    dry_run: bool = False
+    recorded: bool = True
+    recovered: str | None = None
+    pending: str | None = None
+    sglang_change: str | None = None
     patched_as: str | None = None
 
 

@@ -18,19 +18,26 @@ class Originals:
     """The original files, and the files as they were when first asked for."""
 
     def __init__(self, install: Install, snapshot: Snapshot) -> None:
-        self._package = install.package
-        self._snapshot = snapshot
+        self.install = install
+        self.snapshot = snapshot
         self._store = Store(install.package / FOLDER / "store")
         self._seen: dict[str, File | None] = {}
 
     def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The original texts of files, by path; without those that had none."""
+        """The original texts, which patches are made in, by path below the package.
+
+        Files that the original install does not have are left out.
+
+        Raises:
+            SourceConflict: a file is missing, or was edited since it was patched.
+            AccessError: a file could not be read.
+        """
         with self._reading():
             texts = {path: self.of(path)[1] for path in paths}
         return {path: text for path, text in texts.items() if text is not None}
 
     def check(self, files: Mapping[str, bytes]) -> None:
-        """Raise SourceConflict where these files cannot be the only patched ones."""
+        """Raise what `commit` of these files would raise before it writes anything."""
         with self._reading():
             for path in [*self.leaving(files), *files]:
                 self.of(path, new=files.get(path))
@@ -40,18 +47,18 @@ class Originals:
 
         Without those that do not exist: another SGLang does not have them.
         """
-        record = self._snapshot.record
+        record = self.snapshot.record
         return [
             path
             for path in reversed(list(record.files) if record else ())
             if path not in files
-            and (self.seen(path) is not None or self._snapshot.sglang_change is None)
+            and (self.seen(path) is not None or self.snapshot.sglang_change is None)
         ]
 
     def seen(self, path: str) -> File | None:
         """The file as it was when it was first asked for."""
         if path not in self._seen:
-            self._seen[path] = read(self._package / path)
+            self._seen[path] = read(self.install.package / path)
         return self._seen[path]
 
     def present(self, path: str) -> FileInfo | None:
@@ -67,8 +74,8 @@ class Originals:
         Nothing for a file that we create: there must be none, or one with the `new` text.
         """
         seen = self.seen(path)
-        state = self._snapshot.files.get(path)
-        place = self._package / path
+        state = self.snapshot.files.get(path)
+        place = self.install.package / path
         if is_created(path) and state in (None, FileState.ORIGINAL):
             if seen is None or seen.text == new:
                 return None, None
@@ -80,7 +87,7 @@ class Originals:
                 )
         if seen is None:
             remedy = "Restore the file, or reinstall SGLang."
-            if state is FileState.MISSING and self._snapshot.sglang_change is None:
+            if state is FileState.MISSING and self.snapshot.sglang_change is None:
                 remedy = "`agentcore-patch revert --force` restores it."
             raise SourceConflict(f"{place} is missing. {UNCHANGED} {remedy}")
         if state is FileState.EDITED:
@@ -88,7 +95,7 @@ class Originals:
                 "Undo the change, or restore the original with `agentcore-patch revert "
                 "--force` (which loses the change), make it there again, and apply."
             )
-            if self._snapshot.sglang_change and not is_created(path):
+            if self.snapshot.sglang_change and not is_created(path):
                 remedy = (
                     "Restore the file by reinstalling SGLang, or with `git checkout`."
                 )
@@ -96,12 +103,15 @@ class Originals:
                 f"{place} was changed after agentcore-patch patched it, and cannot be "
                 f"patched again with that change. {UNCHANGED} {remedy}"
             )
-        if state is FileState.PATCHED and self._snapshot.record is not None:
-            info = self._snapshot.record.files[path].original
+        if state is FileState.PATCHED and self.snapshot.record is not None:
+            info = self.snapshot.record.files[path].original
             return info, self._store.load(info.sha256) if info else None
         return seen.info, seen.text
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with access_errors(self._package, UNCHANGED), rights_of_owner(self._package):
+        with (
+            access_errors(self.install.package, UNCHANGED),
+            rights_of_owner(self.install.package),
+        ):
             yield

@@ -53,12 +53,21 @@ class Record:
             FileInfo(file.patched_sha256, 0, 0)
 
     @property
+    def originals(self) -> dict[str, str]:
+        """The SHA-256 of every original text, by path."""
+        return {
+            path: file.original.sha256
+            for path, file in self.files.items()
+            if file.original
+        }
+
+    @property
     def texts(self) -> set[str]:
         """The SHA-256 of every text that belongs to the record."""
-        found = set()
+        found = set(self.originals.values())
         for file in self.files.values():
-            infos = [*file.caches.values(), *([file.original] if file.original else [])]
-            found |= {file.patched_sha256, *(info.sha256 for info in infos)}
+            caches = (info.sha256 for info in file.caches.values())
+            found |= {file.patched_sha256, *caches}
         return found
 
 

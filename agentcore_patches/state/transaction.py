@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import ENOTEMPTY
@@ -62,20 +62,6 @@ from agentcore_patches.state.snapshot import (
 from agentcore_patches.state.store import Store
 
 
-def sources(
-    install: Install, snapshot: Snapshot, paths: Iterable[str]
-) -> dict[str, bytes]:
-    """The original texts, which patches are made in, by path below the package.
-
-    Files that the original install does not have are left out.
-
-    Raises:
-        SourceConflict: a file is missing, or was edited since it was patched.
-        AccessError: a file could not be read.
-    """
-    return Originals(install, snapshot).texts(paths)
-
-
 def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[str, ...]:
     """The files that `revert` restores or removes, in that order.
 
@@ -108,22 +94,17 @@ def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[st
     )
 
 
-def check(install: Install, snapshot: Snapshot, files: Mapping[str, bytes]) -> None:
-    """Raise what `commit` of these files would raise before it writes anything."""
-    Originals(install, snapshot).check(files)
-
-
 @contextmanager
 def locked(
     install: Install,
     *,
     timeout: float = 60.0,
-    on_wait: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] | None = None,
 ) -> Iterator[Transaction]:
     """Lock an install, and finish or undo what a killed command left.
 
-    Waits up to `timeout` seconds for another command; `on_wait` is then called once,
-    with a line that says which process has the lock.
+    Waits up to `timeout` seconds for another command. `notify` is called with a line
+    that says for which process, and with one about what was finished or undone.
 
     Raises:
         UsageError: the timeout is not a number.
@@ -135,7 +116,7 @@ def locked(
     files = _Files(install)
     with access_errors(package, UNCHANGED), rights_of_owner(package):
         require_own_folder(package)
-        lock = files.lock.acquire(timeout, on_wait)
+        lock = files.lock.acquire(timeout, notify or (lambda line: None))
     try:
         with access_errors(package, UNCHANGED), rights_of_owner(package):
             files.lock.sign(lock)
@@ -144,7 +125,10 @@ def locked(
             rights_of_owner(package),
         ):
             recovered = files.recover()
-        yield Transaction(install, files, recovered)
+        transaction = Transaction(install, files, recovered)
+        if recovered and notify:
+            notify(recovered)
+        yield transaction
     except BaseException:
         with suppress(OSError, AgentcoreError), rights_of_owner(package):
             files.release(lock)
@@ -162,6 +146,7 @@ class Transaction:
     Attributes:
         recovered: what was finished or undone of a killed command, in one line.
         snapshot: the state after that.
+        originals: the original files, and the present ones.
     """
 
     def __init__(self, install: Install, files: _Files, recovered: str | None) -> None:
@@ -169,11 +154,7 @@ class Transaction:
         self.snapshot = replace(inspect(install), pending=None)
         self._install = install
         self._files = files
-        self._originals = Originals(install, self.snapshot)
-
-    def sources(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """`sources` of this install."""
-        return self._originals.texts(paths)
+        self.originals = Originals(install, self.snapshot)
 
     def commit(
         self, files: Mapping[str, bytes], *, patches: Sequence[str], tool_version: str
@@ -190,12 +171,12 @@ class Transaction:
         """
         record = self.snapshot.record
         old = record.files if record else {}
-        self._originals.check(files)
+        self.originals.check(files)
         changes, entries = [], {}
         with self._at_work():
-            for path in [*self._originals.leaving(files), *files]:
-                original, text = self._originals.of(path, new=files.get(path))
-                before = self._originals.present(path)
+            for path in [*self.originals.leaving(files), *files]:
+                original, text = self.originals.of(path, new=files.get(path))
+                before = self.originals.present(path)
                 caches = self._store_bytecode(path)
                 ours = self.snapshot.files.get(path) is FileState.PATCHED
                 first_caches: Mapping[str, FileInfo] = caches if original else {}
@@ -237,7 +218,7 @@ class Transaction:
         with self._at_work():
             for path in paths:
                 entry = record.files[path]
-                before = self._originals.present(path)
+                before = self.originals.present(path)
                 after = self._restored(path, entry.original)
                 caches = self._store_bytecode(path)
                 changes.append(Change(path, before, after, caches, entry.caches))
@@ -260,7 +241,7 @@ class Transaction:
 
     def _store(self, path: str, *texts: bytes | None) -> None:
         """Store texts of a file, and its present one."""
-        present = self._originals.seen(path)
+        present = self.originals.seen(path)
         mode = present.metadata.mode if present else 0o644
         for text in (*texts, present.text if present else None):
             if text is not None:
@@ -424,7 +405,9 @@ class _Files:
         `prepared`: the new files are there under their temporary names. `clears`: bytecode
         folders that are empty then are removed.
         """
-        caches = {path: Bytecode(self.package, path) for path in _paths(changes)}
+        caches = {
+            change.path: Bytecode(self.package, change.path) for change in changes
+        }
         for change in changes:
             caches[change.path].remove_stale(change.after, change.caches_after)
         for change in changes:
@@ -514,7 +497,3 @@ def _with_true_link(target: Path, info: FileInfo) -> FileInfo:
         if behind is None or behind.sha256 != info.sha256:
             return replace(info, link=None)
     return info
-
-
-def _paths(changes: Iterable[Change]) -> list[str]:
-    return [change.path for change in changes]

@@ -150,7 +150,7 @@ def test_a_waiting_command_says_for_whom_and_gives_up_in_time(tmp_path: Path) ->
                 match=rf"process {os.getpid()}\), which did not finish within 0\.2 s\."
                 ".* --lock-timeout",
             ),
-            transaction.locked(install, timeout=0.2, on_wait=said.append),
+            transaction.locked(install, timeout=0.2, notify=said.append),
         ):
             pass
         assert 0.2 <= time.monotonic() - start < 2

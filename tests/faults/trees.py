@@ -97,7 +97,7 @@ def run(package: Path, action: str) -> str | None:
             work.revert()
         elif action in SELECTIONS and not work.snapshot.holds([action], "1"):
             paths = SELECTIONS[action]
-            work.sources(paths)
+            work.originals.texts(paths)
             files = {path: text(path, action) for path in paths}
             work.commit(files, patches=[action], tool_version="1")
         return work.recovered

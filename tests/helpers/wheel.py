@@ -14,6 +14,7 @@ from agentcore_patches.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
 from agentcore_patches.state import transaction
+from agentcore_patches.state.originals import Originals
 from tests.helpers.planning import VERSION
 
 
@@ -46,7 +47,7 @@ def originals() -> dict[str, bytes]:
     paths = [path for path in files if path not in LANDED]
     found = installed()
     try:
-        sources = transaction.sources(found, transaction.inspect(found), paths)
+        sources = Originals(found, transaction.inspect(found)).texts(paths)
     except AgentcoreError as error:
         raise pytest.UsageError(str(error)) from None
     assert _hashes(sources) == found.wheel_hashes(paths)

@@ -24,7 +24,7 @@ def patched(path: str, edition: str = "one") -> bytes:
 
 def commit(install: Install, *paths: str, edition: str = "one") -> tuple[str, ...]:
     with transaction.locked(install) as work:
-        work.sources(paths)
+        work.originals.texts(paths)
         files = {path: patched(path, edition) for path in paths}
         return work.commit(files, patches=["ours"], tool_version=edition)
 

@@ -9,6 +9,7 @@ import pytest
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.install import Install
 from agentcore_patches.state import transaction
+from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.records import write_dist_info
 from tests.unit.small_install import (
@@ -87,7 +88,7 @@ def test_an_edited_text_is_not_patched_over(install: Install) -> None:
         with pytest.raises(SourceConflict, match=f"{FIRST} was changed after"):
             commit(install, *paths, edition="two")
     with pytest.raises(SourceConflict):
-        transaction.sources(install, transaction.inspect(install), [FIRST])
+        Originals(install, transaction.inspect(install)).texts([FIRST])
     assert photograph(install) == before
 
 
@@ -113,7 +114,7 @@ def test_newer_texts_are_where_an_apply_starts(install: Install) -> None:
     write(install, FIRST, newer)
     snapshot = transaction.inspect(install)
     assert snapshot.files[FIRST] is FileState.REPLACED
-    assert transaction.sources(install, snapshot, [FIRST, SECOND]) == {
+    assert Originals(install, snapshot).texts([FIRST, SECOND]) == {
         FIRST: newer,
         SECOND: vanilla(SECOND),
     }
@@ -153,7 +154,7 @@ def test_a_change_while_at_work_is_noticed(
     before = photograph(install)
     files = {path: patched(path) for path in ALL}
     with transaction.locked(install) as work:
-        work.sources(ALL)
+        work.originals.texts(ALL)
         if text is None:
             (install.package / SECOND).unlink()
         else:

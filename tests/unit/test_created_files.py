@@ -12,6 +12,7 @@ import pytest
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.install import Install
 from agentcore_patches.state import transaction
+from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState
 from tests.unit.small_install import (
     FIRST,
@@ -41,7 +42,7 @@ def test_a_file_that_was_absent_is_created_and_removed_again(install: Install) -
     assert snapshot.applied and snapshot.record is not None
     assert snapshot.files[TRACES] is FileState.PATCHED
     assert snapshot.record.files[TRACES].original is None
-    assert transaction.sources(install, snapshot, [TRACES, FIRST]) == {
+    assert Originals(install, snapshot).texts([TRACES, FIRST]) == {
         FIRST: vanilla(FIRST)
     }
     assert commit(install, TRACES, PROMPTS, FIRST) == ()

@@ -73,7 +73,7 @@ def test_a_newer_version_with_the_same_texts_is_noted(install: Install) -> None:
 def test_another_selection_starts_from_the_originals(install: Install) -> None:
     commit(install, FIRST, SECOND)
     with transaction.locked(install) as work:
-        assert work.sources(ALL) == {path: vanilla(path) for path in ALL}
+        assert work.originals.texts(ALL) == {path: vanilla(path) for path in ALL}
         files = {path: patched(path, "two") for path in (SECOND, THIRD)}
         changed = work.commit(files, patches=["theirs"], tool_version="two")
     assert changed == (FIRST, SECOND, THIRD)
