@@ -42,13 +42,11 @@ class Plan:
     """What is to be written.
 
     Attributes:
-        patches: the names of the patches that then hold.
         files: new text by path below `sglang`, in the order it must be written; files
             that hold all of their edits already are not among them.
         outcomes: one for each edit of each patch.
     """
 
-    patches: tuple[str, ...]
     files: Mapping[str, bytes]
     outcomes: tuple[EditOutcome, ...]
 
@@ -112,7 +110,7 @@ def make_plan(
         for edit in _edits([patch], version, patches)
         if edit in changed
     )
-    return Plan(tuple(patches), files, outcomes)
+    return Plan(files, outcomes)
 
 
 @contextmanager
