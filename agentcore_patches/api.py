@@ -20,7 +20,7 @@ from agentcore_patches.errors import (
     UnsupportedTarget,
     UsageError,
 )
-from agentcore_patches.files import FOLDER, access_errors, digest
+from agentcore_patches.files import FOLDER, digest
 from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.install import Install, StrPath
 from agentcore_patches.marks import is_created, is_ours
@@ -45,7 +45,7 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.rights import access
 from agentcore_patches.state import transaction
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import (
@@ -426,7 +426,7 @@ def _facts(
 
 
 def _refuse_unrecorded(install: Install) -> None:
-    with access_errors(install.package), rights_of_owner(install.package):
+    with access(install.package):
         marked = list(patched_files(install.package))
     if marked:
         release = install.release or install.version

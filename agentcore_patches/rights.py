@@ -8,6 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
+from agentcore_patches.files import access_errors
+
+
+@contextmanager
+def access(package: Path, outcome: str = "") -> Iterator[None]:
+    """Work with the owner's rights; an OSError says what to do, and `outcome`.
+
+    Raises:
+        AccessError: something cannot be read or written.
+    """
+    with access_errors(package, outcome), rights_of_owner(package):
+        yield
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from agentcore_patches.files import (
     make_folder,
     read,
     read_bytes,
-    remove_if_empty,
     same_content,
     sync,
     write_draft,
@@ -99,10 +98,6 @@ class Bytecode:
             draft_path(file).unlink(missing_ok=True)
         if caches:
             sync(self.folder)
-
-    def remove_folder(self) -> None:
-        """Remove the folder of the files if it is empty."""
-        remove_if_empty(self.folder)
 
     def unused_mtime(self, now_ns: int) -> int:
         """`now_ns`, or the next second (ns) that no bytecode file records."""

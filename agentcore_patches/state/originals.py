@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.files import FOLDER, File, FileInfo, access_errors, read
+from agentcore_patches.files import FOLDER, File, FileInfo, read
 from agentcore_patches.install import Install
 from agentcore_patches.marks import is_created
-from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.rights import access
 from agentcore_patches.state.snapshot import UNCHANGED, FileState, Snapshot
 from agentcore_patches.state.store import Store
 
@@ -32,13 +31,13 @@ class Originals:
             SourceConflict: a file is missing, or was edited since it was patched.
             AccessError: a file could not be read.
         """
-        with self._reading():
+        with access(self.install.package, UNCHANGED):
             texts = {path: self.of(path)[1] for path in paths}
         return {path: text for path, text in texts.items() if text is not None}
 
     def check(self, files: Mapping[str, bytes]) -> None:
         """Raise what `commit` of these files would raise before it writes anything."""
-        with self._reading():
+        with access(self.install.package, UNCHANGED):
             for path in [*self.leaving(files), *files]:
                 self.of(path, new=files.get(path))
 
@@ -107,11 +106,3 @@ class Originals:
             info = self.snapshot.record.files[path].original
             return info, self._store.load(info.sha256) if info else None
         return seen.info, seen.text
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with (
-            access_errors(self.install.package, UNCHANGED),
-            rights_of_owner(self.install.package),
-        ):
-            yield

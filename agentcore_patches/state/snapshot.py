@@ -10,12 +10,12 @@ from enum import Enum
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.files import FOLDER, access_errors, digest, read_bytes
+from agentcore_patches.files import FOLDER, digest, read_bytes
 from agentcore_patches.install import Install, same_release
 from agentcore_patches.marks import is_created, is_ours, may_be_patched
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDING
-from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.rights import access
 from agentcore_patches.state.records import FileRecord, JournalFile, Record, RecordFile
 from agentcore_patches.state.store import Store
 
@@ -103,7 +103,7 @@ def inspect(install: Install) -> Snapshot:
             trusted.
     """
     folder = install.package / FOLDER
-    with access_errors(install.package, UNCHANGED), rights_of_owner(install.package):
+    with access(install.package, UNCHANGED):
         require_own_folder(install.package)
         for _ in range(20):
             stamps = _stamps(folder)

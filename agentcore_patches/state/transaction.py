@@ -20,7 +20,6 @@ from agentcore_patches.errors import (
 from agentcore_patches.files import (
     FOLDER,
     FileInfo,
-    access_errors,
     digest,
     draft_path,
     explain,
@@ -29,6 +28,7 @@ from agentcore_patches.files import (
     neighbouring_metadata,
     read,
     remove_empty_parents,
+    remove_if_empty,
     require_inside,
     same_content,
     sync,
@@ -37,7 +37,7 @@ from agentcore_patches.files import (
 )
 from agentcore_patches.install import Install
 from agentcore_patches.marks import is_created
-from agentcore_patches.rights import rights_of_owner
+from agentcore_patches.rights import access, rights_of_owner
 from agentcore_patches.state.bytecode import Bytecode
 from agentcore_patches.state.lock import Lock
 from agentcore_patches.state.originals import Originals
@@ -114,16 +114,13 @@ def locked(
         raise UsageError("The time to wait for the lock is not a number of seconds.")
     package = install.package
     files = _Files(install)
-    with access_errors(package, UNCHANGED), rights_of_owner(package):
+    with access(package, UNCHANGED):
         require_own_folder(package)
         lock = files.lock.acquire(timeout, notify or (lambda line: None))
     try:
-        with access_errors(package, UNCHANGED), rights_of_owner(package):
+        with access(package, UNCHANGED):
             files.lock.sign(lock)
-        with (
-            access_errors(package, "The command was not started."),
-            rights_of_owner(package),
-        ):
+        with access(package, "The command was not started."):
             recovered = files.recover()
         transaction = Transaction(install, files, recovered)
         if recovered and notify:
@@ -133,10 +130,7 @@ def locked(
         with suppress(OSError, AgentcoreError), rights_of_owner(package):
             files.release(lock)
         raise
-    with (
-        access_errors(package, f"Only {files.folder} was left over."),
-        rights_of_owner(package),
-    ):
+    with access(package, f"Only {files.folder} was left over."):
         files.release(lock)
 
 
@@ -173,7 +167,7 @@ class Transaction:
         old = record.files if record else {}
         self.originals.check(files)
         changes, entries = [], {}
-        with self._at_work():
+        with access(self._install.package, UNCHANGED):
             for path in [*self.originals.leaving(files), *files]:
                 original, text = self.originals.of(path, new=files.get(path))
                 before = self.originals.present(path)
@@ -215,7 +209,7 @@ class Transaction:
             return ()
         paths = to_restore(self._install, self.snapshot, force=force)
         changes = []
-        with self._at_work():
+        with access(self._install.package, UNCHANGED):
             for path in paths:
                 entry = record.files[path]
                 before = self.originals.present(path)
@@ -224,12 +218,6 @@ class Transaction:
                 changes.append(Change(path, before, after, caches, entry.caches))
                 self._store(path)
             return self._carry_out("revert", changes, None)
-
-    @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        package = self._install.package
-        with access_errors(package, UNCHANGED), rights_of_owner(package):
-            yield
 
     def _carry_out(
         self, action: str, changes: Sequence[Change], state: Record | None
@@ -433,7 +421,7 @@ class _Files:
             bytecode.restore(change.caches_after, self.store.load)
             gone = change.after is None
             if (clears or gone) and not change.caches_after:
-                bytecode.remove_folder()
+                remove_if_empty(bytecode.folder)
             if gone:
                 remove_empty_parents(self.package, change.path)
 
