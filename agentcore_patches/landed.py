@@ -7,13 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
 
-from agentcore_patches.edits import Edit, Land
+from agentcore_patches.edits import DEFINITIONS, Edit, Land
 from agentcore_patches.patches.files import LANDING
-
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-Definition: TypeAlias = Function | ast.ClassDef
 
 _CALL = re.compile(r"\bagentcore\.(\w+)\.(\w+)")
 
@@ -58,15 +54,16 @@ def reads(edits: Iterable[Edit]) -> Iterator[Read]:
 class _Module:
     """A module: its definitions, and the file and name of each class it annotates with."""
 
-    definitions: Mapping[str, Definition]
+    definitions: Mapping[str, ast.stmt]
     imported: Mapping[str, tuple[str, str]]
 
 
 @cache
 def _module(text: str) -> _Module:
     tree = ast.parse(text)
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    definitions = {node.name: node for node in tree.body if isinstance(node, kinds)}
+    definitions = {
+        node.name: node for node in tree.body if isinstance(node, DEFINITIONS)
+    }
     imported = {
         alias.asname or alias.name: (_file(node.module or ""), alias.name)
         for node in ast.walk(tree)

@@ -310,11 +310,9 @@ def _applied(result: ApplyResult) -> Iterator[str]:
             f"This SGLang is not listed; the edits of {result.patched_as} fit it. Run "
             "`agentcore-patch verify`, which proves whether they are right."
         )
-    if result.removed:
-        yield (
-            f"{_and(result.removed)} {'would be' if would else _was(result.removed)} "
-            "removed: not selected."
-        )
+    if removed := result.removed:
+        was = "would be" if would else "was" if len(removed) == 1 else "were"
+        yield f"{_and(removed)} {was} removed: not selected."
     if would:
         yield _DRY_RUN
     else:
@@ -336,7 +334,8 @@ def _status(result: StatusResult) -> Iterator[str]:
         yield f"{result.sglang_change} since the last apply."
     if result.rust_server:
         yield f"{NO_RUST_SERVER} Unset it before you start a server."
-    if result.install.release is None and result.recorded and _is_applied(result):
+    is_applied = PatchState.IN_PLACE in result.patches.values()
+    if result.install.release is None and result.recorded and is_applied:
         yield (
             f"SGLang {result.install.version} is none that agentcore-patch "
             f"{__version__} lists: `agentcore-patch verify` proves whether its patches are "
@@ -375,10 +374,6 @@ def _status(result: StatusResult) -> Iterator[str]:
             if state is not PatchState.ABSENT and name in registry.names()
         ]
         yield f"{_are(absent)} not applied. To apply: `{_apply([*held, *absent])}`."
-
-
-def _is_applied(result: StatusResult) -> bool:
-    return PatchState.IN_PLACE in result.patches.values()
 
 
 def _patched_files(result: StatusResult) -> str:
@@ -499,9 +494,10 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
     """What `modified` and `unknown` in the column SOURCE mean."""
     release = f"SGLang {result.install.release or result.install.version}"
     if differing := [file.path for file in result.files if file.pristine is False]:
+        differ = "differs" if len(differing) == 1 else "differ"
         yield (
-            f"Apart from the patches, {_and(differing)} {_differ(differing)} from the "
-            f"wheel of {release}: somebody else's changes, which are kept."
+            f"Apart from the patches, {_and(differing)} {differ} from the wheel of "
+            f"{release}: somebody else's changes, which are kept."
         )
     if result.files and (result.install.editable or not result.install.dist_info):
         yield (
@@ -543,14 +539,6 @@ def _named(patches: Sequence[str]) -> str:
 
 def _are(patches: Sequence[str]) -> str:
     return f"{_named(patches)} {'is' if len(patches) == 1 else 'are'}"
-
-
-def _was(names: Sequence[str]) -> str:
-    return "was" if len(names) == 1 else "were"
-
-
-def _differ(names: Sequence[str]) -> str:
-    return "differs" if len(names) == 1 else "differ"
 
 
 def _files(count: int) -> str:

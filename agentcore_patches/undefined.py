@@ -63,11 +63,7 @@ def refuse_undefined_attributes(
         where = f"{edit.file}: in {edit.where}, new code would read"
         for owner, attribute in _attributes(edit.new_code, ast.Load):
             if owner == "server_args":
-                if not install.server_args_have(edit.file, attribute):
-                    raise SourceConflict(
-                        f"{where} `server_args.{attribute}`, which `ServerArgs` in "
-                        f"{SERVER_ARGS} does not define"
-                    )
+                install.require_of_server_args(attribute, edit.file, where)
                 continue
             name = install.class_around(edit)
             if name and not install.has_attribute(edit.file, name, attribute):
@@ -75,24 +71,17 @@ def refuse_undefined_attributes(
                     f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
                     "it defines"
                 )
-    for read_ in landed.reads(edits):
-        _refuse_landed(install, read_)
-
-
-def _refuse_landed(install: _Install, read: landed.Read) -> None:
-    where = f"{read.module}: `{read.function}` would read"
-    if read.owner is None:
-        if not install.server_args_have("", read.attribute):
+    for landed_read in landed.reads(edits):
+        where = f"{landed_read.module}: `{landed_read.function}` would read"
+        attribute = landed_read.attribute
+        if landed_read.owner is None:
+            install.require_of_server_args(attribute, "", where)
+        elif not install.has_attribute(*landed_read.owner, attribute):
+            file, name = landed_read.owner
             raise SourceConflict(
-                f"{where} `server_args.{read.attribute}`, which `ServerArgs` in "
-                f"{SERVER_ARGS} does not define"
+                f"{where} `{attribute}` of `{name}`, which neither it nor a base of it "
+                f"defines in {file}"
             )
-    elif not install.has_attribute(*read.owner, read.attribute):
-        file, name = read.owner
-        raise SourceConflict(
-            f"{where} `{read.attribute}` of `{name}`, which neither it nor a base of it "
-            f"defines in {file}"
-        )
 
 
 @cache
@@ -162,11 +151,18 @@ class _Install:
             return True
         return any(self._base_has(file, base, attribute) for base in definition.bases)
 
-    def server_args_have(self, file: str, attribute: str) -> bool:
-        """Whether `ServerArgs` has an attribute, or the old code of a file reads it.
+    def require_of_server_args(self, attribute: str, file: str, where: str) -> None:
+        """Refuse an attribute that `ServerArgs` lacks and the old code does not read.
 
         An empty `file` names none: a module that lands has no old code.
         """
+        if not self._server_args_have(attribute, file):
+            raise SourceConflict(
+                f"{where} `server_args.{attribute}`, which `ServerArgs` in {SERVER_ARGS} "
+                "does not define"
+            )
+
+    def _server_args_have(self, attribute: str, file: str) -> bool:
         text = self._server_args()
         if text is None:
             return True
