@@ -137,10 +137,8 @@ def status(
 
     record = None if snapshot.superseded else snapshot.record
     now = installs.read_texts(install, _unpatched(install, snapshot))
-    marked = snapshot.pending is None and any(
-        is_ours(path, text) for path, text in now.items()
-    )
-    recorded = record is not None or not marked
+    marked = {path for path, text in now.items() if is_ours(path, text)}
+    recorded = record is not None or snapshot.pending is not None or not marked
     held = record.patches if record else () if recorded else _patches_in(install, now)
     state = _state_of_patches(snapshot)
     names = dict.fromkeys([*registry.names(), *held])
@@ -148,9 +146,9 @@ def status(
         install=install,
         patches={name: state if name in held else PatchState.ABSENT for name in names},
         wanted=wanted,
-        applied_by=_without_hash(record.tool_version) if record else None,
+        applied_by=record.tool_version.rpartition("+")[0] if record else None,
         recorded=recorded,
-        files=_file_statuses(install, snapshot, now),
+        files=_file_statuses(install, snapshot, now, marked),
         pending=snapshot.pending,
         sglang_change=snapshot.sglang_change,
         rust_server=_asks_for_rust_server(install),
@@ -342,10 +340,6 @@ def tool_version() -> str:
     return f"{__version__}+{registry.fingerprint()[:12]}"
 
 
-def _without_hash(tool_version: str) -> str:
-    return tool_version.rpartition("+")[0]
-
-
 def _unpatched(install: Install, snapshot: Snapshot) -> list[str]:
     """Files that are not patched, so that their text can be compared with the wheel's."""
     ours = (FileState.PATCHED, FileState.EDITED)
@@ -355,10 +349,13 @@ def _unpatched(install: Install, snapshot: Snapshot) -> list[str]:
 
 
 def _file_statuses(
-    install: Install, snapshot: Snapshot, now: Mapping[str, bytes]
+    install: Install, snapshot: Snapshot, now: Mapping[str, bytes], marked: set[str]
 ) -> tuple[FileStatus, ...]:
-    """Every file that a patch may change; `now` has the texts of `_unpatched` ones."""
-    marked = {path for path, text in now.items() if is_ours(path, text)}
+    """Every file that a patch may change.
+
+    `now` has the texts of `_unpatched` ones; those that are `marked` hold something of
+    ours.
+    """
     hashes = snapshot.record.originals if snapshot.record else {}
     hashes |= {path: digest(text) for path, text in now.items()}
     known = {path: name for path, name in hashes.items() if path not in marked}

@@ -212,12 +212,6 @@ _lock_timeout = click.option(
 )
 
 
-def _patch_names(
-    context: click.Context, option: click.Parameter, incomplete: str
-) -> list[str]:
-    return complete_names(registry.names(), incomplete)
-
-
 def _selection(only: str, skip: str) -> Callable[[Command], Command]:
     """--only and --skip, with what they mean."""
     return _options(
@@ -227,7 +221,9 @@ def _selection(only: str, skip: str) -> Callable[[Command], Command]:
                 metavar="NAMES",
                 multiple=True,
                 callback=split_names,
-                shell_complete=_patch_names,
+                shell_complete=lambda context, option, incomplete: complete_names(
+                    registry.names(), incomplete
+                ),
                 help=text,
             )
             for option, text in (

@@ -241,7 +241,7 @@ def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
             error="It answered something else than agentcore-patch does. What it did is "
             "unknown: run `agentcore-patch status` on that node.",
         )
-    return NodeResult(node, answer.before, answer.applied, answer.status, answer.error)
+    return NodeResult(node, **vars(answer))
 
 
 def _last_line(log: Path) -> str:
