@@ -92,18 +92,20 @@ def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
     applied = api.apply(sglang_dir=package, diff=True)
     after = api.status(sglang_dir=package)
 
-    done = json.loads(document((NodeResult(node, before, applied, after, None),)))
-    failed = json.loads(
-        document(
-            (NodeResult(node, status=after), NodeResult(node, error="It is gone."))
-        )
-    )
+    done = NodeResult(node, before, applied, after, None)
+    seen = NodeResult(node, status=after)
+    failed = NodeResult(node, error="It is gone.")
 
-    for told in (done, failed):
+    for nodes, complete, changed in (
+        ((done,), True, True),
+        ((seen, seen), True, False),
+        ((done, failed), False, True),
+        ((seen, failed), False, False),
+    ):
+        told = json.loads(document(nodes))
         assert mismatches(told, RayDocument) == []
-    assert (done["complete"], done["changed"]) == (True, True)
-    assert (failed["complete"], failed["changed"]) == (False, False)
-    assert done["nodes"][0]["hostname"] == "here"
+        assert (told["complete"], told["changed"]) == (complete, changed)
+        assert told["nodes"][0]["hostname"] == "here"
 
 
 def test_json_among_a_servers_own_options_is_not_ours(run: Run) -> None:
