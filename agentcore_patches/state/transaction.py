@@ -112,18 +112,19 @@ def locked(
     """
     if math.isnan(timeout):
         raise UsageError("The time to wait for the lock is not a number of seconds.")
+    notify = notify or (lambda line: None)
     package = install.package
     files = _Files(install)
     with access(package, UNCHANGED):
         require_own_folder(package)
-        lock = files.lock.acquire(timeout, notify or (lambda line: None))
+        lock = files.lock.acquire(timeout, notify)
     try:
         with access(package, UNCHANGED):
             files.lock.sign(lock)
         with access(package, "The command was not started."):
             recovered = files.recover()
         transaction = Transaction(install, files, recovered)
-        if recovered and notify:
+        if recovered:
             notify(recovered)
         yield transaction
     except BaseException:
