@@ -12,7 +12,7 @@ import pytest
 
 from agentcore_patches import install
 from agentcore_patches.errors import AccessError, UnsupportedTarget
-from agentcore_patches.install import Install
+from agentcore_patches.install import Install, find
 from tests.helpers.records import write_dist_info
 
 ENGINE = "srt/engine.py"
@@ -296,7 +296,7 @@ def test_another_interpreter_tells_what_it_imports(tmp_path: Path) -> None:
     package = make_package(tmp_path / "site" / "sglang")
     metadata = make_metadata(tmp_path / "site", "0.5.9")
     python = make_interpreter(tmp_path / "bin", package.parent)
-    found = install.find(python=python, supported=SUPPORTED)
+    found = find(python=python)
     assert (found.package, found.dist_info) == (package, metadata)
     assert found.found == f"imported by {python}"
 
@@ -385,7 +385,7 @@ def test_a_program_that_is_no_interpreter(
     script: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedTarget, match=said):
-        install.find(python=make_program(tmp_path, script), supported=SUPPORTED)
+        find(python=make_program(tmp_path, script))
 
 
 def test_a_program_that_does_not_answer(
