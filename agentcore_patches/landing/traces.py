@@ -365,10 +365,10 @@ def completions(generate: Any) -> Any:
         if not request.return_token_ids:
             make = partial(generate, self, adapted_request, request, *args, **kwargs)
             return _with_ends(self, make, at_end) if at_end else make()
-        write = partial(_completion_logprobs, self, request)
+        wants_logprobs = request.logprobs is not None
         trace = Trace(
             is_incremental(self),
-            None if request.logprobs is None else write,
+            logprobs.completion_writer(self, request) if wants_logprobs else None,
             prompt_on_chunk=False,
             prompt_on_choices=True,
             at_end=at_end,
@@ -399,29 +399,6 @@ def _with_ends(
 ) -> Any:
     trace = EndTrace(is_incremental(serving), at_end=at_end)
     return _stamped(serving, trace, make(trace=trace))
-
-
-def _completion_logprobs(
-    serving: OpenAIServingCompletion,
-    request: CompletionRequest,
-    meta_info: dict[str, Any],
-) -> str:
-    """The JSON of the logprobs of a chunk; with `echo`, of its prompt's before them."""
-    from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
-
-    echo, options = request.echo, {}
-    if release.BYTES_OF_ID:
-        # There, logprobs: 0 gives none of the prompt.
-        echo = request.echo and request.logprobs
-        options["tokenizer"] = serving.tokenizer_manager.tokenizer
-    text: str = to_openai_style_logprobs(
-        input_token_logprobs=meta_info.get("input_token_logprobs") if echo else None,
-        input_top_logprobs=meta_info.get("input_top_logprobs") if echo else None,
-        output_token_logprobs=meta_info["output_token_logprobs"],
-        output_top_logprobs=meta_info.get("output_top_logprobs"),
-        **options,
-    ).model_dump_json()
-    return text
 
 
 def is_incremental(serving: OpenAIServingBase) -> bool:
