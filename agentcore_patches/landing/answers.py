@@ -84,17 +84,9 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
     unwritten = _unwritten.get()
     if unwritten is not None:
         unwritten.append((serving, ret_item))
-        ret_item = {**ret_item, "meta_info": _first_token(ret_item["meta_info"])}
+        meta_info = logprobs.of_first(ret_item["meta_info"], 1)
+        ret_item = {**ret_item, "meta_info": meta_info}
     return serving._process_response_logprobs(ret_item)
-
-
-def _first_token(meta_info: dict[str, Any]) -> dict[str, Any]:
-    """A copy with the logprobs of the first token only."""
-    meta_info = meta_info.copy()
-    for key in ("output_token_logprobs", "output_top_logprobs"):
-        if meta_info.get(key):
-            meta_info[key] = meta_info[key][:1]
-    return meta_info
 
 
 def _write(response: Any) -> Any:
@@ -122,8 +114,9 @@ def _write_chat(response: Any, unwritten: list[tuple[Any, dict[str, Any]]]) -> A
         ):
             whole = ret_item["meta_info"]
             openings = logprobs.openings_of(serving.tokenizer_manager.tokenizer)
-            first = logprobs.write(_first_token(whole), openings, dump_numbers)
-            if orjson.dumps(choice["logprobs"]) != first.encode():
+            first = logprobs.of_first(whole, 1)
+            written = logprobs.write(first, openings, dump_numbers)
+            if orjson.dumps(choice["logprobs"]) != written.encode():
                 return None
             text = logprobs.write(whole, openings, dump_numbers)
             choice["logprobs"] = orjson.Fragment(text)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+KEYS = ("output_token_logprobs", "output_top_logprobs")
+"""What the engine calls the logprobs that answers have."""
+
 UNUSUAL = (AttributeError, LookupError, TypeError, ValueError)
 """What `write` raises where the engine's lists have another form."""
 
@@ -80,12 +83,16 @@ def cut(ret: list[dict[str, Any]]) -> None:
                 "generates."
             )
         if n_logprobs > n_tokens:
-            logprobs = {
-                key: meta_info[key][:n_tokens]
-                for key in ("output_token_logprobs", "output_top_logprobs")
-                if meta_info.get(key) is not None
-            }
-            ret[i] = {**ret_item, "meta_info": {**meta_info, **logprobs}}
+            ret[i] = {**ret_item, "meta_info": of_first(meta_info, n_tokens)}
+
+
+def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
+    """A copy with the logprobs of the first tokens only."""
+    meta_info = meta_info.copy()
+    for key in KEYS:
+        if meta_info.get(key):
+            meta_info[key] = meta_info[key][:n_tokens]
+    return meta_info
 
 
 def name_by_id(rows: Sequence[Any] | None) -> Sequence[Any] | None:

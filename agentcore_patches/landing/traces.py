@@ -37,8 +37,6 @@ _NO_CHOICE = '"choices":[],'
 # Makes fields of a choice that is finished, of the engine's `meta_info`.
 AtEnd = Callable[[dict[str, Any]], dict[str, Any]]
 
-_LOGPROBS = ("output_token_logprobs", "output_top_logprobs")
-
 
 class Choice:
     """What the engine delivered for a choice, and how much of it has left."""
@@ -125,7 +123,7 @@ class Trace:
         choice.n_received = len(choice.output_ids)
         choice.meta_info = meta_info = content["meta_info"]
         if self.incremental_logprobs and self.has_logprobs:
-            for key in _LOGPROBS:
+            for key in logprobs.KEYS:
                 if (values := meta_info.get(key)) is not None:
                     choice.new_logprobs.setdefault(key, []).extend(values)
             choice.meta_info = {**meta_info, **choice.new_logprobs}
