@@ -88,11 +88,10 @@ def whole(make: Any) -> Any:
             return response
         if turn.metadata is not None:
             response.metadata = _with_prefix(response.metadata, turn)
-        if turn.key is not None:
-            bound = signature.bind(self, request, *args, **kwargs).arguments
-            trace = traces.Trace(incremental=False)
-            trace.push(0, bound["context"].last_output)
-            _remember(self, request, turn, trace, response.output, kwargs)
+        given = signature.bind(self, request, *args, **kwargs).arguments
+        trace = traces.Trace(incremental=False)
+        trace.push(0, given["context"].last_output)
+        _remember(self, request, trace, response.output, given)
         return response
 
     return made
@@ -109,15 +108,14 @@ def streamed(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        turn = request._turn
-        if turn is None:
+        if request._turn is None:
             return generate(self, request, *args, **kwargs)
         bound = signature.bind(self, request, *args, **kwargs)
+        given = bound.arguments
         trace = traces.Trace(traces.is_incremental(self))
-        results = _taken_in(trace, bound.arguments["result_generator"])
-        bound.arguments["result_generator"] = results
+        given["result_generator"] = responses.Results(trace, given["result_generator"])
         lines = generate(*bound.args, **bound.kwargs)
-        return _followed(self, request, turn, trace, kwargs, lines, results)
+        return _followed(self, request, trace, lines, given)
 
     return stream
 
@@ -126,30 +124,19 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any]:
     return {**(metadata or {}), "prefix": turn.metadata}
 
 
-async def _taken_in(trace: traces.Trace, results: Any) -> AsyncIterator[Any]:
-    """The engine's results, each taken in before it is handed on."""
-    try:
-        async for context in results:
-            trace.push(0, context.last_output)
-            yield context
-    finally:
-        await results.aclose()
-
-
 async def _followed(
     serving: OpenAIServingResponses,
     request: ResponsesRequest,
-    turn: Turn,
     trace: traces.Trace,
-    options: dict[str, Any],
     lines: Any,
-    results: Any,
+    given: dict[str, Any],
 ) -> AsyncIterator[str]:
     """The events of a response, which say what the prefix was.
 
     Args:
-        options: the keyword arguments of what makes the events.
+        given: the arguments of what makes the events.
     """
+    turn = request._turn
     try:
         async for line in lines:
             line = traces.text_of(line)
@@ -166,27 +153,30 @@ async def _followed(
                     one = f"{start}{data}{orjson.dumps(event).decode()}\n\n"
                 if event.get("type") in _LAST:
                     output = event["response"]["output"]
-                    _remember(serving, request, turn, trace, output, options)
+                    _remember(serving, request, trace, output, given)
                 yield one
     finally:
         await lines.aclose()
-        await results.aclose()
+        await given["result_generator"].aclose()
 
 
 def _remember(
     serving: OpenAIServingResponses,
     request: ResponsesRequest,
-    turn: Turn,
     trace: traces.Trace,
     output: list[Any],
-    options: dict[str, Any],
+    given: dict[str, Any],
 ) -> None:
-    """Remember an answer by the messages that SGLang makes of it in the next turn."""
+    """Remember an answer by the messages that SGLang makes of it in the next turn.
+
+    Args:
+        given: the arguments of what made the answer.
+    """
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
+    turn, choice = request._turn, trace.choices.get(0)
     # Some models' tools have names of their own in what is sent back.
-    choice = trace.choices.get(0)
-    if options.get("tool_adapter") is not None or turn.key is None or choice is None:
+    if given.get("tool_adapter") is not None or turn.key is None or choice is None:
         return
     sent_back = request.model_copy(
         update={"input": output, "instructions": None, "previous_response_id": None}

@@ -111,7 +111,7 @@ class ResponseTrace(traces.Trace):
 class Results:
     """The engine's results for a response, each taken in before it is handed on."""
 
-    def __init__(self, trace: ResponseTrace, results: Any):
+    def __init__(self, trace: traces.Trace, results: Any):
         self._trace = trace
         self._results = results
         self._waiting: list[Any] = []
@@ -176,7 +176,8 @@ def responses(create: Any) -> Any:
         defaults.fill(request, self.tokenizer_manager)
         if not request.return_token_ids:
             return await create(self, request, *args, **kwargs)
-        if refusal := _refusal(self, request):
+        unsupported = find_unsupported(self, request, _FIELD)
+        if refusal := unsupported or logprobs.refusal(self.tokenizer_manager):
             if is_asked:
                 return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
@@ -223,12 +224,6 @@ def find_unsupported(
             "set background=false."
         )
     return None
-
-
-def _refusal(serving: OpenAIServingResponses, request: ResponsesRequest) -> str | None:
-    """Why a response has no trace, None if it has one."""
-    unsupported = find_unsupported(serving, request, _FIELD)
-    return unsupported or logprobs.refusal(serving.tokenizer_manager)
 
 
 def _with_trace(
