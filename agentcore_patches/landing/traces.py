@@ -294,18 +294,13 @@ class EndTrace(Trace):
 
     def stamp(self, line: str | bytes) -> str:
         """A line with what each choice that it finishes says at its end."""
-        events = []
-        for event in events_of(text_of(line)):
-            start, data, body = event.partition("data: ")
-            if '"finish_reason":"' in body:
-                chunk = orjson.loads(body)
-                for part in chunk["choices"]:
-                    choice = self.choices.get(part["index"])
-                    if choice is not None and part.get("finish_reason"):
-                        part.update(self._last_words(choice))
-                event = f"{start}{data}{_json(chunk)}\n\n"
-            events.append(event)
-        return "".join(events)
+        return "".join(
+            self._stamp_parsed(event) if '"finish_reason":"' in event else event
+            for event in events_of(text_of(line))
+        )
+
+    def _waits(self, choice: Choice) -> bool:
+        return False
 
     def end(self) -> None:
         """Nothing waits here."""
@@ -328,7 +323,7 @@ def chat(generate: Any) -> Any:
         at_end = _at_end(self, request)
         if request.return_token_ids is False:
             make = partial(generate, self, adapted_request, request, *args, **kwargs)
-            return _with_ends(self, make, at_end) if at_end else make()
+            return _with_ends(self, make, at_end)
         trace = Trace(
             is_incremental(self),
             logprobs.ChatLogprobs(self).dump if request.logprobs else None,
@@ -362,7 +357,7 @@ def completions(generate: Any) -> Any:
         at_end = _at_end(self, request)
         if not request.return_token_ids:
             make = partial(generate, self, adapted_request, request, *args, **kwargs)
-            return _with_ends(self, make, at_end) if at_end else make()
+            return _with_ends(self, make, at_end)
         wants_logprobs = request.logprobs is not None
         trace = Trace(
             is_incremental(self),
@@ -395,6 +390,9 @@ def _at_end(serving: OpenAIServingBase, request: Any) -> list[AtEnd]:
 def _with_ends(
     serving: OpenAIServingBase, make: Callable[..., Any], at_end: Sequence[AtEnd]
 ) -> Any:
+    """A stream as without us, but for what its choices say at their end."""
+    if not at_end:
+        return make()
     trace = EndTrace(is_incremental(serving), at_end=at_end)
     return _stamped(serving, trace, make(trace=trace))
 
