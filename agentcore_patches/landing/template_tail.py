@@ -16,8 +16,9 @@ import copy
 import json
 import re
 import secrets
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,10 +58,9 @@ class Template:
         # SGLang would tokenize such text with caches of its own.
         if getattr(serving.template_manager, "python_chat_template", None) is not None:
             return None
-        tokenizer = _Renderer(serving.tokenizer_manager.tokenizer)
-        serving.tokenizer_manager = _Instead(
-            serving.tokenizer_manager, {"tokenizer": tokenizer}
-        )
+        manager = serving.tokenizer_manager
+        tokenizer = _Renderer(manager.tokenizer)
+        serving.tokenizer_manager = _Instead(manager, tokenizer=tokenizer)
         try:
             self._process(serving, messages)
         except Exception:
@@ -71,7 +71,7 @@ class Template:
 class _Instead:
     """Another object, but for some of its attributes."""
 
-    def __init__(self, other: Any, attributes: Mapping[str, Any]):
+    def __init__(self, other: Any, **attributes: Any):
         self._other = other
         self.__dict__.update(attributes)
 
@@ -82,9 +82,7 @@ class _Instead:
 class _Renderer(_Instead):
     """A tokenizer that keeps the text of a prompt, and tokenizes nothing."""
 
-    def __init__(self, tokenizer: Any):
-        super().__init__(tokenizer, {})
-        self.text: str | None = None
+    text: str | None = None
 
     def apply_chat_template(
         self, *args: Any, tokenize: bool = True, **more: Any
@@ -301,11 +299,7 @@ def _splitter(
 
 def _from(token_ids: list[int], wanted: Container[int]) -> list[int] | None:
     """Token IDs from the first of some on, None if there is none of them."""
-    positions: Iterator[int] = (
-        position for position, token_id in enumerate(token_ids) if token_id in wanted
-    )
-    position = next(positions, None)
-    return None if position is None else token_ids[position:]
+    return [*dropwhile(lambda token_id: token_id not in wanted, token_ids)] or None
 
 
 @lru_cache(maxsize=4)
