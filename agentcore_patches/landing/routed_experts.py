@@ -51,7 +51,9 @@ def ask(
     if not release.ROUTED_EXPERTS_HAVE_START:
         adapted_request.return_routed_experts = bool(request.return_routed_experts)
         adapted_request.routed_experts_start_len = request.routed_experts_start_len
-    refuse(serving.tokenizer_manager, adapted_request)
+    error = check(serving.tokenizer_manager, adapted_request)
+    if error is not None:
+        raise ValueError(error)
 
 
 def check(manager: TokenizerManager, obj: Any) -> str | None:
@@ -84,17 +86,6 @@ def check(manager: TokenizerManager, obj: Any) -> str | None:
                 f"{len(prompt)} tokens."
             )
     return None
-
-
-def refuse(manager: TokenizerManager, obj: Any) -> None:
-    """Refuse a request whose start is wrong.
-
-    Raises:
-        ValueError: says why.
-    """
-    error = check(manager, obj)
-    if error is not None:
-        raise ValueError(error)
 
 
 def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) -> None:
