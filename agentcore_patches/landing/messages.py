@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from . import traces
+
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesResponse
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionResponse
@@ -39,9 +41,8 @@ class MessageTrace:
 
     def stamp(self, text: str | bytes) -> str:
         """Events with all that waits; the prompt goes into the message of the first."""
-        if not isinstance(text, str):
-            text = bytes(text).decode()
-        if not self._waits():
+        text = traces.text_of(text)
+        if self.prompt_token_ids is None and not self.token_ids:
             return text
         event, end, others = text.partition("\n\n")
         start, data, body = event.partition("data: ")
@@ -58,9 +59,6 @@ class MessageTrace:
             event["token_logprobs"] = self.token_logprobs
             self.token_ids, self.token_logprobs = [], []
         return orjson.dumps(event).decode()
-
-    def _waits(self) -> bool:
-        return self.prompt_token_ids is not None or bool(self.token_ids)
 
 
 def events(generate: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,18 +34,15 @@ def join_customized_info(
         chunks: those that were queued.
         state: of their request.
     """
-    if len(chunks) > 1:
-        joined = _joined(chunks, state.customized_info_accumulated)
-        out["meta_info"] = {**out["meta_info"], **joined}
-
-
-def _joined(chunks: list[dict[str, Any]], keys: Iterable[str]) -> dict[str, list[Any]]:
-    """The values for all token IDs of the chunks, None where a chunk has none."""
-    return {
+    if len(chunks) == 1:
+        return
+    joined = {
+        # Each token ID has a value, None where its chunk has none.
         key: [
             value
             for chunk in chunks
             for value in chunk["meta_info"].get(key, [None] * len(chunk["output_ids"]))
         ]
-        for key in keys
+        for key in state.customized_info_accumulated
     }
+    out["meta_info"] = {**out["meta_info"], **joined}
