@@ -89,10 +89,9 @@ def dispatcher() -> Any:
     from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput
     from sglang.utils import TypeBasedDispatcher
 
-    def handle(request: Any) -> None:
-        set_version(request.new_version)
-
-    return TypeBasedDispatcher([(UpdateWeightVersionReqInput, handle)])
+    return TypeBasedDispatcher(
+        [(UpdateWeightVersionReqInput, lambda req: set_version(req.new_version))]
+    )
 
 
 def mark(batch: ScheduleBatch) -> None:
@@ -154,15 +153,11 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
     if release.SPANS_ARE_STRUCTS:
         spans = [[span.version, span.start, span.end] for span in spans]
     state.weight_versions = spans
-    _tell(meta_info, spans)
+    tell(spans, meta_info)
 
 
-def add_to_abort(state: ReqState, meta_info: dict[str, Any]) -> None:
-    """Add the versions of the tokens that came before a request was aborted."""
-    _tell(meta_info, state.weight_versions)
-
-
-def _tell(meta_info: dict[str, Any], spans: list[Any]) -> None:
+def tell(spans: list[Any], meta_info: dict[str, Any]) -> None:
+    """Add the versions of a request's tokens to the `meta_info` of an output."""
     if spans:
         meta_info["weight_version"] = spans[-1][0]
     if meta_info["finish_reason"]:

@@ -445,7 +445,7 @@ ANSWERS: tuple[Place, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
-            'agentcore.weight_versions.add_to_abort(state, out["meta_info"])',
+            'agentcore.weight_versions.tell(state.weight_versions, out["meta_info"])',
             before="state.out_list.append(out)",
         ),
     ),

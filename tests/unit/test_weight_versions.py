@@ -195,12 +195,11 @@ def test_without_tokens_there_is_nothing_to_tell() -> None:
 
 
 def test_an_abort_tells_of_the_tokens_that_came() -> None:
-    state: Any = SimpleNamespace(weight_versions=[["a", 0, 2]])
     meta_info: dict[str, Any] = {
         "finish_reason": {"type": "abort"},
         "weight_version": "now",
     }
-    weight_versions.add_to_abort(state, meta_info)
+    weight_versions.tell([["a", 0, 2]], meta_info)
     assert meta_info["weight_version"] == "a"
     assert meta_info["weight_versions"] == [{"version": "a", "start": 0, "end": 2}]
 
