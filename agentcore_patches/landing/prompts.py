@@ -213,12 +213,6 @@ def without_null(body: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in body.items() if k != "return_prompt_token_ids"}
 
 
-def ask(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
-    """Ask the engine for what a chat request asks for."""
-    if request.return_prompt_token_ids:
-        adapted.return_prompt_token_ids = True
-
-
 def process_token_ids(
     serving: OpenAIServingChat, request: ChatCompletionRequest, constraint: Any
 ) -> MessageProcessingResult:

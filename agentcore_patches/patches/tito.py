@@ -158,7 +158,8 @@ ANSWER: tuple[Place, ...] = (
             "0.5.8": Insert(
                 SERVING_CHAT,
                 f"{_CHAT}._convert_to_internal_request",
-                "agentcore.prompts.ask(request, adapted_request)",
+                "if request.return_prompt_token_ids:\n"
+                "    adapted_request.return_prompt_token_ids = True",
                 before="return adapted_request, request",
             ),
             "0.5.13": absent("SGLang does it"),
