@@ -48,12 +48,8 @@ class Family:
     """Whether the template writes tools, tool calls and tool results."""
     parallel_calls: bool = True
     """Whether it takes more than one tool call in a message."""
-    text_beside_calls: bool = True
-    """Whether it writes text and thinking that stand beside tool calls."""
     reasoning: bool = False
     """Whether the model thinks before it answers."""
-    reasoning_field: str = "reasoning_content"
-    """The field of a message that the template reads the thinking from."""
     call_ids: tuple[str, str] = ("call_1", "call_2")
     """Tool call IDs that the template takes."""
 
@@ -170,7 +166,6 @@ FAMILIES: tuple[Family, ...] = (
         before_text=("<|begin_of_text|>",),
         stop_tokens=("<|eot_id|>",),
         parallel_calls=False,
-        text_beside_calls=False,
         spelled=spelling.llama,
     ),
     Family(
@@ -218,9 +213,7 @@ FAMILIES: tuple[Family, ...] = (
         bos_token="<|startoftext|>",
         stop_tokens=("<|return|>", "<|call|>"),
         parallel_calls=False,
-        text_beside_calls=False,
         reasoning=True,
-        reasoning_field="thinking",
         spelled=spelling.harmony,
     ),
     Family(
@@ -230,7 +223,6 @@ FAMILIES: tuple[Family, ...] = (
         before_text=("<s>",),
         stop_tokens=("</s>",),
         call_ids=_NINE_CHARACTERS,
-        text_beside_calls=False,
         spelled=spelling.mistral_nemo,
     ),
     Family(
@@ -243,7 +235,6 @@ FAMILIES: tuple[Family, ...] = (
         before_text=("<s>",),
         stop_tokens=("</s>",),
         call_ids=_NINE_CHARACTERS,
-        text_beside_calls=False,
         spelled=spelling.mistral_small,
     ),
     Family(
@@ -282,61 +273,14 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def template_of(family: Family) -> str:
-    """The chat template of `family`."""
-    return (FOLDER / f"{family.template or family.name}.jinja").read_text(
-        encoding="utf-8"
-    )
-
-
-def conversation(family: Family) -> list[dict[str, Any]]:
-    """Four turns, as the template takes them: a question, tool calls, an answer, a question.
-
-    A family without tools gets the answer at once.
-    """
-    thinking = {family.reasoning_field: "I need the weather."}
-    if not family.reasoning:
-        thinking = {}
-    cities = ("Paris", "Rome") if family.parallel_calls else ("Paris",)
-    calling: dict[str, Any] = {
-        "role": "assistant",
-        "content": "Let me look." if family.text_beside_calls else "",
-        **thinking,
-        "tool_calls": [
-            {
-                "id": call_id,
-                "type": "function",
-                "function": {
-                    "name": "get_weather",
-                    "arguments": {"city": city, "days": 2},
-                },
-            }
-            for city, call_id in zip(cities, family.call_ids, strict=False)
-        ],
-    }
-    results: list[dict[str, Any]] = [
-        {"role": "tool", "tool_call_id": call_id, "content": f"{city}: sunny"}
-        for city, call_id in zip(cities, family.call_ids, strict=False)
-    ]
-    return [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Weather?"},
-        *([calling, *results] if family.tools else []),
-        {"role": "assistant", "content": "Sunny."},
-        {"role": "user", "content": "Thanks."},
-    ]
-
-
 def sampled(family: Family, message: Mapping[str, Any]) -> str:
     """What a model of `family` samples for the assistant's `message`, stop token included.
 
-    Tool arguments have spaces that no template writes. Thinking is in the field that the
-    template reads, or in `reasoning_content` as the API has it.
+    Tool arguments have spaces that no template writes.
     """
     said = {**message}
-    thought = said.pop("reasoning_content", None) or said.pop("thinking", None)
     if family.reasoning:
-        said["reasoning_content"] = thought or ""
+        said.setdefault("reasoning_content", "")
     stop = family.stop_tokens[-1 if message.get("tool_calls") else 0]
     return family.spelled(said) + stop
 
@@ -364,7 +308,7 @@ def tokenizer(family: Family) -> Any:
         bos_token=family.bos_token,
         eos_token=family.eos_token or family.stop_tokens[0],
         additional_special_tokens=list(family.special_tokens),
-        chat_template=template_of(family),
+        chat_template=_text_of(FOLDER / f"{family.template or family.name}.jinja"),
         clean_up_tokenization_spaces=False,
     )
 
@@ -378,7 +322,7 @@ def _trained() -> str:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     bpe.train_from_iterator(
-        [path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.jinja"))],
+        [_text_of(path) for path in sorted(FOLDER.glob("*.jinja"))],
         trainers.BpeTrainer(
             vocab_size=VOCABULARY,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -387,3 +331,7 @@ def _trained() -> str:
     )
     trained: str = bpe.to_str()
     return trained
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
