@@ -34,7 +34,6 @@ from tests.helpers.servers import (
     release_of,
     run_on_cpu,
 )
-from tests.helpers.timings import Timings
 from tests.helpers.wheel import installed
 
 LONGEST_FIRST = (
@@ -101,7 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Summary())
-    config.pluginmanager.register(Timings())
 
 
 @pytest.fixture
