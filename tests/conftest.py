@@ -34,7 +34,6 @@ from tests.helpers.servers import (
     release_of,
     run_on_cpu,
 )
-from tests.helpers.wheel import installed
 
 LONGEST_FIRST = (
     *("packaging", "live", "faults", "cluster", "hostile"),
@@ -128,9 +127,9 @@ def scripted_model(sglang_python: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sglang_package() -> Path:
+def sglang_package(sglang_python: Path) -> Path:
     """The installed `sglang` package folder, never to be changed."""
-    return installed().package
+    return find(python=sglang_python).package
 
 
 @pytest.fixture(scope="session")

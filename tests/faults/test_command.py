@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,24 +16,31 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches.install import find
+from agentcore_patches.patches import registry
 from agentcore_patches.state import transaction
 from tests.faults import tracing
 from tests.helpers import trees
 from tests.helpers.planning import VERSION
 from tests.helpers.trees import photograph
-from tests.helpers.wheel import originals
+from tests.helpers.wheels import wheel_files
 
 Make = Callable[[], Path]
 
 
+@pytest.fixture(scope="module")
+def wheel() -> Mapping[str, bytes]:
+    """The original texts of all files that patches change."""
+    return wheel_files(VERSION, registry.files(registry.names(), VERSION))
+
+
 @pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Makes packages of the files that patches change, each in a folder of its own."""
+def make(wheel: Mapping[str, bytes], tmp_path: Path) -> Make:
+    """Makes packages of these files alone, each in a folder of its own."""
     numbers = iter(range(1000))
 
     def make() -> Path:
         package = tmp_path / str(next(numbers)) / "sglang"
-        for path, text in originals().items():
+        for path, text in wheel.items():
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_bytes(text)
         (package / "_version.py").write_text(f'__version__ = "{VERSION}"\n')

@@ -1,22 +1,15 @@
-"""The files of the installed wheel that patches touch, and a planner that remembers."""
+"""A planner that remembers."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 
 import pytest
 
 from agentcore_patches import edits, plan, undefined
 from agentcore_patches.edits import Edit, source
-from tests.helpers import wheel
-
-
-@pytest.fixture(scope="session")
-def pristine() -> Mapping[str, bytes]:
-    """Original texts by path below `sglang`; none of the patches is in them."""
-    return wheel.originals()
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,11 @@ def definitions(node: ast.AST) -> list[Definition]:
     return [child for child in ast.walk(node) if isinstance(child, DEFINITIONS)]
 
 
+def names_of_definitions(source: bytes) -> list[str]:
+    """The name of every definition, as `ast.walk` comes to them."""
+    return [node.name for node in definitions(tree(source))]
+
+
 def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
     """Every statement in a tree that has its lines for itself, in their order."""
     lines = source.splitlines()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
@@ -24,12 +24,13 @@ from agentcore_patches.edits import (
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches.files import LANDED
 from agentcore_patches.patches.registry import edits, names
-from tests.helpers import wheel
 from tests.helpers.planning import VERSION, refusal
 from tests.sglang_sources import surgery
+from tests.sglang_sources.releases import sources
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
+SOURCES = sources(VERSION)
 EDITS = list(
     dict.fromkeys(
         edit
@@ -67,7 +68,7 @@ def variables(edit: Edit) -> list[str]:
     code = edit.argument.partition("=")[2] if isinstance(edit, AddKeyword) else ""
     code = code or edit.new_code
     assert isinstance(edit, ScopedEdit)
-    scope = surgery.definition(wheel.originals()[edit.file], edit.scope)
+    scope = surgery.definition(SOURCES[edit.file], edit.scope)
     own = surgery.bound_names(ast.parse(code))
     return sorted((surgery.read_names(code) - own) & surgery.bound_names(scope))
 
@@ -102,11 +103,11 @@ def each_place() -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("file", "scope"), PLACES, ids=ids)
 
 
-def refusal_of(sources: Mapping[str, bytes], file: str, mutant: bytes) -> str:
+def refusal_of(file: str, mutant: bytes) -> str:
     """What is said of sources with another text for the edit's file."""
-    assert mutant != sources[file]
+    assert mutant != SOURCES[file]
     compile(mutant, file, "exec")
-    message = refusal({**sources, file: mutant}, names())
+    message = refusal({**SOURCES, file: mutant}, names())
     assert file in message
     assert "Nothing was written. If another tool changed these sources" in message
     return message
@@ -119,43 +120,35 @@ def anchors(source: bytes, edit: Edit) -> list[ast.stmt]:
 
 
 @each_place()
-def test_a_renamed_definition_is_missed(
-    pristine: Mapping[str, bytes], file: str, scope: str
-) -> None:
-    source = pristine[file]
+def test_a_renamed_definition_is_missed(file: str, scope: str) -> None:
+    source = SOURCES[file]
     node = surgery.definition(source, scope)
-    message = refusal_of(pristine, file, surgery.renamed(source, node))
+    message = refusal_of(file, surgery.renamed(source, node))
     assert f"`{node.name}` is not defined" in message
 
 
 @each_place()
-def test_a_dropped_definition_is_missed(
-    pristine: Mapping[str, bytes], file: str, scope: str
-) -> None:
-    source = pristine[file]
+def test_a_dropped_definition_is_missed(file: str, scope: str) -> None:
+    source = SOURCES[file]
     node = surgery.definition(source, scope)
-    message = refusal_of(pristine, file, surgery.dropped(source, [node]))
+    message = refusal_of(file, surgery.dropped(source, [node]))
     assert f"`{node.name}` is not defined" in message
 
 
 @each_place()
-def test_a_definition_found_twice_is_refused(
-    pristine: Mapping[str, bytes], file: str, scope: str
-) -> None:
-    source = pristine[file]
+def test_a_definition_found_twice_is_refused(file: str, scope: str) -> None:
+    source = SOURCES[file]
     node = surgery.definition(source, scope)
-    message = refusal_of(pristine, file, surgery.doubled(source, node))
+    message = refusal_of(file, surgery.doubled(source, node))
     assert f"`{node.name}` is defined 2 times" in message
 
 
 @each(Insert, Replace, AddCondition, where=has_shape)
-def test_a_dropped_statement_is_missed(
-    pristine: Mapping[str, bytes], edit: Edit
-) -> None:
-    source = pristine[edit.file]
+def test_a_dropped_statement_is_missed(edit: Edit) -> None:
+    source = SOURCES[edit.file]
     found = anchors(source, edit)
     assert len(found) == n_places(edit)
-    message = refusal_of(pristine, edit.file, surgery.dropped(source, found))
+    message = refusal_of(edit.file, surgery.dropped(source, found))
     assert f"in {edit.where}" in message
     # Several edits may look for one statement; the first of them is told.
     assert any(f"({other.name})" in message for other in EDITS)
@@ -163,35 +156,31 @@ def test_a_dropped_statement_is_missed(
 
 
 @each(Insert, Replace, AddCondition, where=has_shape)
-def test_a_statement_found_once_more_is_refused(
-    pristine: Mapping[str, bytes], edit: Edit
-) -> None:
-    source = pristine[edit.file]
+def test_a_statement_found_once_more_is_refused(edit: Edit) -> None:
+    source = SOURCES[edit.file]
     found = anchors(source, edit)[0]
-    message = refusal_of(pristine, edit.file, surgery.doubled(source, found))
+    message = refusal_of(edit.file, surgery.doubled(source, found))
     assert f"in {edit.where}" in message
     expected = n_places(edit)
     assert f"was found {expected + 1} times, expected {expected}" in message
 
 
 @each(AddKeyword)
-def test_a_renamed_call_is_missed(pristine: Mapping[str, bytes], edit: Edit) -> None:
+def test_a_renamed_call_is_missed(edit: Edit) -> None:
     assert isinstance(edit, AddKeyword)
-    source = pristine[edit.file]
+    source = SOURCES[edit.file]
     node = surgery.definition(source, edit.scope)
     name = edit.function.split(".")[-1]
     mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
-    message = refusal_of(pristine, edit.file, mutant)
+    message = refusal_of(edit.file, mutant)
     assert f"in {edit.where}" in message
     assert f"a call of `{edit.function}` was not found" in message
 
 
 @each(AddField)
-def test_a_class_without_fields_is_refused(
-    pristine: Mapping[str, bytes], edit: Edit
-) -> None:
+def test_a_class_without_fields_is_refused(edit: Edit) -> None:
     assert isinstance(edit, AddField)
-    source = pristine[edit.file]
+    source = SOURCES[edit.file]
     node = surgery.definition(source, edit.scope)
     fields = [child for child in node.body if isinstance(child, ast.AnnAssign)]
     with pytest.raises(SourceConflict) as refused:
@@ -202,13 +191,11 @@ def test_a_class_without_fields_is_refused(
 
 
 @each(AddField, AddParameter, AddKeyword, Import)
-def test_another_one_of_that_name_is_refused(
-    pristine: Mapping[str, bytes], edit: Edit
-) -> None:
-    source = pristine[edit.file]
+def test_another_one_of_that_name_is_refused(edit: Edit) -> None:
+    source = SOURCES[edit.file]
     if isinstance(edit, Import):
         mutant = source + b"\nagentcore = None\n"
-        assert "there is another `agentcore`" in refusal_of(pristine, edit.file, mutant)
+        assert "there is another `agentcore`" in refusal_of(edit.file, mutant)
         return
     assert isinstance(edit, ScopedEdit)
     node = surgery.definition(source, edit.scope)
@@ -236,34 +223,30 @@ def test_another_one_of_that_name_is_refused(
             arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
             mutant = surgery.inserted(source, arguments[-1], f", {name}=0")
             expected = f"a call has another argument of that name: `{name}=0`"
-    message = refusal_of(pristine, edit.file, mutant)
+    message = refusal_of(edit.file, mutant)
     assert f"in {edit.where}" in message
     assert expected in message
 
 
 @each(Insert, AddKeyword, Replace, AddCondition, where=reads_variables)
-def test_a_variable_of_another_name_is_missed(
-    pristine: Mapping[str, bytes], edit: Edit
-) -> None:
+def test_a_variable_of_another_name_is_missed(edit: Edit) -> None:
     assert isinstance(edit, ScopedEdit)
-    source = pristine[edit.file]
+    source = SOURCES[edit.file]
     node = surgery.definition(source, edit.scope)
     for name in variables(edit):
         mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
-        message = refusal_of(pristine, edit.file, mutant)
+        message = refusal_of(edit.file, mutant)
         assert edit.scope.rpartition(".")[2] in message
 
 
-def test_an_import_that_new_code_needs_is_missed(
-    pristine: Mapping[str, bytes],
-) -> None:
+def test_an_import_that_new_code_needs_is_missed() -> None:
     file, name = "srt/managers/tokenizer_manager.py", "ContinueGenerationReqInput"
     [imported] = [
         node
-        for node in ast.parse(pristine[file]).body
+        for node in ast.parse(SOURCES[file]).body
         if isinstance(node, ast.ImportFrom)
         and name in {alias.name for alias in node.names}
     ]
-    mutant = surgery.substituted(pristine[file], imported, name, "Final")
-    message = refusal_of(pristine, file, mutant)
+    mutant = surgery.substituted(SOURCES[file], imported, name, "Final")
+    message = refusal_of(file, mutant)
     assert f"new code would use `{name}`, which nothing defines" in message

@@ -9,7 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -24,7 +24,7 @@ from agentcore_patches.plan import make_plan
 from agentcore_patches.state.records import RecordFile
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
-from tests.sglang_sources.releases import changed_files
+from tests.sglang_sources.releases import changed_files, sources
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 OURS = ".agentcore-patch"
@@ -49,20 +49,19 @@ def picture(folder: Path) -> Picture:
 
 @pytest.fixture(scope="session")
 def wheel(
-    tmp_path_factory: pytest.TempPathFactory, pristine: Mapping[str, bytes]
+    sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """A folder with the package and its metadata, every file as RECORD has it.
 
     Tests get hard links to its files; a command that wrote into one would change them
     all, so that is looked at in the end.
     """
-    python = os.environ.get("AGENTCORE_TEST_PYTHON") or None
-    found = install.find(python=python)
+    found = install.find(sglang_package)
     assert found.dist_info is not None
     site = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns("__pycache__", OURS)
     package = Path(shutil.copytree(found.package, site / "sglang", ignore=ignored))
-    for path, source in pristine.items():
+    for path, source in sources(VERSION).items():
         (package / path).write_bytes(source)
     shutil.copytree(found.dist_info, site / found.dist_info.name)
     copied = install.find(package)
@@ -205,9 +204,10 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_only_has_exactly_one_patch_whatever_was_there(
-    run: Run, package: Path, pristine: Mapping[str, bytes], name: str
+    run: Run, package: Path, name: str
 ) -> None:
-    wanted = {**pristine, **make_plan(pristine, [name], VERSION).files}
+    originals = sources(VERSION)
+    wanted = {**originals, **make_plan(originals, [name], VERSION).files}
 
     for first in ([], ["apply"]):
         if first:
@@ -220,7 +220,7 @@ def test_only_has_exactly_one_patch_whatever_was_there(
             f"Nothing to do: {name} is already in place.\n"
         )
     run("revert")
-    assert {path: (package / path).read_bytes() for path in pristine} == pristine
+    assert {path: (package / path).read_bytes() for path in originals} == originals
 
 
 def test_an_older_version_is_replaced_by_this_one(run: Run, package: Path) -> None:

@@ -11,13 +11,14 @@ from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import FACTS_MODULE
 from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION, refusal
-from tests.sglang_sources.releases import changed_files
+from tests.sglang_sources.releases import changed_files, sources
 
 pytestmark = pytest.mark.usefixtures("planned_once")
 
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 FILES = changed_files(VERSION)
+SOURCES = sources(VERSION)
 
 _CHOICE = "    hidden_states: Optional[object] = None\n\n    @model_serializer"
 _STREAM_CHOICE = "    matched_stop: Union[None, int, str] = None\n\n\nclass ChatCompletionStreamResponse"
@@ -64,17 +65,17 @@ OTHERS = {
 @pytest.mark.parametrize("selection", [("token-ids",), registry.names()], ids="+".join)
 @pytest.mark.parametrize("other", OTHERS)
 def test_somebody_elses_token_ids_are_refused_with_what_to_do(
-    pristine: Mapping[str, bytes], other: str, selection: tuple[str, ...]
+    other: str, selection: tuple[str, ...]
 ) -> None:
-    sources = dict(pristine)
+    changed = dict(SOURCES)
     for file, replacements in OTHERS[other].items():
-        text = sources[file].decode()
+        text = changed[file].decode()
         for old, new in replacements:
             assert old in text
             text = text.replace(old, new, 1)
         compile(text, file, "exec")
-        sources[file] = text.encode()
-    message = refusal_with_advice(sources, selection)
+        changed[file] = text.encode()
+    message = refusal_with_advice(changed, selection)
     assert any(file in message for file in OTHERS[other])
     assert "token_ids" in message
 
@@ -92,21 +93,17 @@ def refusal_with_advice(sources: Mapping[str, bytes], patches: Sequence[str]) ->
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_one_patched_file_among_vanilla_ones_is_refused(
-    pristine: Mapping[str, bytes], file: str
-) -> None:
-    patched = make_plan(pristine, registry.names(), VERSION).files
-    message = refusal_with_advice({**pristine, file: patched[file]}, registry.names())
+def test_one_patched_file_among_vanilla_ones_is_refused(file: str) -> None:
+    patched = make_plan(SOURCES, registry.names(), VERSION).files
+    message = refusal_with_advice({**SOURCES, file: patched[file]}, registry.names())
     assert f"{file}: " in message
     assert "somebody else's version of this patch, or a part of ours" in message
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_one_vanilla_file_among_patched_ones_is_refused(
-    pristine: Mapping[str, bytes], file: str
-) -> None:
-    patched = make_plan(pristine, registry.names(), VERSION).files
-    message = refusal_with_advice({**patched, file: pristine[file]}, registry.names())
+def test_one_vanilla_file_among_patched_ones_is_refused(file: str) -> None:
+    patched = make_plan(SOURCES, registry.names(), VERSION).files
+    message = refusal_with_advice({**patched, file: SOURCES[file]}, registry.names())
     assert f"but {file}: " in message
     assert "somebody else's version of this patch, or a part of ours" in message
 
@@ -121,23 +118,21 @@ def edits_of(file: str) -> list[Edit]:
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if len(edits_of(file)) > 1])
-def test_a_file_with_a_part_of_its_edits_is_refused(
-    pristine: Mapping[str, bytes], file: str
-) -> None:
+def test_a_file_with_a_part_of_its_edits_is_refused(file: str) -> None:
     here = edits_of(file)
     for n_made in {1, len(here) // 2, len(here) - 1}:
-        part, _ = apply_edits(pristine[file], here[:n_made])
-        message = refusal_with_advice({**pristine, file: part}, registry.names())
+        part, _ = apply_edits(SOURCES[file], here[:n_made])
+        message = refusal_with_advice({**SOURCES, file: part}, registry.names())
         assert file in message
 
 
 @pytest.mark.parametrize("installed", registry.names())
 @pytest.mark.parametrize("wanted", registry.names())
 def test_another_patch_of_ours_is_no_source_to_start_from(
-    pristine: Mapping[str, bytes], installed: str, wanted: str
+    installed: str, wanted: str
 ) -> None:
     """The writer gives originals to the planner; it may not count on being given them."""
-    patched = {**pristine, **make_plan(pristine, (installed,), VERSION).files}
+    patched = {**SOURCES, **make_plan(SOURCES, (installed,), VERSION).files}
     if installed == wanted:
         assert make_plan(patched, (wanted,), VERSION).files == {}
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.results import PatchState
+from tests.helpers.planning import VERSION
 from tests.helpers.wheels import make_install
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
@@ -37,6 +39,19 @@ def changed_lines(old: bytes, new: bytes) -> list[str]:
 each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 each_family = pytest.mark.parametrize("version", FAMILIES)
 
+# Every selection for one release; each patch, and all of them, for the others. Those of
+# a release one after the other: what is parsed of it is remembered.
+each_selection = pytest.mark.parametrize(
+    ("version", "selection"),
+    [
+        pytest.param(version, selection, id=f"{version}-{'+'.join(selection)}")
+        for version in FAMILIES
+        for size in range(1, len(NAMES) + 1)
+        for selection in combinations(NAMES, size)
+        if version == VERSION or size in (1, len(NAMES))
+    ],
+)
+
 
 @each_version
 def test_the_files_of_a_release_are_those_that_change(version: str) -> None:
@@ -60,43 +75,44 @@ def test_a_post_release_is_changed_as_its_release(version: str) -> None:
         ), path
 
 
-@each_family
-def test_all_patches_apply_whole_and_once(version: str) -> None:
-    plan = planned(sources(version), version)
+@each_selection
+def test_patches_apply_whole_and_once(version: str, selection: tuple[str, ...]) -> None:
+    if not registry.edits(selection[0], version):
+        pytest.skip(f"{selection[0]} is not for {version}")
+    plan = planned(sources(version), version, selection)
+    assert {outcome.patch for outcome in plan.outcomes} == set(selection)
     assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
-    assert tuple(plan.files) == registry.files(NAMES, version)
-    again = planned(patched(version), version)
+    assert tuple(plan.files) == registry.files(selection, version)
+    for path, text in plan.files.items():
+        compile(text, path, "exec", dont_inherit=True)
+    assert all(b"# agentcore-patch: " in text for text in hooks(plan.files).values())
+    again = planned(patched(version, selection), version, selection)
     assert again.files == {}
     assert {outcome.outcome for outcome in again.outcomes} == {"present"}
 
 
-# The patches of a version one after the other: what is parsed of it is remembered.
-@pytest.mark.parametrize("name", NAMES)
-@each_family
-def test_each_patch_applies_by_itself_and_the_others_on_top(
-    version: str, name: str
+@each_selection
+def test_new_lines_are_laid_out_as_those_around_them(
+    version: str, selection: tuple[str, ...]
 ) -> None:
-    if not registry.edits(name, version):
-        pytest.skip(f"{name} is not for {version}")
-    alone = patched(version, (name,))
-    assert {**alone, **planned(alone, version, (name,)).files} == alone
-
-
-@each_family
-def test_new_lines_are_laid_out_as_those_around_them(version: str) -> None:
-    for path, text in hooks(patched(version)).items():
-        old = set(sources(version)[path].decode().split("\n"))
+    for path, text in hooks(patched(version, selection)).items():
+        source = sources(version)[path]
+        old = set(source.decode().split("\n"))
         for line in text.decode().split("\n"):
             if line not in old:
                 assert len(line) <= 88, line
                 assert line == line.rstrip(), line
                 assert line.isascii(), line
+        assert text.endswith(b"\n") == source.endswith(b"\n")
 
 
 @each_family
 def test_definitions_and_comments_of_the_wheel_stay(version: str) -> None:
     for path, text in hooks(patched(version)).items():
-        assert surgery.keeps_comments(sources(version)[path], text)
+        source = sources(version)[path]
+        assert surgery.keeps_comments(source, text)
+        there = iter(surgery.names_of_definitions(text))
+        assert all(name in there for name in surgery.names_of_definitions(source))
 
 
 @each_family
