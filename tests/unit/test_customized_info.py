@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 
 from agentcore_patches.landing import release
 from agentcore_patches.landing.customized_info import add, of_request, pad, send
-from agentcore_patches.landing.stream_output import (
-    join_customized_info,
-    merge_queued,
-)
 
 # What the scheduler sends, output by output: the values of the new tokens; None where
 # the request has none.
@@ -28,7 +24,6 @@ def a_stream() -> Any:
     """The state of a request that streams, as far as the code looks at it."""
     return SimpleNamespace(
         customized_info_accumulated={},
-        out_list=[],
         output_ids=[],
         obj=SimpleNamespace(stream=True),
     )
@@ -68,19 +63,11 @@ def test_a_cumulative_chunk_has_every_value_so_far(
 
 
 @given(OUTPUTS_WITH_HOLES)
-def test_an_incremental_chunk_has_the_new_values_and_queued_ones_are_joined(
+def test_an_incremental_chunk_has_the_new_values(
     outputs: list[list[int] | None],
 ) -> None:
-    state = a_stream()
-    chunks = added(outputs, True, state=state)
+    chunks = added(outputs, True)
     assert chunks == [{} if new is None else {"key": new} for new in outputs]
-    state.out_list = [
-        {"output_ids": [0, 0] if new is None else new, "meta_info": chunk}
-        for new, chunk in zip(outputs, chunks, strict=True)
-    ]
-    merged = merge_queued(state)
-    if "key" in merged["meta_info"]:
-        assert len(merged["output_ids"]) == len(merged["meta_info"]["key"])
 
 
 @given(OUTPUTS, OUTPUTS)
@@ -156,24 +143,3 @@ def test_where_ids_are_a_list_that_grows_the_values_are_too(
             add(a_manager(), state, chunks[-1], "key", [values], 0)
             state.output_ids += values
     assert all(chunk["key"] == state.output_ids for chunk in chunks)
-
-
-@given(OUTPUTS_WITH_HOLES)
-def test_a_merged_chunk_has_the_values_of_all_that_were_queued(
-    outputs: list[list[int] | None],
-) -> None:
-    state = a_stream()
-    queue: list[dict[str, Any]] = [
-        {"output_ids": [0, 0] if new is None else new, "meta_info": chunk}
-        for new, chunk in zip(outputs, added(outputs, True, state=state), strict=True)
-    ]
-    last = dict(queue[-1]["meta_info"])
-    out: dict[str, Any] = {
-        "output_ids": [i for chunk in queue for i in chunk["output_ids"]],
-        "meta_info": queue[-1]["meta_info"],
-    }
-    join_customized_info(out, queue, state)
-    for values in out["meta_info"].values():
-        assert len(values) == len(out["output_ids"])
-    # The chunk that was queued is as it was.
-    assert queue[-1]["meta_info"] == last
