@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from . import release
 
 if TYPE_CHECKING:
+    from sglang.srt.managers.io_struct import BatchTokenIDOutput
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -135,6 +136,12 @@ def of_request(req: Req, n_tokens: int) -> list[Any] | None:
         WeightVersionSpan(version=version, start=begin, end=end)
         for version, begin, end in spans
     ] or None
+
+
+def of_batch(output: BatchTokenIDOutput) -> list[Any] | None:
+    """The versions of a batch, for each request, as the detokenizer sends them on."""
+    column: list[Any] | None = output.weight_versions
+    return column
 
 
 def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:

@@ -362,7 +362,7 @@ WIRE: tuple[Place, ...] = (
                 DETOKENIZER,
                 "DetokenizerManager.handle_batch_token_id_out",
                 "BatchStrOutput",
-                "weight_versions=recv_obj.weight_versions",
+                "weight_versions=agentcore.weight_versions.of_batch(recv_obj)",
             ),
             "0.5.19": _NATIVE,
         },
