@@ -164,9 +164,7 @@ def key_with(key: bytes, answer: Any, reasoning_parser: str | None) -> bytes:
     """The key of a conversation with the message that answers it.
 
     Args:
-        key: of the conversation.
         answer: has `content` and `tool_calls`.
-        reasoning_parser: of the server.
     """
     return _hash(key, _describe_assistant(answer, reasoning_parser))
 
@@ -211,9 +209,7 @@ def _describe(
     """What of a message makes the conversation.
 
     Args:
-        message: of the request.
         calls: the positions of the assistant's last tool calls, by their IDs.
-        reasoning_parser: of the server.
     """
     if message.role == "assistant":
         return _describe_assistant(message, reasoning_parser)

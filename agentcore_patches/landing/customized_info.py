@@ -58,7 +58,6 @@ def add(
     """Put the values of a request under one key in the `meta_info` of its next chunk.
 
     Args:
-        manager: that has the request.
         state: the request's; its `output_ids` are those before this chunk.
         meta_info: of the chunk.
         key: the sampler's name for the values.

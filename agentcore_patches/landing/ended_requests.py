@@ -31,9 +31,7 @@ def finish(
     """Forget a request that was aborted, and put in its answer all that others have.
 
     Args:
-        manager: that has the request.
-        state: of the request.
-        abort: says that the scheduler ended it.
+        abort: says that the scheduler ended the request.
         out: its answer, or the last chunk of it, about to be queued.
         is_incremental: whether its chunks hold only what is new.
     """

@@ -246,8 +246,6 @@ def check_prefilled(manager: TokenizerManager, obj: Any, input_ids: list[int]) -
     """Refuse a prompt of token IDs that a processor would change.
 
     Args:
-        manager: has the processor.
-        obj: the request.
         input_ids: what is to be prefilled.
 
     Raises:

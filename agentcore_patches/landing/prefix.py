@@ -110,7 +110,6 @@ class Turn:
 
         Args:
             rendered: the prompt as the template alone writes it.
-            template: the template.
 
         Raises:
             ValueError: the prompt is too long, or the template hides what follows.

@@ -78,8 +78,7 @@ def check_token_ids(
 
     Args:
         manager: knows the model and the limits of the engine.
-        token_ids: the prompt.
-        name: what the request calls it.
+        name: what the request calls the prompt.
         has_media: whether images, videos or audio come with it.
     """
     max_len = None
@@ -110,10 +109,7 @@ def check_prompt(
     """What is wrong with a prompt, or a batch of them, None if nothing is.
 
     Args:
-        manager: knows the model and the limits of the engine.
         prompt: token IDs, or a list of these for each prompt of a batch.
-        name: what the request calls it.
-        has_media: whether images, videos or audio come with it.
     """
     prompts = {name: prompt}
     if len(prompt) > 0 and isinstance(prompt[0], list):
@@ -219,7 +215,6 @@ def process_token_ids(
     """What the messages of a request with `input_ids` come to.
 
     Args:
-        serving: knows the chat template.
         request: its `input_ids` have had the template applied.
         constraint: the grammar of its tool calls, None if there is none.
     """

@@ -31,10 +31,7 @@ _trace: ContextVar[ResponseTrace | None] = ContextVar(
 
 
 class ResponseTrace(traces.Trace):
-    """Token IDs and logprobs of a response that no event has carried.
-
-    `push` takes in what the engine delivers; `stamp` writes what waits on an event.
-    """
+    """Token IDs and logprobs of a response that no event has carried."""
 
     def __init__(self, incremental: bool):
         super().__init__(incremental)

@@ -92,9 +92,7 @@ def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) 
     """Have the experts of a request begin where it asked, and say so.
 
     Args:
-        manager: knows the model.
-        state: of the request.
-        meta_info: of its next output.
+        meta_info: of the request's next output.
     """
     obj = state.obj
     if not getattr(obj, "return_routed_experts", False):

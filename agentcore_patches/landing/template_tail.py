@@ -119,10 +119,7 @@ def find_tail(
     """The token IDs after an assistant message, from the end of its turn on.
 
     Args:
-        tokenizer: the model's.
-        template: of the request.
-        messages: the conversation.
-        index: which of them it is; others follow it.
+        index: which of the messages it is; others follow it.
         rendered: the template's token IDs for the conversation as it is.
         stops: the token IDs with which a turn may end.
 
