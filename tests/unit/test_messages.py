@@ -44,6 +44,13 @@ def test_the_message_gets_the_prompt_and_the_event_the_first_tokens() -> None:
     }
 
 
+def test_a_prompt_alone_waits_for_the_message() -> None:
+    trace = MessageTrace()
+    trace.push(chunk(prompt=[5]))
+    stamped = trace.stamp(event('{"message":{}}'))
+    assert data_of(stamped) == {"message": {"prompt_token_ids": [5]}}
+
+
 @pytest.mark.parametrize("kind", [str, str.encode])
 def test_chunks_without_an_event_wait_for_the_next_one(kind: Any) -> None:
     trace = MessageTrace()

@@ -583,8 +583,13 @@ def test_the_last_line_says_which_weights_sampled_its_choice(
 def test_what_is_said_at_the_end_can_be_all_that_a_stream_carries() -> None:
     trace = EndTrace(True, at_end=[versions])
     assert finished(trace) == [None, SPANS]
-    trace.push(0, Engine(0, True).delivers(1, 0))
+    engine = Engine(0, True, meta_info={"weight_versions": SPANS})
+    trace.push(0, engine.delivers(1, 0))
     assert trace.stamp(line_of(0)) == line_of(0)
+    last = line_of(0).replace('"finish_reason":null', '"finish_reason":"stop"')
+    [choice] = read(trace.stamp(last))["choices"]
+    said = {"finish_reason": "stop", "weight_versions": SPANS}
+    assert choice == {**choice_of(0, "a"), **said}
     assert trace.stamp(DONE) == DONE
     trace.end()
 
