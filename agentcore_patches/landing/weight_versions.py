@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from . import release
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import BatchTokenIDOutput
+    from sglang.srt.managers.io_struct import BatchStrOutput, BatchTokenIDOutput
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -142,6 +142,12 @@ def of_batch(output: BatchTokenIDOutput) -> list[Any] | None:
     """The versions of a batch, for each request, as the detokenizer sends them on."""
     column: list[Any] | None = output.weight_versions
     return column
+
+
+def of_one(output: BatchTokenIDOutput | BatchStrOutput, index: int) -> list[Any] | None:
+    """The versions of one request of a batch, for the batch of one of its worker."""
+    column = output.weight_versions
+    return None if column is None else [column[index]]
 
 
 def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:

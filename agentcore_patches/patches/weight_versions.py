@@ -376,9 +376,7 @@ WIRE: tuple[Place, ...] = (
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
                 "BatchTokenIDOutput",
-                "weight_versions=_extract_field_by_index(\n"
-                '    output, "weight_versions", i, check_length=False\n'
-                ")",
+                "weight_versions=agentcore.weight_versions.of_one(output, i)",
             ),
             "0.5.19": _NATIVE,
         },
@@ -392,9 +390,7 @@ WIRE: tuple[Place, ...] = (
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
                 "BatchStrOutput",
-                "weight_versions=_extract_field_by_index(\n"
-                '    output, "weight_versions", i, check_length=False\n'
-                ")",
+                "weight_versions=agentcore.weight_versions.of_one(output, i)",
             ),
             "0.5.19": _NATIVE,
         },
