@@ -21,7 +21,7 @@ from agentcore_patches import install, plan, results
 from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.patches import registry
-from agentcore_verify import checks, json_report
+from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.command import verify
 from tests.helpers import json_documents
@@ -163,7 +163,7 @@ DOCUMENTS = (
     ("revert", json_documents.RevertDocument, results.RevertResult),
     ("list", json_documents.ListDocument, None),
     ("list --edits", json_documents.EditsDocument, None),
-    ("verify", json_report.ReportDocument, verify_results.Report),
+    ("verify", json_documents.ReportDocument, verify_results.Report),
     ("apply and status with --ray", json_documents.RayDocument, None),
     ("any command that fails", json_documents.ErrorDocument, None),
 )

@@ -11,6 +11,7 @@ from typing import Literal, TypedDict
 from agentcore_patches.errors import FailureKind
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
+from agentcore_verify.results import Outcome
 
 
 class SGLangDocument(TypedDict):
@@ -135,6 +136,59 @@ class EditsDocument(TypedDict):
     edits: list[EditInfoDocument]
 
 
+class RowDocument(TypedDict):
+    """One position of two sequences; a side that has nothing there is empty."""
+
+    position: int
+    left: str
+    right: str
+    same: bool
+
+
+class DifferenceDocument(TypedDict):
+    """Two sequences around the first position where they differ."""
+
+    left: str
+    right: str
+    rows: list[RowDocument]
+
+
+class CheckDocument(TypedDict):
+    """The result of one check."""
+
+    name: str
+    outcome: Outcome
+    message: str
+    advice: str
+    difference: DifferenceDocument | None
+    seconds: float
+
+
+class FailureDocument(TypedDict):
+    """Why a command failed."""
+
+    kind: FailureKind
+    exit_code: int
+    message: str
+
+
+class ReportDocument(TypedDict):
+    """`verify --json`"""
+
+    passed: bool
+    exit_code: int
+    target: str
+    model: str
+    server_args: list[str]
+    strict: bool
+    seconds: float
+    startup: float | None
+    log: str | None
+    error: FailureDocument | None
+    notes: list[str]
+    checks: list[CheckDocument]
+
+
 class NodeDocument(TypedDict):
     """One node of a Ray cluster; `before` is from before `apply`, `status` from the end."""
 
@@ -155,14 +209,6 @@ class RayDocument(TypedDict):
     complete: bool
     changed: bool
     nodes: list[NodeDocument]
-
-
-class FailureDocument(TypedDict):
-    """Why a command failed."""
-
-    kind: FailureKind
-    exit_code: int
-    message: str
 
 
 class ErrorDocument(TypedDict):

@@ -17,10 +17,10 @@ import pytest
 from agentcore_patches._version import __version__
 from agentcore_patches.patches import registry
 from agentcore_verify import checks, parsers
-from agentcore_verify.json_report import ReportDocument
 from agentcore_verify.server import Server
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import ReportDocument
 from tests.helpers.servers import Trees
 from tests.live.proxy import Proxy
 

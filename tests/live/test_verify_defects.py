@@ -47,7 +47,7 @@ def test_without_a_defect_all_checks_pass(proxy: Proxy, correct: Subject) -> Non
     proxy.defect = Defect()
     results = list(checks.run(TEXT_CHECKS, correct))
     assert {
-        result.check: result.message
+        result.name: result.message
         for result in results
         if result.outcome is not Outcome.PASSED
     } == {}
@@ -75,7 +75,7 @@ def test_a_planted_defect_is_found_and_named(
     assert planted.word in result.message
     if "differ from those" in planted.word:
         assert result.difference is not None
-        assert any(not row.equal for row in result.difference.rows)
+        assert any(not row.same for row in result.difference.rows)
 
 
 class LateAbort(ChatStream):

@@ -182,7 +182,7 @@ def test_sequences_are_aligned_where_they_differ(
     one: str, other: str, rows: dict[int, tuple[str, str]]
 ) -> None:
     shown = id_difference(SUBJECT, "one", ids(one), "other", ids(other)).rows
-    apart = {row.position: (row.left, row.right) for row in shown if not row.equal}
+    apart = {row.position: (row.left, row.right) for row in shown if not row.same}
     expected = {
         position: tuple(letter and f"{ord(letter)} '{letter}'" for letter in pair)
         for position, pair in rows.items()

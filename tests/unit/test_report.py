@@ -9,11 +9,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentcore_verify.json_report import ReportDocument, render_json
+from agentcore_verify.json_report import render_json
 from agentcore_verify.junit_report import render_junit
 from agentcore_verify.report import render_svg, render_table
 from agentcore_verify.results import Difference, Outcome, Report, Result, Row
 from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import ReportDocument
 
 DIFFERENCE = Difference(
     "non-streaming 'cjk'",
@@ -95,7 +96,7 @@ def test_the_table_fits_its_width(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     assert text.isascii() is False  # What the model said stands as it is.
     for result in ALL.results:
-        assert result.check in text
+        assert result.name in text
 
 
 def test_the_table_shows_sequences_side_by_side() -> None:

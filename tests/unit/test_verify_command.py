@@ -14,11 +14,11 @@ from agentcore_patches.cli import main
 from agentcore_verify import checks, runner
 from agentcore_verify.checks import weight_versions
 from agentcore_verify.client import HttpError, Json
-from agentcore_verify.json_report import ReportDocument
 from agentcore_verify.progress import Progress
 from agentcore_verify.results import Failed, Outcome, Report, Result
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import ReportDocument
 from tests.unit.small_sglang import build
 
 

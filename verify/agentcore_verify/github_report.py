@@ -11,7 +11,7 @@ def render_annotations(report: Report) -> str:
     if report.unpatched:
         return _annotation(TITLE, report.unpatched)
     failed = [
-        _annotation(f"{TITLE}: {result.check}", "\n".join(plain_lines(result)))
+        _annotation(f"{TITLE}: {result.name}", "\n".join(plain_lines(result)))
         for result in report.failures
     ]
     if report.error is not None:

@@ -48,7 +48,7 @@ def render_junit(report: Report) -> str:
 
 def _case(report: Report, result: Result) -> ElementTree.Element:
     case = ElementTree.Element(
-        "testcase", name=result.check, classname=TITLE, time=f"{result.seconds:.3f}"
+        "testcase", name=result.name, classname=TITLE, time=f"{result.seconds:.3f}"
     )
     if report.is_failure(result):
         text = "\n".join(plain_lines(result))

@@ -57,7 +57,7 @@ class LineProgress:
     def check_started(self, name: str, number: int, total: int) -> None: ...
 
     def check_ended(self, result: Result) -> None:
-        self.message(f"{result.check}: {result.outcome.value} ({result.seconds:.1f} s)")
+        self.message(f"{result.name}: {result.outcome.value} ({result.seconds:.1f} s)")
 
 
 class SpinnerProgress:

@@ -67,7 +67,7 @@ def plain_lines(result: Result) -> Iterator[str]:
     if result.difference:
         yield f"at: {result.difference.left} | {result.difference.right}"
         for row in result.difference.rows:
-            marker = " " if row.equal else ">"
+            marker = " " if row.same else ">"
             yield f"{marker} {row.position}: {row.left or '-'} | {row.right or '-'}"
     if result.advice:
         yield result.advice
@@ -144,7 +144,7 @@ def _table(report: Report, width: int) -> Table:
     table.add_column("TIME", no_wrap=True, justify="right")
     table.add_column("SEEN", no_wrap=True, ratio=1)
     rows = [
-        (result.check, _outcome(report, result), f"{result.seconds:.1f} s")
+        (result.name, _outcome(report, result), f"{result.seconds:.1f} s")
         for result in report.results
     ]
     columns = zip(("CHECK", "OUTCOME", "TIME"), *rows, strict=True)
@@ -179,7 +179,7 @@ def _details(report: Report, width: int) -> Iterator[RenderableType]:
             by_message.setdefault(result.message, []).append(result)
     for result, *others in by_message.values():
         more = f" and {len(others)} more" if others else ""
-        title = f"{result.check}{more}: {_outcome(report, result)}"
+        title = f"{result.name}{more}: {_outcome(report, result)}"
         yield _detail(result, title, width)
 
 
@@ -203,7 +203,7 @@ def _side_by_side(difference: Difference) -> Table:
     table.add_column(difference.right, overflow="fold")
     for row in difference.rows:
         left, right = row.left or "-", row.right or "-"
-        if row.equal:
+        if row.same:
             table.add_row("", str(row.position), left, right)
         else:
             table.add_row(

@@ -30,7 +30,7 @@ class Row:
     position: int
     left: str
     right: str
-    equal: bool
+    same: bool
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class Result:
     """The result of one check.
 
     Attributes:
-        check: name of the check.
+        name: the check's name.
         message: if it passed, what was seen; otherwise what is wrong and where.
         advice: what to do about it; may be empty.
         seconds: how long it took.
     """
 
-    check: str
+    name: str
     outcome: Outcome
     message: str
     advice: str = ""

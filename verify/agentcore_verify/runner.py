@@ -312,7 +312,7 @@ class _Run:
                         self.results.append(
                             Result(name, Outcome.SKIPPED, "The server had died before.")
                         )
-                    raise ServerError(f"During {result.check}: {error}") from error
+                    raise ServerError(f"During {result.name}: {error}") from error
 
     def _advice(self, text: str) -> str:
         """The text, with the SGLang that is verified in the commands that it advises."""

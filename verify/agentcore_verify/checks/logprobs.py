@@ -94,7 +94,7 @@ def _difference(whole: Reply, streamed: Reply) -> Difference:
             position,
             _shown(left),
             _shown(right),
-            equal=apart[position] < FLOAT32_TOLERANCE,
+            same=apart[position] < FLOAT32_TOLERANCE,
         )
         for position, (left, right) in enumerate(zip(one, other, strict=True))
         if abs(position - worst) <= 3
