@@ -15,7 +15,7 @@ from agentcore_verify.checks import images
 from agentcore_verify.client import Answer, OnEvent
 from agentcore_verify.results import Failed
 from agentcore_verify.server import Server
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import Reply, Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.conversing import prefix_of
@@ -257,7 +257,7 @@ def test_the_check_of_images_passes(vision_server: Server) -> None:
 class Tokenized(Subject):
     """As if the server tokenized the text of a prompt of IDs again."""
 
-    def send(self, body: Any, where: str, on_event: OnEvent | None = None) -> Answer:
+    def send(self, body: Any, where: str, on_event: OnEvent | None = None) -> Reply:
         if "input_ids" in body:
             body = {**body, "input_ids": [10, *body["input_ids"]]}
         return super().send(body, where, on_event)

@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 
 from agentcore_verify.checks import images
-from agentcore_verify.client import (
-    Answer,
-    Json,
-    OnEvent,
-    read_events,
-    read_response,
-)
+from agentcore_verify.client import Json, OnEvent, read_events, read_response
 from agentcore_verify.results import Failed, Skipped
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import Reply, Subject
 
 PROMPT = [5, 90, 90, 6]
 SAID = [7, 8]
@@ -39,7 +33,7 @@ class Model(Subject):
         assert path == "/model_info"
         return Info(self.takes_images)
 
-    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Answer:
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Reply:
         [message] = body["messages"]
         assert [part["type"] for part in message["content"]] == ["image_url", "text"]
         prompt = body.get("input_ids", PROMPT)
@@ -58,10 +52,11 @@ class Model(Subject):
             delta = {"role": "assistant", "content": "aa"}
             kind = "chat.completion.chunk"
             event = {**common, "object": kind, "choices": [{**choice, "delta": delta}]}
-            return read_events([event])
+            return Reply(where, body, read_events([event]))
         said = {"role": "assistant", "content": "aa"}
         whole = {**common, "object": "chat.completion"}
-        return read_response({**whole, "choices": [{**choice, "message": said}]})
+        choices = [{**choice, "message": said}]
+        return Reply(where, body, read_response({**whole, "choices": choices}))
 
 
 def model(**values: Any) -> Model:

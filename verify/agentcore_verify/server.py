@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import IO, Protocol
 
 import psutil
-import requests
 
 from agentcore_patches.errors import ServerError
 
-from . import cpu
+from . import client, cpu
+from .client import HttpError, NoAnswer
 
 OnLoading = Callable[[float, str], None]
 """Called while the server starts, with the seconds so far and its log's last line."""
@@ -259,26 +259,25 @@ class Server:
 
     def _generates(self) -> bool:
         """Whether it generates a token; ServerError if it answers with an error."""
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
         body = {
             "input_ids": [10, 11, 12],
             "sampling_params": {"max_new_tokens": 1, "temperature": 0},
         }
-        with requests.Session() as session:
-            session.trust_env = False
-            try:
-                answer = session.post(
-                    f"{self.base_url}/generate", json=body, headers=headers, timeout=5
-                )
-            except requests.RequestException:
-                return False
+        refusal: HttpError | None = None
+        url = f"{self.base_url}/generate"
+        try:
+            client.post(url, body, api_key=self.api_key, timeout=5)
+        except NoAnswer:
+            return False
+        except HttpError as error:
+            refusal = error
         if not self._listens():
             return False  # Another server took the port first.
-        if 400 <= answer.status_code < 500:
+        if refusal and 400 <= refusal.status < 500:
             raise self._error(
-                f"The server does not generate (HTTP {answer.status_code}): {answer.text}"
+                f"The server does not generate (HTTP {refusal.status}): {refusal.body}"
             )
-        return answer.status_code == 200
+        return refusal is None
 
     def _listens(self) -> bool:
         """Whether one of its processes listens on its port."""

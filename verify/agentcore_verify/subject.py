@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,15 @@ class Subject:
             return {}
         return info if isinstance(info, dict) else {}
 
+    @staticmethod
+    @contextmanager
+    def asking(where: str) -> Iterator[None]:
+        """Makes a request that fails raise Failed; `where` is what messages call it."""
+        try:
+            yield
+        except ClientError as error:
+            raise Failed(f"{where}: {error}") from error
+
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
         """The request with a question of the script; `tools`: with the script's tools."""
         body: Json = {
@@ -203,16 +212,15 @@ class Subject:
         """The answer to a question of the script; `more` as for `body`."""
         body = self.body(question, **more)
         where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
-        return Reply(where, body, self.send(body, where))
+        return self.send(body, where)
 
-    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Answer:
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Reply:
         """The answer to a chat completion request; Failed if there is none."""
-        try:
-            return client.ask(
+        with self.asking(where):
+            answer = client.ask(
                 self.base_url, api_key=self.api_key, on_event=on_event, **body
             )
-        except ClientError as error:
-            raise Failed(f"{where}: {error}") from error
+        return Reply(where, body, answer)
 
     def reference(self, question: str, **more: Any) -> Reply:
         """The non-streaming answer with logprobs; requested twice the first time.
@@ -268,32 +276,34 @@ class Subject:
 
     def generate(self, **body: Any) -> Any:
         """The response of /generate without streaming."""
-        try:
+        with self.asking("/generate"):
             return client.generate(self.base_url, api_key=self.api_key, **body)
-        except ClientError as error:
-            raise Failed(f"/generate: {error}") from error
 
     def generate_stream(self, **body: Any) -> Iterator[Json]:
         """The events of a streamed /generate."""
-        try:
+        with self.asking("streaming /generate"):
             yield from client.generate_stream(
                 self.base_url, api_key=self.api_key, **body
             )
-        except ClientError as error:
-            raise Failed(f"streaming /generate: {error}") from error
+
+    def in_both_modes(self, path: str, body: Json) -> dict[str, list[Json]]:
+        """The one response, and the events of a stream, by mode; raises ClientError."""
+        url, body = f"{self.base_url}{path}", {"model": self.model, **body}
+        whole = client.post_json(url, body, api_key=self.api_key)
+        # The streams of the other endpoints may end without [DONE].
+        done = path == "/v1/completions"
+        events = client.post_stream(url, body, api_key=self.api_key, done=done)
+        return {"non-streaming": [whole], "streaming": list(events)}
 
     def refusal(self, body: Json, where: str) -> str:
         """The body of the HTTP 400 that answers a chat request; Failed if none does."""
-        url = f"{self.base_url}/v1/chat/completions"
-        try:
-            with client.post(url, body, api_key=self.api_key):
-                pass
-        except HttpError as error:
-            if error.status == 400:
-                return error.body
-            raise Failed(f"{where}: expected HTTP 400, but got {error}") from error
-        except ClientError as error:
-            raise Failed(f"{where}: {error}") from error
+        with self.asking(where):
+            try:
+                self.post("/v1/chat/completions", body).close()
+            except HttpError as error:
+                if error.status == 400:
+                    return error.body
+                raise Failed(f"{where}: expected HTTP 400, but got {error}") from error
         raise Failed(f"{where}: expected HTTP 400, but the request was answered.")
 
     def post(self, path: str, body: Json) -> requests.Response:

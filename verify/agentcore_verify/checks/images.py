@@ -66,4 +66,4 @@ def _ask(subject: Subject, where: str, **more: Any) -> Reply:
     body: Json = subject.body("plain", logprobs=True, top_logprobs=2, **more)
     body["messages"] = [{"role": "user", "content": content}]
     body["max_tokens"] = MAX_TOKENS
-    return Reply(where, body, subject.send(body, where))
+    return subject.send(body, where)

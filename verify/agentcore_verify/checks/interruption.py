@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from contextlib import closing
 
 from agentcore_verify import client
-from agentcore_verify.client import ClientError, Json
+from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
-from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Reply, Subject
 
 PATCHES = ("token-ids",)
@@ -31,12 +32,8 @@ def _disconnect(subject: Subject) -> None:
     events = client.chat_stream(
         subject.base_url, api_key=subject.api_key, **subject.body("long", stream=True)
     )
-    try:
+    with subject.asking("streaming 'long'"), closing(events):
         list(itertools.islice(events, 3))
-    except ClientError as error:
-        raise Failed(f"streaming 'long': {error}") from error
-    finally:
-        events.close()
 
 
 def _assert_serves_on(subject: Subject) -> None:
@@ -69,4 +66,4 @@ def _aborted(subject: Subject) -> Reply:
         if 3 <= next(received) < 40:
             subject.post("/abort_request", {"rid": body["rid"]}).close()
 
-    return Reply(where, body, subject.send(body, where, abort))
+    return subject.send(body, where, abort)

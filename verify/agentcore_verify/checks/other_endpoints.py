@@ -7,11 +7,10 @@ If not, other users of the server that a trainer runs get broken answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from agentcore_patches.patches import registry
-from agentcore_verify import client
-from agentcore_verify.client import ClientError, HttpError, Json
+from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_metadata, keys_in, letters
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
@@ -23,80 +22,46 @@ FIELDS = registry.response_fields()
 
 
 def check(subject: Subject) -> str:
-    _check_completions(subject)
-    try:
-        _check_messages(subject)
-    except NotThere:
+    completions = {"prompt": line("plain").question, "max_tokens": 32, "logprobs": 1}
+    _check(subject, "/v1/completions", completions, _completion_text)
+    if not subject.has_messages():
         return "/v1/completions, with and without streaming; there is no /v1/messages"
+    messages = {"messages": line("plain").messages, "max_tokens": 64}
+    events = _check(subject, "/v1/messages", messages, _message_text)
+    if not events or events[-1].get("type") != "message_stop":
+        raise Failed("/v1/messages, streaming: the last event is not message_stop.")
     return "/v1/completions and /v1/messages, with and without streaming"
 
 
-class NotThere(Exception):
-    """The server has no such endpoint: v0.5.8 has no /v1/messages."""
-
-
-def _check_completions(subject: Subject) -> None:
-    path = "/v1/completions"
-    body: Json = {
-        "prompt": line("plain").question,
-        "max_tokens": 32,
-        "temperature": 0,
-        "logprobs": 1,
-    }
-    response, events = _ask(subject, path, body, done=True)
-    if not subject.loses_text(path):
-        _assert_same_text(path, _completion_text([response]), _completion_text(events))
-
-
-def _check_messages(subject: Subject) -> None:
-    path = "/v1/messages"
-    body: Json = {
-        "messages": line("plain").messages,
-        "max_tokens": 64,
-        "temperature": 0,
-    }
-    response, events = _ask(subject, path, body, done=False)
-    deltas = [event.get("delta") or {} for event in events]
-    if not subject.loses_text(path):
-        _assert_same_text(path, _block_text(response["content"]), _block_text(deltas))
-    if not events or events[-1].get("type") != "message_stop":
-        raise Failed(f"{path}, streaming: the last event is not message_stop.")
-
-
-def _ask(
-    subject: Subject, path: str, body: Json, *, done: bool
-) -> tuple[Json, list[Json]]:
-    """The response without streaming and the events with it; Failed on a new field.
-
-    `done`: whether the stream ends with `[DONE]`.
-    """
-    url, body = f"{subject.base_url}{path}", {"model": subject.model, **body}
-    try:
-        response: Json = client.post_json(url, body, api_key=subject.api_key)
-        events = list(client.post_stream(url, body, api_key=subject.api_key, done=done))
-    except ClientError as error:
-        if isinstance(error, HttpError) and error.status == 404:
-            raise NotThere from error
-        raise Failed(f"{path}: {error}") from error
-    for mode, answers in (("non-streaming", [response]), ("streaming", events)):
+def _check(
+    subject: Subject, path: str, body: Json, text_of: Callable[[list[Json]], str]
+) -> list[Json]:
+    """The events of the stream; Failed on a new field, or on another text in one mode."""
+    with subject.asking(path):
+        by_mode = subject.in_both_modes(path, {"temperature": 0, **body})
+    for mode, answers in by_mode.items():
         if found := sorted(keys_in(answers) & FIELDS):
             raise Failed(f"{path}, {mode}: the answer has {', '.join(found)}.")
         assert_metadata(subject, f"{path}, {mode}", answers)
-    return response, events
-
-
-def _completion_text(events: Iterable[Json]) -> str:
-    return "".join(choice["text"] for event in events for choice in event["choices"])
-
-
-def _block_text(blocks: Iterable[Json]) -> str:
-    return "".join(
-        block.get(part) or "" for block in blocks for part in ("thinking", "text")
-    )
-
-
-def _assert_same_text(path: str, whole: str, streamed: str) -> None:
-    if letters(whole) != letters(streamed):
+    whole, streamed = map(text_of, by_mode.values())
+    if not subject.loses_text(path) and letters(whole) != letters(streamed):
         raise Failed(
             f"{path}: the text is {streamed!r} with streaming, but {whole!r} without."
         )
+    return by_mode["streaming"]
+
+
+def _completion_text(answers: list[Json]) -> str:
+    return "".join(choice["text"] for answer in answers for choice in answer["choices"])
+
+
+def _message_text(answers: list[Json]) -> str:
+    """The text of whole messages, or of the events of a stream."""
+    blocks = [
+        block
+        for answer in answers
+        for block in answer.get("content") or [answer.get("delta") or {}]
+    ]
+    return "".join(
+        block.get(part) or "" for block in blocks for part in ("thinking", "text")
+    )

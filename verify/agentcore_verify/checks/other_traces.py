@@ -9,8 +9,7 @@ trainers that read these places lose their samples without a message.
 
 from __future__ import annotations
 
-from agentcore_verify import client
-from agentcore_verify.client import ClientError, Json
+from agentcore_verify.client import Json
 from agentcore_verify.differences import id_difference
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
@@ -38,75 +37,37 @@ def check(subject: Subject) -> str:
 
 
 def _check_completions(subject: Subject, chat: Reply) -> None:
-    path = "/v1/completions"
-    body: Json = {
-        "prompt": list(chat.prompt_ids),
-        "max_tokens": MAX_TOKENS,
-        "temperature": 0,
-        "logprobs": 1,
-        "return_token_ids": True,
-    }
-    whole, events = _ask(subject, path, body, done=True)
-    for mode, answers in (("non-streaming", [whole]), ("streaming", events)):
-        prompt: list[int] = []
-        ids: list[int] = []
-        for choice in (choice for answer in answers for choice in answer["choices"]):
-            new = choice.get("token_ids") or []
-            tokens = (choice.get("logprobs") or {}).get("tokens") or []
-            _assert_in_step(f"{path}, {mode}", len(new), len(tokens))
-            prompt += choice.get("prompt_token_ids") or []
-            ids += new
-        _assert_ids(subject, f"{path}, {mode}", chat, prompt, ids)
+    body = {"prompt": list(chat.prompt_ids), "max_tokens": MAX_TOKENS, "logprobs": 1}
+    for where, answers in _ask(subject, "/v1/completions", body).items():
+        choices = [choice for answer in answers for choice in answer["choices"]]
+        traced = [
+            {**choice, "token_logprobs": (choice.get("logprobs") or {}).get("tokens")}
+            for choice in choices
+        ]
+        _assert_trace(subject, where, chat, choices, traced)
 
 
 def _check_messages(subject: Subject, chat: Reply) -> None:
-    path = "/v1/messages"
-    body: Json = {
-        "messages": line(QUESTION).messages,
-        "max_tokens": MAX_TOKENS,
-        "temperature": 0,
-        "return_token_ids": True,
-    }
-    whole, events = _ask(subject, path, body, done=False)
-    for mode, answers in (("non-streaming", [whole]), ("streaming", events)):
-        prompt: list[int] = []
-        ids: list[int] = []
-        for answer in answers:
-            new = answer.get("token_ids") or []
-            logprobs = answer.get("token_logprobs") or []
-            _assert_in_step(f"{path}, {mode}", len(new), len(logprobs))
-            prompt += answer.get("message", answer).get("prompt_token_ids") or []
-            ids += new
-        _assert_ids(subject, f"{path}, {mode}", chat, prompt, ids)
+    body = {"messages": line(QUESTION).messages, "max_tokens": MAX_TOKENS}
+    for where, answers in _ask(subject, "/v1/messages", body).items():
+        messages = [answer.get("message", answer) for answer in answers]
+        _assert_trace(subject, where, chat, messages, answers)
 
 
 def _check_responses(subject: Subject, chat: Reply) -> None:
     path = "/v1/responses"
-    body: Json = {
+    body = {
         # From 0.5.20 on another name is refused here.
         "model": subject.served_model(),
         "input": line(QUESTION).messages,
         # SGLang generates two fewer.
         "max_output_tokens": MAX_TOKENS + 2,
-        "temperature": 0,
-        "return_token_ids": True,
     }
-    whole, events = _ask(subject, path, body, done=False)
-    last: Json = events[-1]["response"]
-    for where, answers in (
-        (f"{path}, non-streaming", [whole]),
-        (f"{path}, streaming", events),
-        (f"{path}, the last event", [last]),
-    ):
-        ids: list[int] = []
-        for answer in answers:
-            new = answer.get("token_ids") or []
-            logprobs = answer.get("token_logprobs") or []
-            _assert_in_step(where, len(new), len(logprobs))
-            ids += new
+    traces = _ask(subject, path, body)
+    last: Json = traces[f"{path}, streaming"][-1]["response"]
+    for where, answers in {**traces, f"{path}, the last event": [last]}.items():
         first: Json = answers[0].get("response") or answers[0]
-        prompt = first.get("prompt_token_ids") or []
-        _assert_ids(subject, where, chat, prompt, ids)
+        _assert_trace(subject, where, chat, [first], answers)
 
 
 def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:
@@ -122,33 +83,41 @@ def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:
     _assert_in_step(f"{reply.where} with {BY_ID}", len(expected), len(entries))
 
 
-def _ask(
-    subject: Subject, path: str, body: Json, *, done: bool
-) -> tuple[Json, list[Json]]:
-    """The response without streaming and the events with it."""
-    url, body = f"{subject.base_url}{path}", {"model": subject.model, **body}
-    try:
-        response: Json = client.post_json(url, body, api_key=subject.api_key)
-        events = list(client.post_stream(url, body, api_key=subject.api_key, done=done))
-    except ClientError as error:
-        raise Failed(f"{path} with return_token_ids: {error}") from error
-    return response, events
+def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
+    """The response, and the events of a stream, by what messages call them."""
+    with subject.asking(f"{path} with return_token_ids"):
+        by_mode = subject.in_both_modes(
+            path, {"temperature": 0, "return_token_ids": True, **body}
+        )
+    return {f"{path}, {mode}": answers for mode, answers in by_mode.items()}
 
 
-def _assert_in_step(where: str, n_ids: int, n_logprobs: int) -> None:
-    if n_ids != n_logprobs:
-        raise Failed(f"{where}: {n_logprobs} logprobs for {n_ids} token IDs.")
-
-
-def _assert_ids(
-    subject: Subject, where: str, chat: Reply, prompt: list[int], ids: list[int]
+def _assert_trace(
+    subject: Subject,
+    where: str,
+    chat: Reply,
+    prompts: list[Json],
+    traced: list[Json],
 ) -> None:
-    for name, expected, got in (
-        ("prompt_token_ids", chat.prompt_ids, prompt),
-        ("token_ids", chat.ids(), ids),
+    """Failed unless the trace is the chat's, with a logprob for each token ID.
+
+    `prompts` are what may have the prompt's IDs, `traced` what has the completion's.
+    """
+    for part in traced:
+        n_logprobs = len(part.get("token_logprobs") or ())
+        _assert_in_step(where, len(part.get("token_ids") or ()), n_logprobs)
+    for name, expected, parts in (
+        ("prompt_token_ids", chat.prompt_ids, prompts),
+        ("token_ids", chat.ids(), traced),
     ):
+        got = [value for part in parts for value in part.get(name) or ()]
         if tuple(got) != expected:
             raise Failed(
                 f"{where}: {name} differ from those of the chat endpoint.",
                 difference=id_difference(subject, "chat", expected, where, got),
             )
+
+
+def _assert_in_step(where: str, n_ids: int, n_logprobs: int) -> None:
+    if n_ids != n_logprobs:
+        raise Failed(f"{where}: {n_logprobs} logprobs for {n_ids} token IDs.")

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from agentcore_verify.client import ClientError, HttpError
+from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
-from agentcore_verify.results import Failed, NotExercised, Skipped
+from agentcore_verify.results import NotExercised, Skipped
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Reply, Subject
 
 PATCHES = ("token-ids",)
@@ -75,11 +75,9 @@ def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply],
 
 def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
     """The answer to a stream; `begun` is set by its first chunk, or when it fails."""
-    where = "streaming 'long'"
     body = subject.body("long", stream=True, logprobs=True, top_logprobs=2, **more)
     try:
-        answer = subject.send(body, where, on_event=lambda event: begun.set())
-        return Reply(where, body, answer)
+        return subject.send(body, "streaming 'long'", lambda event: begun.set())
     finally:
         begun.set()
 
@@ -87,21 +85,18 @@ def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
 @contextmanager
 def paused(subject: Subject, mode: str) -> Iterator[None]:
     """Pauses the server, and lets it continue whatever happens."""
-    try:
-        subject.post("/pause_generation", {"mode": mode})
-    except HttpError as error:
-        if error.status == 400:
+    with subject.asking(f"/pause_generation ({mode})"):
+        try:
+            subject.post("/pause_generation", {"mode": mode})
+        except HttpError as error:
+            if error.status != 400:
+                raise
             raise Skipped(f"The server refuses to be paused: {error.body}") from error
-        raise Failed(f"/pause_generation ({mode}): {error}") from error
-    except ClientError as error:
-        raise Failed(f"/pause_generation ({mode}): {error}") from error
     try:
         yield
     finally:
-        try:
+        with subject.asking("/continue_generation"):
             subject.post("/continue_generation", {})
-        except ClientError as error:
-            raise Failed(f"/continue_generation: {error}") from error
 
 
 def _assert_prefix(subject: Subject, reply: Reply) -> bool:

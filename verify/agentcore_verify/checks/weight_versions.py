@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_verify.checks.pauses import paused
-from agentcore_verify.client import ClientError, HttpError, Json
+from agentcore_verify.client import HttpError, Json
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
 
@@ -178,10 +178,8 @@ def _first_logprob(subject: Subject) -> float:
 
 def _update(subject: Subject, folder: Path, version: str, **more: Any) -> None:
     body = {"model_path": str(folder), "weight_version": version, **more}
-    try:
+    with subject.asking("/update_weights_from_disk"):
         subject.post("/update_weights_from_disk", body)
-    except ClientError as error:
-        raise Failed(f"/update_weights_from_disk: {error}") from error
 
 
 @contextmanager
