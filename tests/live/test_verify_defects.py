@@ -45,7 +45,7 @@ TEXT_CHECKS = [name for name in checks.NAMES if name != "images"]
 @on_a_server
 def test_without_a_defect_all_checks_pass(proxy: Proxy, correct: Subject) -> None:
     proxy.defect = Defect()
-    results = list(checks.run(TEXT_CHECKS, correct))
+    results = [checks.get(name).run(correct) for name in TEXT_CHECKS]
     assert {
         result.name: result.message
         for result in results
@@ -68,7 +68,7 @@ def test_a_planted_defect_is_found_and_named(
         subject = correct
     else:
         subject = Subject(proxy.url, python=sglang_python, launched=True)
-    [result] = checks.run([planted.check], subject)
+    result = checks.get(planted.check).run(subject)
     said = " ".join(result.message.split())
     count[f"{planted.name:46} {planted.check:16} {said[:96]}"] += 1
     assert result.outcome is planted.outcome, result
@@ -102,7 +102,7 @@ def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
     proxy: Proxy, correct: Subject
 ) -> None:
     proxy.defect = late = LateAbort()
-    [result] = checks.run(["interruption"], correct)
+    result = checks.get("interruption").run(correct)
     assert not late.late
     assert result.outcome is Outcome.PASSED
     n_aborted = int(result.message.split()[-2])

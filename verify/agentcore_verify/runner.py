@@ -104,7 +104,8 @@ class _Run:
             model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
             missing = self._missing_on(subject)
-            self._run_checks(subject, missing, skipped=self._look_for_router(subject))
+            skipped = self._look_for_router(subject)
+            self._run_checks(subject, missing, None, skipped)
         except ServerError as error:
             return self._report(target, self.options.model or "", error=str(error))
         if version := subject.info.get("version"):
@@ -221,7 +222,7 @@ class _Run:
                 python=server.options.python,
                 launched=True,
             )
-            self._run_checks(subject, missing, server)
+            self._run_checks(subject, missing, server, skipped={})
         except ServerError as failure:
             error = str(failure)
         finally:
@@ -282,36 +283,37 @@ class _Run:
         self,
         subject: Subject,
         missing: Mapping[str, str],
-        server: Server | None = None,
-        skipped: Mapping[str, Result] | None = None,
+        server: Server | None,
+        skipped: Mapping[str, Result],
     ) -> None:
-        """Run the checks; if the server dies, skip the rest and raise ServerError."""
+        """Run the checks; if the server dies, skip the rest and raise ServerError.
+
+        `skipped` has the results of the checks that cannot be run here, by name.
+        """
         if subject.info.get("skip_tokenizer_init"):
             raise UsageError(
                 "The server runs with --skip-tokenizer-init, but the checks need its "
                 "tokenizer."
             )
         names = self.options.checks
-        numbers = {name: number for number, name in enumerate(names, 1)}
-        for result in checks.run(
-            names,
-            subject,
-            missing=missing,
-            skipped=skipped,
-            on_start=lambda name: self.progress.check_started(
-                name, numbers[name], len(names)
-            ),
-        ):
+        for number, name in enumerate(names, 1):
+            self.progress.check_started(name, number, len(names))
+            check = checks.get(name)
+            result = (
+                skipped.get(name)
+                or check.failure_without(missing)
+                or check.run(subject)
+            )
             self.results.append(result)
             self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:
                 try:
                     _wait_for_death(server)
                 except ServerError as error:
-                    for name in names[len(self.results) :]:
-                        self.results.append(
-                            Result(name, Outcome.SKIPPED, "The server had died before.")
-                        )
+                    self.results += [
+                        Result(left, Outcome.SKIPPED, "The server had died before.")
+                        for left in names[number:]
+                    ]
                     raise ServerError(f"During {result.name}: {error}") from error
 
     def _advice(self, text: str) -> str:

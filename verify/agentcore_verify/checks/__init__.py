@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -95,30 +95,3 @@ def get(name: str) -> Check:
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text = inspect.cleandoc(module.__doc__ or "")
     return Check(name, text.splitlines()[0], text, module.PATCHES, module.check)
-
-
-def run(
-    names: Sequence[str],
-    subject: Subject,
-    *,
-    missing: Mapping[str, str] | None = None,
-    skipped: Mapping[str, Result] | None = None,
-    on_start: Callable[[str], None] | None = None,
-) -> Iterator[Result]:
-    """Run checks one by one.
-
-    Args:
-        names: those of the checks to run, as in `NAMES`.
-        missing: a message for each patch that is not applied, by patch name; a check
-            that needs such a patch fails without being run.
-        skipped: the results of checks that cannot be run here, by their names.
-        on_start: called with the name of each check before it runs.
-    """
-    for name in names:
-        check = get(name)
-        if on_start:
-            on_start(name)
-        if skipped and name in skipped:
-            yield skipped[name]
-        else:
-            yield check.failure_without(missing or {}) or check.run(subject)
