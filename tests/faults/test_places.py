@@ -262,6 +262,19 @@ def test_a_file_whose_owner_cannot_be_kept_is_refused(open_path: Path) -> None:
         run(package, "apply")
 
 
+def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
+    package = trees.build(open_path)
+    give_to_nobody(package)
+    first = photograph(open_path)
+
+    run(package, "apply")
+    assert {file.lstat().st_uid for file in package.rglob("*")} == {NOBODY}
+    with another_user():
+        run(package, "upgrade")
+        run(package, "revert")
+    assert photograph(open_path) == first
+
+
 def test_a_folder_without_permission_is_refused(open_path: Path) -> None:
     package = trees.build(open_path)
     give_to_nobody(package)
