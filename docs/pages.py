@@ -43,6 +43,10 @@ CLI_INTRODUCTION = """\
 Errors go to stderr in one paragraph. With `--json` a command prints one document on stdout,
 errors included ([the documents](json.md)). What to do about an exit code is
 [on another page](../how-to/troubleshooting.md#by-exit-code).
+
+```console
+$ pip install agentcore-patches
+```
 """
 
 CLI_END = """\
@@ -58,21 +62,21 @@ eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
 
 def cli_page() -> str:
     """The help of every command, as it is printed."""
-    settings = {**commands.context_settings, "terminal_width": 92}
+    settings = {**commands.context_settings, "terminal_width": 78}
     context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has a stand-in for it, and has it first.
     del found["verify"]
-    parts = [CLI_INTRODUCTION, _printed(commands.get_help(context))]
+    parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
     for name, command in {**found, "verify": verify}.items():
         assert command
         within = click.Context(command, context, name, **settings)
-        parts += [f"## {name}", _printed(command.get_help(within))]
+        parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
     return _joined(*parts, CLI_END)
 
 
-def _printed(text: str) -> str:
-    return f"```text\n{text}\n```"
+def _printed(command: str, text: str) -> str:
+    return f"```console\n$ agentcore-patch {command}--help\n{text}\n```"
 
 
 def _joined(*parts: str) -> str:

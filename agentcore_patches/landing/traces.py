@@ -405,13 +405,11 @@ def is_incremental(serving: OpenAIServingBase) -> bool:
 def add_to_chat_choice(
     choice: Any, request: ChatCompletionRequest, ret_item: dict[str, Any]
 ) -> None:
-    """Give a choice of a whole answer its token IDs, unless the request wants none.
+    """Give a choice of a whole answer what `return_token_ids: true` asks for.
 
-    With `return_token_ids: true` it has the prompt's, too, and text that is missing is
-    empty, as in later releases.
+    It has the prompt's token IDs, and text that is missing is empty, as in later
+    releases.
     """
-    if request.return_token_ids is not False:
-        choice.token_ids = ret_item["output_ids"]
     if request.return_token_ids:
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
         choice.message.content = choice.message.content or ""

@@ -148,8 +148,46 @@ CHAT: tuple[Place, ...] = (
         upstream="PR 37365, open",
     ),
     Place(
-        "token-ids/whole",
+        "token-ids/whole-ids",
         "only false leaves them out",
+        {
+            "0.5.8": AddKeyword(
+                SERVING_CHAT,
+                f"{_CHAT}._build_chat_response",
+                "ChatCompletionResponseChoice",
+                "token_ids=(\n"
+                '    ret_item["output_ids"]\n'
+                "    if request.return_token_ids is not False\n"
+                "    else None\n"
+                ")",
+            ),
+            "0.5.17": Replace(
+                SERVING_CHAT,
+                f"{_CHAT}._build_chat_response",
+                "choice_token_ids = "
+                'ret_item["output_ids"] if request.return_token_ids else None',
+                "choice_token_ids = (\n"
+                '    ret_item["output_ids"]\n'
+                "    if request.return_token_ids is not False\n"
+                "    else None\n"
+                ")",
+            ),
+            "0.5.18": AddKeyword(
+                SERVING_CHAT,
+                f"{_CHAT}._build_chat_response",
+                "ChatCompletionResponseChoice",
+                "token_ids=(\n"
+                '    ret_item["output_ids"]\n'
+                "    if request.return_token_ids is not False\n"
+                "    else None\n"
+                ")",
+            ),
+        },
+        upstream="called response_token_ids from 0.5.18 on",
+    ),
+    Place(
+        "token-ids/whole",
+        "return_token_ids: true",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",

@@ -174,7 +174,20 @@ VERSION: tuple[Place, ...] = (
                 HTTP_SERVER,
                 "update_weight_version",
                 "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
-                before="return ORJSONResponse(..., status_code=HTTPStatus.OK)",
+                after="_global_state.tokenizer_manager.server_args.weight_version = "
+                "obj.new_version",
+            ),
+            "0.5.16": Insert(
+                HTTP_SERVER,
+                "update_weight_version",
+                "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
+                after="_global_state.tokenizer_manager.server_args.override(...)",
+            ),
+            "0.5.17": Insert(
+                HTTP_SERVER,
+                "update_weight_version",
+                "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
+                after="_global_state.tokenizer_manager.record_config_updates(...)",
             ),
             "0.5.19": absent("the scheduler's request has an answer of its own"),
         },
