@@ -21,7 +21,7 @@ from rich.console import Console
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
 from agentcore_verify import runner
-from agentcore_verify.progress import LineProgress
+from agentcore_verify.progress import Progress
 from agentcore_verify.report import render_svg
 from agentcore_verify.results import Report
 from agentcore_verify.scripted_model import ensure_scripted_model, line
@@ -150,7 +150,7 @@ def verify() -> str:
 
 def _run(package: Path) -> Report:
     options = runner.Options(model=runner.SCRIPTED, sglang_dir=package)
-    report = runner.run(options, LineProgress(Console(file=sys.stderr)))
+    report = runner.run(options, Progress(Console(file=sys.stderr)))
     if not report.passed:
         raise SystemExit("verify failed: no picture was made")
     return report

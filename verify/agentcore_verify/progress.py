@@ -6,7 +6,6 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.status import Status
@@ -20,51 +19,39 @@ LINE_WIDTH = 120
 """Characters after which a line is cut; SGLang logs lines of many thousand."""
 
 
-class Progress(Protocol):
-    """Is called by a run when something happens."""
-
-    def message(self, line: str) -> None:
-        """Something that should stay readable."""
-
-    def loading(self, seconds: float, last: str) -> None:
-        """The server has been loading for `seconds`; `last`: last line of its log."""
-
-    def check_started(self, name: str, number: int, total: int) -> None:
-        """Check `number` of `total` begins."""
-
-    def check_ended(self, result: Result) -> None:
-        """A check has ended."""
-
-
-class LineProgress:
-    """Prints plain lines, for a log."""
+class Progress:
+    """Is called by a run when something happens; prints plain lines, for a log."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last_line = time.monotonic()
 
     def message(self, line: str) -> None:
+        """Something that should stay readable."""
         self._console.print(
             f"agentcore-patch: {line}", markup=False, highlight=False, soft_wrap=True
         )
 
     def loading(self, seconds: float, last: str) -> None:
+        """The server has been loading for `seconds`; `last`: last line of its log."""
         if time.monotonic() - self._last_line >= LINE_INTERVAL:
             self._last_line = time.monotonic()
             line = f"SGLang is loading, {seconds:.0f} s: {last.strip()}"
             self.message(textwrap.shorten(line, LINE_WIDTH, placeholder="..."))
 
-    def check_started(self, name: str, number: int, total: int) -> None: ...
+    def check_started(self, name: str, number: int, total: int) -> None:
+        """Check `number` of `total` begins."""
 
     def check_ended(self, result: Result) -> None:
+        """A check has ended."""
         self.message(f"{result.name}: {result.outcome.value} ({result.seconds:.1f} s)")
 
 
-class SpinnerProgress:
+class SpinnerProgress(Progress):
     """Shows what is going on in the last line of a terminal."""
 
     def __init__(self, console: Console, status: Status) -> None:
-        self._console = console
+        super().__init__(console)
         self._status = status
 
     def message(self, line: str) -> None:
@@ -91,4 +78,4 @@ def progress_on(console: Console) -> Iterator[Progress]:
         with console.status("") as status:
             yield SpinnerProgress(console, status)
     else:
-        yield LineProgress(console)
+        yield Progress(console)
