@@ -148,18 +148,16 @@ def ask(
     return read_response(chat(base_url, api_key=api_key, timeout=timeout, **body))
 
 
-def generate(
-    base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
-) -> Any:
+def generate(base_url: str, *, api_key: str | None = None, **body: Any) -> Any:
     """The response of `/generate` without streaming: an object, or a list for a batch."""
-    return post_json(f"{base_url}/generate", body, api_key=api_key, timeout=timeout)
+    return post_json(f"{base_url}/generate", body, api_key=api_key)
 
 
 def generate_stream(
-    base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
+    base_url: str, *, api_key: str | None = None, **body: Any
 ) -> Iterator[Json]:
     """The events of a streamed `/generate`; otherwise like `chat_stream`."""
-    return post_stream(f"{base_url}/generate", body, api_key=api_key, timeout=timeout)
+    return post_stream(f"{base_url}/generate", body, api_key=api_key)
 
 
 def post_json(
