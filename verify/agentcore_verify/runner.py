@@ -25,7 +25,7 @@ from .parsers import Parsers
 from .progress import Progress
 from .results import Outcome, Report, Result
 from .scripted_model import ensure_scripted_model
-from .server import Server, ServerOptions
+from .server import Server, ServerOptions, option_value
 from .subject import Subject
 
 SCRIPTED = "scripted"
@@ -248,7 +248,7 @@ class _Run:
             detected = parsers.of_model(python, model)
         on_cpu = options.device == "cpu" or (
             options.device == "auto"
-            and not _has(options.server_args, "--device")
+            and option_value(options.server_args, "--device") is None
             and cpu.is_needed(python)
         )
         args: list[str] = []
@@ -256,7 +256,7 @@ class _Run:
             ("--tool-call-parser", options.tool_call_parser or detected.tool_call),
             ("--reasoning-parser", options.reasoning_parser or detected.reasoning),
         ):
-            if value and not _has(options.server_args, name):
+            if value and option_value(options.server_args, name) is None:
                 args += [name, value]
         env: Mapping[str, str] = {}
         if scripted and on_cpu:
@@ -403,10 +403,6 @@ def _existing_model(model: str) -> str:
     if looks_like_path and not path.exists():
         raise UsageError(f"The model {path} does not exist.")
     return str(path) if path.exists() else model
-
-
-def _has(args: Sequence[str], option: str) -> bool:
-    return any(arg == option or arg.startswith(f"{option}=") for arg in args)
 
 
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:

@@ -93,8 +93,8 @@ class Server:
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self.host = _option(options.args, "--host") or HOST
-        self.port = int(_option(options.args, "--port") or 0)
+        self.host = option_value(options.args, "--host") or HOST
+        self.port = int(option_value(options.args, "--port") or 0)
         self._process: _Process | None = None
         self._scratch: Path | None = None
         self._known: dict[int, psutil.Process] = {}
@@ -118,7 +118,7 @@ class Server:
     @property
     def api_key(self) -> str | None:
         """The API key among its arguments; None if there is none."""
-        return _option(self.options.args, "--api-key")
+        return option_value(self.options.args, "--api-key")
 
     def __enter__(self) -> Server:
         self.start()
@@ -138,7 +138,7 @@ class Server:
         Raises ServerError, with the last lines of its log, if it dies, does not
         generate within the startup timeout, or its port is taken.
         """
-        port_is_ours = not _option(self.options.args, "--port")
+        port_is_ours = not option_value(self.options.args, "--port")
         if not port_is_ours and not port_is_free(self.host, self.port):
             raise ServerError(
                 f"Port {self.port} is in use. Choose another --port, or leave it out."
@@ -193,8 +193,21 @@ class Server:
         return [process for process in self._known.values() if _runs(process)]
 
     def log_tail(self, lines: int = TAIL_LINES) -> list[str]:
-        """The last lines of its log, without empty ones."""
-        return _tail(self.log, lines)
+        """The last lines of its log without empty ones, as a terminal would show them.
+
+        Long ones are cut. There are none if there is no log.
+        """
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - 64 * 1024))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return []
+        shown = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
+        return [
+            line if len(line) <= TAIL_WIDTH else f"{line[:TAIL_WIDTH]}..."
+            for line in [line for line in shown if line][-lines:]
+        ]
 
     def _launch(self) -> None:
         options = self.options
@@ -324,7 +337,7 @@ class Server:
         return ServerError(f"{what} Its log is {self.log} and ends with:\n{tail}")
 
 
-def _option(args: Sequence[str], name: str) -> str | None:
+def option_value(args: Sequence[str], name: str) -> str | None:
     """The last value of an option, as argparse reads it; None if it is not there."""
     value = None
     for index, arg in enumerate(args):
@@ -364,21 +377,6 @@ def _runs(process: psutil.Process) -> bool:
     with contextlib.suppress(OSError):
         os.waitpid(process.pid, os.WNOHANG)
     return False
-
-
-def _tail(log: Path, lines: int) -> list[str]:
-    """The last lines without empty ones, shortened, as a terminal would show them."""
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - 64 * 1024))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return []
-    shown = (line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
-    return [
-        line if len(line) <= TAIL_WIDTH else f"{line[:TAIL_WIDTH]}..."
-        for line in [line for line in shown if line][-lines:]
-    ]
 
 
 def _exit_text(code: int | None) -> str:
