@@ -47,6 +47,21 @@ REQUEST_FLAGS = (
 
 _CHAT = "OpenAIServingChat"
 
+# In 0.5.17 alone SGLang gives a choice the field by this name.
+_IDS_FIELD = AddField(
+    PROTOCOL, "ChatCompletionResponseChoice", "token_ids: Optional[List[int]] = None"
+)
+_GIVE_IDS = AddKeyword(
+    SERVING_CHAT,
+    f"{_CHAT}._build_chat_response",
+    "ChatCompletionResponseChoice",
+    "token_ids=(\n"
+    '    ret_item["output_ids"]\n'
+    "    if request.return_token_ids is not False\n"
+    "    else None\n"
+    ")",
+)
+
 # Whether a chat request wants them.
 REQUEST_FLAG: tuple[Place, ...] = (
     Place(
@@ -74,17 +89,9 @@ CHAT: tuple[Place, ...] = (
         "token-ids/choice",
         "the IDs generated for this choice",
         {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionResponseChoice",
-                "token_ids: Optional[List[int]] = None",
-            ),
+            "0.5.8": _IDS_FIELD,
             "0.5.17": absent("SGLang has the field, and drops it where it is None"),
-            "0.5.18": AddField(
-                PROTOCOL,
-                "ChatCompletionResponseChoice",
-                "token_ids: Optional[List[int]] = None",
-            ),
+            "0.5.18": _IDS_FIELD,
         },
         upstream="called response_token_ids from 0.5.18 on",
     ),
@@ -151,16 +158,7 @@ CHAT: tuple[Place, ...] = (
         "token-ids/whole-ids",
         "only false leaves them out",
         {
-            "0.5.8": AddKeyword(
-                SERVING_CHAT,
-                f"{_CHAT}._build_chat_response",
-                "ChatCompletionResponseChoice",
-                "token_ids=(\n"
-                '    ret_item["output_ids"]\n'
-                "    if request.return_token_ids is not False\n"
-                "    else None\n"
-                ")",
-            ),
+            "0.5.8": _GIVE_IDS,
             "0.5.17": Replace(
                 SERVING_CHAT,
                 f"{_CHAT}._build_chat_response",
@@ -172,16 +170,7 @@ CHAT: tuple[Place, ...] = (
                 "    else None\n"
                 ")",
             ),
-            "0.5.18": AddKeyword(
-                SERVING_CHAT,
-                f"{_CHAT}._build_chat_response",
-                "ChatCompletionResponseChoice",
-                "token_ids=(\n"
-                '    ret_item["output_ids"]\n'
-                "    if request.return_token_ids is not False\n"
-                "    else None\n"
-                ")",
-            ),
+            "0.5.18": _GIVE_IDS,
         },
         upstream="called response_token_ids from 0.5.18 on",
     ),
