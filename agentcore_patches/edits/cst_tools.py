@@ -55,12 +55,15 @@ def insert_statements(
 
 
 def append_item(
-    items: Sequence[NodeT], new: NodeT, opening: cst.BaseParenthesizableWhitespace
+    items: Sequence[NodeT],
+    new: NodeT,
+    opening: cst.BaseParenthesizableWhitespace,
+    comment: str = "",
 ) -> list[NodeT]:
     """A call's arguments, or a function's parameters, with one more, laid out alike.
 
     `opening` is what stands between the parenthesis and the first of them. Comments stay
-    with the item that they follow.
+    with the item that they follow; the new one's stands above it, if it is not the first.
     """
     after = next(name for name in _AFTER_ITEM if hasattr(new, name))
     nothing = cst.SimpleWhitespace("")
@@ -82,6 +85,8 @@ def append_item(
                 first_line=closing.first_line, empty_lines=closing.empty_lines
             )
             closing = _bare(closing)
+    if comment:
+        gap = _commented(gap, comment)
     separator = (comma if trailing else cst.Comma()).with_changes(whitespace_after=gap)
     ending = (
         {"comma": cst.Comma(whitespace_after=closing), after: nothing}
@@ -112,7 +117,23 @@ def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespac
     )
 
 
-def with_keyword(call: cst.Call, argument: cst.Arg) -> cst.Call | None:
+def _commented(
+    whitespace: cst.BaseParenthesizableWhitespace, comment: str
+) -> cst.ParenthesizedWhitespace:
+    """A line break with a comment above the line that follows."""
+    if not _breaks(whitespace):
+        margin = cst.SimpleWhitespace("    ")
+        whitespace = cst.ParenthesizedWhitespace(indent=True, last_line=margin)
+    lines = [
+        line.with_changes(indent=whitespace.indent, whitespace=whitespace.last_line)
+        for line in lines_above(comment)
+    ]
+    return whitespace.with_changes(empty_lines=[*whitespace.empty_lines, *lines])
+
+
+def with_keyword(
+    call: cst.Call, argument: cst.Arg, comment: str = ""
+) -> cst.Call | None:
     """A call with one more keyword argument, None if it has it.
 
     Raises:
@@ -132,7 +153,7 @@ def with_keyword(call: cst.Call, argument: cst.Arg) -> cst.Call | None:
     # What is unpacked stays the last.
     unpacked = args[-1:] if len(args) > 1 and args[-1].star == "**" else []
     named = args[: len(args) - len(unpacked)]
-    named = append_item(named, argument, call.whitespace_before_args)
+    named = append_item(named, argument, call.whitespace_before_args, comment)
     return call.with_changes(args=[*named, *unpacked])
 
 
@@ -149,6 +170,11 @@ def comment_lines(comment: str) -> list[str]:
         return []
     first, *rest = wrap(f"{OWNER}: {comment}", _COMMENT_WIDTH, break_on_hyphens=False)
     return [f"# {first}", *(f"# {line}" for line in rest)]
+
+
+def lines_above(comment: str) -> list[cst.EmptyLine]:
+    """The same, above the node that it is about."""
+    return [cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(comment)]
 
 
 # With the deepest indentation of SGLang's code, no line has more than 88 characters.

@@ -21,6 +21,7 @@ from agentcore_patches.edits.cst_tools import (
     descend,
     insert_statements,
     item_code,
+    lines_above,
     replace,
     statements_of,
     with_keyword,
@@ -266,7 +267,7 @@ class AddParameter(DefinitionEdit):
         positional = isinstance(params.star_arg, cst.MaybeSentinel)
         kind = "params" if positional else "kwonly_params"
         opening = definition.whitespace_before_params
-        items = append_item(getattr(params, kind), wanted, opening)
+        items = append_item(getattr(params, kind), wanted, opening, self.comment)
         return definition.with_changes(params=params.with_changes(**{kind: items}))
 
     def _parameter(self) -> cst.Param:
@@ -307,10 +308,7 @@ class Decorate(DefinitionEdit):
             matches(wanted, existing.decorator) for existing in definition.decorators
         ):
             return None
-        lines = [
-            cst.EmptyLine(comment=cst.Comment(line))
-            for line in comment_lines(self.comment)
-        ]
+        lines = lines_above(self.comment)
         if definition.decorators:
             new = cst.Decorator(wanted, leading_lines=lines)
             return definition.with_changes(decorators=[new, *definition.decorators])
@@ -366,7 +364,7 @@ class AddKeyword(DefinitionEdit):
         for path in reversed(calls):  # The inner ones first: the outer ones move them.
             old = descend(changed or definition, path)
             assert isinstance(old, cst.Call)
-            new = with_keyword(old, argument)
+            new = with_keyword(old, argument, self.comment)
             if new is not None:
                 changed = replace(changed or definition, path, new)
         return changed
@@ -534,7 +532,10 @@ class AddCondition(DefinitionEdit):
         expect(1, len(places), f"`{headline(self.shape)}`")
         [(path, _)] = places
         old = descend(definition, path)
-        return replace(definition, path, self._with_condition(old))
+        assert isinstance(old, cst.If)
+        above = [*old.leading_lines, *lines_above(self.comment)]
+        new = self._with_condition(old).with_changes(leading_lines=above)
+        return replace(definition, path, new)
 
     def _with_condition(self, statement: cst.CSTNode) -> cst.If:
         assert isinstance(statement, cst.If)
@@ -621,7 +622,4 @@ def _new_statements(
     """New statements, with their comment, captured expressions put in."""
     first, *rest = substitute(_parse_new(code), captures or {}).body
     assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-    comments = [
-        cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(comment)
-    ]
-    return [first.with_changes(leading_lines=comments), *rest]
+    return [first.with_changes(leading_lines=lines_above(comment)), *rest]

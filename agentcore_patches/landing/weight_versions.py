@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from . import release
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import BatchStrOutput, BatchTokenIDOutput
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -136,18 +135,6 @@ def of_request(req: Req, n_tokens: int) -> list[Any] | None:
         WeightVersionSpan(version=version, start=begin, end=end)
         for version, begin, end in spans
     ] or None
-
-
-def of_batch(output: BatchTokenIDOutput) -> list[Any] | None:
-    """The versions of a batch, for each request, as the detokenizer sends them on."""
-    column: list[Any] | None = output.weight_versions
-    return column
-
-
-def of_one(output: BatchTokenIDOutput | BatchStrOutput, index: int) -> list[Any] | None:
-    """The versions of one request of a batch, for the batch of one of its worker."""
-    column = output.weight_versions
-    return None if column is None else [column[index]]
 
 
 def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:

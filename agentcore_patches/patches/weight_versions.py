@@ -290,6 +290,12 @@ TOKENS: tuple[Place, ...] = (
     ),
 )
 
+_VERSIONS_OF_ONE = (
+    "weight_versions=_extract_field_by_index(\n"
+    '    output, "weight_versions", i, check_length=False\n'
+    ")"
+)
+
 WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/spans",
@@ -375,7 +381,7 @@ WIRE: tuple[Place, ...] = (
                 DETOKENIZER,
                 "DetokenizerManager.handle_batch_token_id_out",
                 "BatchStrOutput",
-                "weight_versions=agentcore.weight_versions.of_batch(recv_obj)",
+                "weight_versions=recv_obj.weight_versions",
             ),
             "0.5.19": _NATIVE,
         },
@@ -389,7 +395,7 @@ WIRE: tuple[Place, ...] = (
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
                 "BatchTokenIDOutput",
-                "weight_versions=agentcore.weight_versions.of_one(output, i)",
+                _VERSIONS_OF_ONE,
             ),
             "0.5.19": _NATIVE,
         },
@@ -403,7 +409,7 @@ WIRE: tuple[Place, ...] = (
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
                 "BatchStrOutput",
-                "weight_versions=agentcore.weight_versions.of_one(output, i)",
+                _VERSIONS_OF_ONE,
             ),
             "0.5.19": _NATIVE,
         },

@@ -45,6 +45,15 @@ EXAMPLES: Examples = {
                   pass
               if wanted: pass
     """,
+    AddCondition(FILE, "f", "if wanted: ...", "trace is None", note="once"): """
+        the comment above it, after the file's own
+          def f(wanted):
+              # It is.
+        +     # agentcore-patch: once
+        -     if wanted:
+        +     if wanted and trace is None:
+                  pass
+    """,
     AddCondition(FILE, "f", "if a or b: ...", "c or d"): """
         narrow what binds less than `and`
           def f():

@@ -90,6 +90,38 @@ EXAMPLES: Examples = {
           def f(x):
               return Answer(1), Answer(2)
     """,
+    AddKeyword(FILE, "f", "Answer", "ids=x.ids", note="all of them"): """
+        the comment above it, after the others
+          def f(x):
+              return Answer(
+                  text="",
+                  # Why it ended.
+                  reason=None,  # not yet
+                  # More to come.
+        +         # agentcore-patch: all of them
+        +         ids=x.ids,
+              )
+
+        the comment above it, below the others
+          def f(x):
+              return Answer(text="",
+        -                   reason=None)
+        +                   reason=None,
+        +                   # agentcore-patch: all of them
+        +                   ids=x.ids)
+
+        a line of its own for the comment
+          def f(x):
+        -     return Answer(x, text="ids")
+        +     return Answer(x, text="ids",
+        +         # agentcore-patch: all of them
+        +         ids=x.ids)
+
+        no comment before the only argument
+          def f(x):
+        -     return Answer()
+        +     return Answer(ids=x.ids)
+    """,
     AddKeyword(FILE, "f", "Answer", "ids=x.ids", each=5): """
         every call, of that name only
           def f(x):

@@ -88,6 +88,16 @@ EXAMPLES: Examples = {
         ! the function has another parameter of that name: `trace: Optional[Trace]`
           def f(*, trace: Optional[Trace]): pass
     """,
+    AddParameter(FILE, "f", "trace=None", note="given if asked"): """
+        the comment above it
+          async def f(
+              self,
+              index: int,  # of the choice
+        +     # agentcore-patch: given if asked
+        +     trace=None,
+          ) -> None:
+              pass
+    """,
 }
 
 DESCRIBED: Words = {
