@@ -10,11 +10,7 @@ import pytest
 
 from agentcore_verify.at_once import at_once
 from agentcore_verify.client import read_events
-from agentcore_verify.differences import (
-    id_difference,
-    logprob_distance,
-    text_difference,
-)
+from agentcore_verify.differences import logprob_distance, text_difference
 from agentcore_verify.invariants import assert_whole, is_in_order, letters
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
@@ -181,7 +177,7 @@ def test_is_in_order_compares_positions() -> None:
 def test_sequences_are_aligned_where_they_differ(
     one: str, other: str, rows: dict[int, tuple[str, str]]
 ) -> None:
-    shown = id_difference(SUBJECT, "one", ids(one), "other", ids(other)).rows
+    shown = SUBJECT.id_difference("one", ids(one), "other", ids(other)).rows
     apart = {row.position: (row.left, row.right) for row in shown if not row.same}
     expected = {
         position: tuple(letter and f"{ord(letter)} '{letter}'" for letter in pair)
@@ -198,13 +194,13 @@ def test_what_cannot_be_decoded_is_held_against_ids_and_counts_alone() -> None:
     short = streamed(chunk({"content": "ab"}, token_ids=ids("ab")), logprobs=True)
     with pytest.raises(Failed, match="2 token_ids but 0 logprobs"):
         assert_whole(behind_router, short)
-    rows = id_difference(behind_router, "one", [1], "other", [2]).rows
+    rows = behind_router.id_difference("one", [1], "other", [2]).rows
     assert [(row.left, row.right) for row in rows] == [("1", "2")]
 
 
 def test_only_the_surroundings_of_a_difference_are_shown() -> None:
     long = "x" * 500
-    shown = id_difference(SUBJECT, "one", ids(f"{long}a{long}"), "other", ids(long * 2))
+    shown = SUBJECT.id_difference("one", ids(f"{long}a{long}"), "other", ids(long * 2))
     positions = [row.position for row in shown.rows]
     assert 500 in positions
     assert len(positions) < 12 and min(positions) > 490

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
 
 from .client import Json
 from .results import Difference, Row
-
-if TYPE_CHECKING:
-    from .subject import Reply, Subject
 
 AROUND = 4
 """Tokens shown before and after the first difference."""
@@ -44,29 +40,22 @@ def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
     return min(len(one), len(other))
 
 
-def difference(
-    subject: Subject, left: str, one: Reply, right: str, other: Reply
-) -> Difference | None:
-    """The difference between the first two choices that differ, by IDs or by text."""
-    for a, b in zip(one.completions, other.completions, strict=False):
-        if a.token_ids is not None and b.token_ids is not None:
-            if a.token_ids != b.token_ids:
-                return id_difference(subject, left, a.token_ids, right, b.token_ids)
-        elif a.content != b.content:
-            return text_difference(left, a.content, right, b.content)
-    return None
-
-
 def id_difference(
-    subject: Subject, left: str, one: Sequence[int], right: str, other: Sequence[int]
+    left: str,
+    one: Sequence[int],
+    right: str,
+    other: Sequence[int],
+    decode: Callable[[Sequence[int]], Sequence[str]] | None = None,
 ) -> Difference:
-    """Two sequences of token IDs around their first difference, decoded if possible."""
+    """Two sequences of token IDs around their first difference, each ID with its text.
+
+    `decode` gives the texts of IDs; without it there are none.
+    """
     rows = _aligned(one, other)
     ids = sorted({value for _, a, b in rows for value in (a, b) if value is not None})
     shown = {value: str(value) for value in ids}
-    if ids and subject.can_decode:
-        texts = subject.decode_all([[value] for value in ids], special=True)
-        for value, text in zip(ids, texts, strict=True):
+    if ids and decode:
+        for value, text in zip(ids, decode(ids), strict=True):
             shown[value] += f" {text!r}"
     return Difference(
         left,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from .client import Completion, Piece
-from .differences import first_difference, id_difference, text_difference
+from .client import Completion, Json, Piece
+from .differences import first_difference, text_difference
 from .results import Failed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .client import Json
-    from .subject import Reply, Subject
+from .subject import Reply, Subject
 
 _UNREADABLE = re.compile(r"[\s\ufffd]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -60,8 +56,8 @@ def assert_prefix(subject: Subject, question: str, reply: Reply) -> None:
     if ids != known[: len(ids)]:
         raise Failed(
             f"{reply.where}: token_ids are not the first ones of the whole answer.",
-            difference=id_difference(
-                subject, "whole answer", known, "aborted answer", ids
+            difference=subject.id_difference(
+                "whole answer", known, "aborted answer", ids
             ),
         )
 
@@ -71,8 +67,8 @@ def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
     if one.prompt_ids != other.prompt_ids:
         raise Failed(
             f"{other.where}: prompt_token_ids differ from those of {one.where}.",
-            difference=id_difference(
-                subject, one.where, one.prompt_ids, other.where, other.prompt_ids
+            difference=subject.id_difference(
+                one.where, one.prompt_ids, other.where, other.prompt_ids
             ),
         )
     choices = [completion.index for completion in one.completions]
@@ -87,7 +83,7 @@ def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
             raise Failed(
                 f"{other.where}: token_ids of choice {choice} differ from those of "
                 f"{one.where} from position {first_difference(left, right)} on.",
-                difference=id_difference(subject, one.where, left, other.where, right),
+                difference=subject.id_difference(one.where, left, other.where, right),
             )
     for a, b in zip(one.completions, other.completions, strict=True):
         if finish(a) != finish(b):

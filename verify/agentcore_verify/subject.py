@@ -14,10 +14,9 @@ import requests
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import is_between
 
-from . import client
+from . import client, differences
 from .client import Answer, ClientError, Completion, HttpError, Json, OnEvent
-from .differences import difference, logprob_distance
-from .results import Failed, Inconclusive, NotExercised, Skipped
+from .results import Difference, Failed, Inconclusive, NotExercised, Skipped
 from .scripted_model import TOOLS, line
 
 MAX_TOKENS = 512
@@ -237,9 +236,7 @@ class Subject:
                 raise Inconclusive(
                     f"{first.where}: two identical requests got different answers.",
                     advice=NOT_DETERMINISTIC,
-                    difference=difference(
-                        self, "first run", first, "second run", again
-                    ),
+                    difference=self._difference(first, again),
                 )
             self._references[key] = first
         return self._references[key]
@@ -273,6 +270,18 @@ class Subject:
                 advice="--base-url must be the SGLang server itself, not a router.",
             ) from error
         return list(texts)
+
+    def id_difference(
+        self, left: str, one: Sequence[int], right: str, other: Sequence[int]
+    ) -> Difference:
+        """Two sequences of token IDs around their first difference, decoded if possible."""
+
+        def decode(ids: Sequence[int]) -> list[str]:
+            return self.decode_all([[value] for value in ids], special=True)
+
+        return differences.id_difference(
+            left, one, right, other, decode if self.can_decode else None
+        )
 
     def generate(self, **body: Any) -> Any:
         """The response of /generate without streaming."""
@@ -320,10 +329,23 @@ class Subject:
             session.trust_env = False
             return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
 
+    def _difference(self, first: Reply, again: Reply) -> Difference | None:
+        """The first two choices of two runs that differ, by IDs or by text."""
+        left, right = "first run", "second run"
+        for a, b in zip(first.completions, again.completions, strict=False):
+            if a.token_ids is not None and b.token_ids is not None:
+                if a.token_ids != b.token_ids:
+                    return self.id_difference(left, a.token_ids, right, b.token_ids)
+            elif a.content != b.content:
+                return differences.text_difference(left, a.content, right, b.content)
+        return None
+
     def _note_noise(self, one: Reply, other: Reply) -> None:
         for left, right in zip(one.completions, other.completions, strict=False):
             if left.token_ids == right.token_ids:
-                distance = logprob_distance(left.logprobs or (), right.logprobs or ())
+                distance = differences.logprob_distance(
+                    left.logprobs or (), right.logprobs or ()
+                )
                 self.noise = max(self.noise, distance)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from agentcore_verify.at_once import at_once
 from agentcore_verify.client import Json
-from agentcore_verify.differences import id_difference
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
@@ -80,9 +79,7 @@ def _assert_in_step(subject: Subject, where: str, output: Json) -> None:
         raise Failed(
             f"{where}: meta_info has {len(mirrored)} values of the sampler for "
             f"{len(ids)} output_ids, and they differ.",
-            difference=id_difference(
-                *(subject, "output_ids", ids), *(MIRROR_KEY, mirrored)
-            ),
+            difference=subject.id_difference("output_ids", ids, MIRROR_KEY, mirrored),
         )
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_verify import openai_script
-from agentcore_verify.differences import id_difference
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
 
@@ -58,7 +57,7 @@ def _assert_read(
         if got != sent:
             raise Failed(
                 f"{where}: {name} differ from what the server sent.",
-                difference=id_difference(subject, "sent", sent, "read", got or []),
+                difference=subject.id_difference("sent", sent, "read", got or []),
             )
 
 

@@ -10,7 +10,6 @@ trainers that read these places lose their samples without a message.
 from __future__ import annotations
 
 from agentcore_verify.client import Json
-from agentcore_verify.differences import id_difference
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import MAX_TOKENS, Reply, Subject
@@ -114,7 +113,7 @@ def _assert_trace(
         if tuple(got) != expected:
             raise Failed(
                 f"{where}: {name} differ from those of the chat endpoint.",
-                difference=id_difference(subject, "chat", expected, where, got),
+                difference=subject.id_difference("chat", expected, where, got),
             )
 
 

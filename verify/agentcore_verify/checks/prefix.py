@@ -12,7 +12,6 @@ import json
 from collections.abc import Sequence
 
 from agentcore_verify.client import Completion, Json, ToolCall
-from agentcore_verify.differences import id_difference
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Reply, Subject
@@ -89,9 +88,8 @@ def _assert_continued(
     if list(prompt[:kept]) != list(required[:kept]):
         raise Failed(
             f"{where}: the prompt does not begin with the tokens of the turns before.",
-            difference=id_difference(
-                *(subject, "required", tuple(required[:kept])),
-                *("prompt_token_ids", prompt[:kept]),
+            difference=subject.id_difference(
+                "required", tuple(required[:kept]), "prompt_token_ids", prompt[:kept]
             ),
         )
     if len(prompt) <= kept:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentcore_verify.differences import id_difference
 from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Reply, Subject
@@ -53,8 +52,8 @@ def _assert_cut(subject: Subject, full: Reply, finish: str, **options: Any) -> i
         if ids != full.ids()[: len(ids)] or len(ids) == len(full.ids()):
             raise Failed(
                 f"{what}: token_ids are not the first ones of the whole answer.",
-                difference=id_difference(
-                    subject, "whole answer", full.ids(), "cut answer", ids
+                difference=subject.id_difference(
+                    "whole answer", full.ids(), "cut answer", ids
                 ),
             )
         if reply.completions[0].finish_reason != finish:

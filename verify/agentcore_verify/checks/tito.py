@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_verify.client import Json
-from agentcore_verify.differences import id_difference
 from agentcore_verify.invariants import assert_whole
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
@@ -52,17 +51,18 @@ def _assert_round_trip(
     if by_ids.prompt_ids != by_messages.prompt_ids:
         raise Failed(
             f"{what}: prompt_token_ids differ from the input_ids.",
-            difference=id_difference(
-                *(subject, "input_ids", by_messages.prompt_ids),
-                *("prompt_token_ids", by_ids.prompt_ids),
+            difference=subject.id_difference(
+                "input_ids",
+                by_messages.prompt_ids,
+                "prompt_token_ids",
+                by_ids.prompt_ids,
             ),
         )
     if by_ids.ids() != by_messages.ids():
         raise Failed(
             f"{what}: the answer differs from the one to the messages.",
-            difference=id_difference(
-                *(subject, "by messages", by_messages.ids()),
-                *("by input_ids", by_ids.ids()),
+            difference=subject.id_difference(
+                "by messages", by_messages.ids(), "by input_ids", by_ids.ids()
             ),
         )
     assert_whole(subject, by_ids)
