@@ -196,6 +196,14 @@ def test_one_that_is_not_ready_in_time_is_ended(
         server.start()
 
 
+def test_one_that_refuses_its_first_prompt_says_why(
+    options: ServerOptions, temp: Path
+) -> None:
+    server = Server(replace(options, args=("--context-length", "8")))
+    with nothing_left(server, temp), pytest.raises(ServerError, match="HTTP 400"):
+        server.start()
+
+
 def test_an_interrupt_while_it_starts_ends_it(
     options: ServerOptions, temp: Path
 ) -> None:
