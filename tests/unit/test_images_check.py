@@ -28,6 +28,7 @@ class Model(Subject):
 
     prefilled: list[int] | None = None
     takes_images = True
+    n_streamed_logprobs = len(SAID)
 
     def get(self, path: str, timeout: float = 30) -> Any:
         assert path == "/model_info"
@@ -40,11 +41,12 @@ class Model(Subject):
         if "input_ids" in body and self.prefilled is not None:
             prompt = self.prefilled
         logprob = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+        n_logprobs = self.n_streamed_logprobs if body.get("stream") else len(SAID)
         choice = {
             "index": 0,
             "finish_reason": "length",
             "token_ids": SAID,
-            "logprobs": {"content": [logprob, logprob]},
+            "logprobs": {"content": [logprob] * n_logprobs},
         }
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(SAID)}
         common = {"prompt_token_ids": prompt, "usage": usage, "model": "m"}
@@ -73,6 +75,11 @@ def test_a_second_turn_that_is_prefilled_as_given_passes() -> None:
 def test_a_second_turn_that_is_prefilled_as_others_fails() -> None:
     with pytest.raises(Failed, match="prefilled were 8 token IDs, which are not the 6"):
         images.check(model(prefilled=[5, 90, 90, 90, 90, 6, 7, 8]))
+
+
+def test_a_chunk_that_lacks_a_logprob_fails() -> None:
+    with pytest.raises(Failed, match="a chunk's logprobs are not in step"):
+        images.check(model(n_streamed_logprobs=1))
 
 
 def test_a_text_model_is_skipped() -> None:

@@ -133,6 +133,14 @@ class MessageWithoutIds(Defect):
         return response
 
 
+@plant("a message without its logprobs", "other-traces", ": 0 logprobs for")
+class MessageWithoutLogprobs(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/v1/messages":
+            del response["token_logprobs"]
+        return response
+
+
 @plant("logprobs whose tokens are text", "other-traces", "token_id:")
 class TokensAsText(ChatWhole):
     def choice(self, body: Json, choice: Json) -> None:
