@@ -16,7 +16,6 @@ import agentcore_patches
 from agentcore_patches import edits, marks
 from agentcore_patches.api import apply, apply_patch, revert
 from agentcore_patches.state import transaction
-from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
@@ -115,22 +114,6 @@ def test_others_changes_are_kept_and_told(package: Path) -> None:
     assert b"def theirs(): ..." in (package / SERVING).read_bytes()
     revert(sglang_dir=package)
     assert (package / SERVING).read_bytes() == forked
-
-
-def test_revert_gives_every_byte_back(package: Path) -> None:
-    apply(sglang_dir=str(package))
-
-    result = revert(sglang_dir=package)
-
-    assert result.changed
-    assert result.patches == ("alpha", "beta")
-    assert {file.path: (file.state, file.pristine) for file in result.files} == {
-        MODELS: (FileState.ORIGINAL, True),
-        SERVING: (FileState.ORIGINAL, True),
-    }
-    assert contents(package) == SOURCES
-    again = revert(sglang_dir=package)
-    assert (again.changed, again.patches, again.files) == (False, (), ())
 
 
 @pytest.fixture

@@ -108,34 +108,6 @@ def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
     assert {path: (install.package / path).stat() for path in ALL} == before
 
 
-def test_newer_texts_are_where_an_apply_starts(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    newer = b"# of another checkout\n"
-    write(install, FIRST, newer)
-    snapshot = transaction.inspect(install)
-    assert snapshot.files[FIRST] is FileState.REPLACED
-    assert Originals(install, snapshot).texts([FIRST, SECOND]) == {
-        FIRST: newer,
-        SECOND: vanilla(SECOND),
-    }
-    with transaction.locked(install) as work:
-        files = {FIRST: newer + b"ours\n", SECOND: patched(SECOND)}
-        assert work.commit(files, patches=["ours"], tool_version="one") == (FIRST,)
-    revert(install)
-    assert read(install, FIRST) == newer
-    assert read(install, SECOND) == vanilla(SECOND)
-
-
-def test_originals_are_never_put_over_another_version(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    newer = b"# of the next release\n"
-    write(install, FIRST, newer)
-    after_upgrade = replace(install, version="0.5.10")
-    assert revert(after_upgrade) == (SECOND,)
-    assert read(install, FIRST) == newer
-    assert not (install.package / FOLDER).exists()
-
-
 def test_what_the_wheel_has_is_an_original(install: Install) -> None:
     commit(install, FIRST)
     write(install, FIRST, b"# another build of the same version\n")

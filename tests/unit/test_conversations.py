@@ -220,15 +220,6 @@ def test_threads_share_a_memory() -> None:
     assert memory.n_bytes == len(memory) * 324 <= memory.max_bytes
 
 
-def test_prefill_and_decoding_apart_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(conversations.VARIABLE, "64")
-    apart = SimpleNamespace(tokenizer_worker_num=1, disaggregation_mode="decode")
-    with pytest.raises(ValueError, match="--disaggregation-mode is decode"):
-        conversations.check_server(apart)
-
-
 @pytest.mark.parametrize(("value", "megabytes"), [("", 0), ("0", 0), (" 64 ", 64)])
 def test_the_variable_says_how_many_megabytes(
     monkeypatch: pytest.MonkeyPatch, value: str, megabytes: int
@@ -241,13 +232,25 @@ def test_the_variable_says_how_many_megabytes(
     assert n_bytes == megabytes * 1_000_000
 
 
-@pytest.mark.parametrize("value", ["-1", "1.5", "64MB", "yes", "²"])
-def test_another_value_stops_the_start(
-    monkeypatch: pytest.MonkeyPatch, value: str
+@pytest.mark.parametrize(
+    ("value", "arguments", "said"),
+    [
+        ("64", {"disaggregation_mode": "decode"}, "--disaggregation-mode is decode"),
+        ("64", {"tokenizer_worker_num": 2}, "--tokenizer-worker-num is 2"),
+        *(
+            (value, {}, "whole number of megabytes")
+            for value in ("-1", "1.5", "64MB", "yes", "²")
+        ),
+    ],
+)
+def test_what_a_memory_cannot_be_of_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, value: str, arguments: dict[str, Any], said: str
 ) -> None:
+    server = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})
+    conversations.check_server(server)
     monkeypatch.setenv(conversations.VARIABLE, value)
-    with pytest.raises(ValueError, match="whole number of megabytes"):
-        conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))
+    with pytest.raises(ValueError, match=said):
+        conversations.check_server(server)
 
 
 def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +258,3 @@ def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "PATCHES", ("token-ids",))
     with pytest.raises(ValueError, match="the patch prefix is not in place"):
         conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))
-
-
-def test_several_tokenizer_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    several = SimpleNamespace(tokenizer_worker_num=2)
-    conversations.check_server(several)
-    monkeypatch.setenv(conversations.VARIABLE, "64")
-    with pytest.raises(ValueError, match="--tokenizer-worker-num is 2"):
-        conversations.check_server(several)

@@ -311,16 +311,15 @@ def test_a_whole_answer_has_the_bytes_of_its_models(
     assert serving.models == (18 if suffix else 3)
 
 
-def test_an_answer_without_logprobs_is_written_by_orjson_where_fastapi_would() -> None:
-    answer = Serving(engines(1, 2)).answer(logprobs=False)
-    assert json.loads(answer.body)["choices"][0]["logprobs"] is None
-
-
-def test_an_answer_without_logprobs_is_left_to_pydantic(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("pydantic_answers", [False, True])
+def test_an_answer_without_logprobs_is_left_to_pydantic_if_it_writes_whole_answers(
+    monkeypatch: pytest.MonkeyPatch, pydantic_answers: bool
 ) -> None:
-    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", True)
-    assert hasattr(Serving(engines(1, 2)).answer(logprobs=False), "choices")
+    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
+    answer = Serving(engines(1, 2)).answer(logprobs=False)
+    assert hasattr(answer, "choices") is pydantic_answers
+    if not pydantic_answers:
+        assert json.loads(answer.body)["choices"][0]["logprobs"] is None
 
 
 def test_what_fastapi_refuses_is_left_to_it() -> None:
