@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -19,8 +17,6 @@ from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
-
-Command = Callable[..., Any]
 
 
 def test_every_comment_of_a_patch_begins_alike() -> None:

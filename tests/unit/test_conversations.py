@@ -86,47 +86,41 @@ def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:
     assert known(USER, answer) == known(USER, ANSWER)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        [said("user", "ho"), ANSWER],
-        [said("system", "hi"), ANSWER],
-        [USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)],
-        [USER, said("assistant", "yes")],
-        [USER, said("assistant", "yes", tool_calls=[call("g", '{"a": 1, "b": 2.5}')])],
-        [USER, said("assistant", "yes", tool_calls=[call("f", '{"a": 1}')])],
-        [
-            USER,
-            said("assistant", "yes", tool_calls=[call("f", '{"a": true, "b": 2.5}')]),
-        ],
-        [USER, said("assistant", "yes", tool_calls=ANSWER.tool_calls * 2)],
-        [USER, USER, ANSWER],
-    ],
+def made(*calls: Any) -> Any:
+    """The answer, with other tool calls."""
+    return said("assistant", "yes", tool_calls=[*calls])
+
+
+TOOL = SimpleNamespace(
+    function=SimpleNamespace(name="f"),
+    model_dump=lambda: {"function": {"name": "f"}},
 )
-def test_all_that_makes_the_conversation_counts(other: list[Any]) -> None:
-    assert known(*other) != known(USER, ANSWER)
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("messages", "more"),
     [
-        {"model": "other"},
-        {"lora_path": "adapter"},
-        {"chat_template_kwargs": {"enable_thinking": False}},
-        {"reasoning_effort": "high"},
-        {"cache_salt": "tenant"},
-        {
-            "tools": [
-                SimpleNamespace(
-                    function=SimpleNamespace(name="f"),
-                    model_dump=lambda: {"function": {"name": "f"}},
-                )
-            ]
-        },
+        ([said("user", "ho"), ANSWER], {}),
+        ([said("system", "hi"), ANSWER], {}),
+        ([USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)], {}),
+        ([USER, said("assistant", "yes")], {}),
+        ([USER, made(call("g", '{"a": 1, "b": 2.5}'))], {}),
+        ([USER, made(call("f", '{"a": 1}'))], {}),
+        ([USER, made(call("f", '{"a": true, "b": 2.5}'))], {}),
+        ([USER, made(*ANSWER.tool_calls * 2)], {}),
+        ([USER, USER, ANSWER], {}),
+        ([USER, ANSWER], {"model": "other"}),
+        ([USER, ANSWER], {"lora_path": "adapter"}),
+        ([USER, ANSWER], {"chat_template_kwargs": {"enable_thinking": False}}),
+        ([USER, ANSWER], {"reasoning_effort": "high"}),
+        ([USER, ANSWER], {"cache_salt": "tenant"}),
+        ([USER, ANSWER], {"tools": [TOOL]}),
     ],
 )
-def test_so_do_model_adapter_tools_and_template_arguments(more: dict[str, Any]) -> None:
-    assert known(USER, ANSWER, **more) != known(USER, ANSWER)
+def test_all_that_makes_the_conversation_counts(
+    messages: list[Any], more: dict[str, Any]
+) -> None:
+    assert known(*messages, **more) != known(USER, ANSWER)
 
 
 def test_reasoning_alone_before_an_answer_does_not_count() -> None:

@@ -31,7 +31,6 @@ SOURCES = {
 }
 
 IDS = AddField(MODELS, "Answer", "ids: list = None", name="ids/field", note="wanted")
-DUMP = Insert(MODELS, "Answer.dump", "log(data)", before="return data")
 SERVE = Insert(SERVING, "serve", "text.ids = model.ids", before="return text")
 HOOK = Insert(SERVING, "serve", "agentcore.traces.trace(text)", before="return text")
 MADE: dict[str, tuple[ScopedEdit, ...]] = {
