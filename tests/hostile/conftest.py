@@ -16,10 +16,11 @@ import pytest
 from agentcore_patches import planned_apply
 from agentcore_patches.patches import registry
 from agentcore_patches.plan import Plan, make_plan
-from tests.hostile.planting import TRACES, Planted, give_away
+from tests.hostile.planting import Planted, give_away
 from tests.unit.conftest import install as install
 from tests.unit.conftest import package as package
 from tests.unit.conftest import run as run
+from tests.unit.small_install import TRACES
 from tests.unit.small_sglang import build
 
 

@@ -13,7 +13,6 @@ from agentcore_patches.state import records
 from tests.helpers.trees import Photograph, photograph
 
 USER, GROUP = 12345, 12346
-TRACES = "srt/agentcore/traces.py"
 
 
 def give_away(folder: Path) -> None:

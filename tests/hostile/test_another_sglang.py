@@ -16,8 +16,8 @@ from agentcore_patches.patches import registry
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
-from tests.hostile.planting import TRACES
 from tests.unit.running import Run
+from tests.unit.small_install import TRACES
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, SOURCES, build
 
 # Another release: the same shape, other text; and one that lost a file.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 
@@ -29,11 +31,6 @@ def definition(source: bytes, scope: str) -> Definition:
 def definitions(node: ast.AST) -> list[Definition]:
     """Every definition in a tree."""
     return [child for child in ast.walk(node) if isinstance(child, DEFINITIONS)]
-
-
-def names_of_definitions(source: bytes) -> list[str]:
-    """The name of every definition, as `ast.walk` comes to them."""
-    return [node.name for node in definitions(tree(source))]
 
 
 def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
@@ -152,14 +149,12 @@ def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
     return b"".join([*lines[:start], text, *lines[end:]])
 
 
-def inserted(source: bytes, after: ast.expr | ast.keyword | ast.arg, new: str) -> bytes:
-    """With more text after an expression, an argument or a parameter."""
-    lines = source.splitlines(keepends=True)
-    assert after.end_lineno is not None
-    line, column = lines[after.end_lineno - 1], after.end_col_offset
-    assert column is not None
-    lines[after.end_lineno - 1] = line[:column] + new.encode() + line[column:]
-    return b"".join(lines)
+def formatted(source: bytes, *settings: str) -> bytes:
+    """Laid out by a formatter with these settings."""
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
+    for setting in settings:
+        command += ["--config", setting]
+    return subprocess.run(command, input=source, capture_output=True, check=True).stdout
 
 
 def bound_names(node: ast.AST) -> set[str]:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
 
 import pytest
 
 from agentcore_patches.edits import (
     AddCondition,
-    AddField,
     AddKeyword,
-    AddParameter,
     Edit,
-    Import,
     Insert,
     RefuseDefinition,
     Replace,
     ScopedEdit,
-    apply_edits,
 )
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches.files import LANDED
 from agentcore_patches.patches.registry import edits, names
 from tests.helpers.planning import VERSION, refusal
@@ -60,7 +54,7 @@ def shape_of(edit: Edit) -> str:
 
 
 def n_places(edit: Edit) -> int:
-    return edit.each if isinstance(edit, Replace | AddKeyword) else 1
+    return edit.each if isinstance(edit, Replace) else 1
 
 
 def variables(edit: Edit) -> list[str]:
@@ -73,10 +67,6 @@ def variables(edit: Edit) -> list[str]:
     return sorted((surgery.read_names(code) - own) & surgery.bound_names(scope))
 
 
-def any_edit(edit: Edit) -> bool:
-    return True
-
-
 def has_shape(edit: Edit) -> bool:
     """Whether an edit looks for a statement: the start of a function is always there."""
     return bool(shape_of(edit))
@@ -87,20 +77,12 @@ def reads_variables(edit: Edit) -> bool:
     return bool(variables(edit))
 
 
-def each(
-    *kinds: type[Edit], where: Callable[[Edit], bool] = any_edit
-) -> pytest.MarkDecorator:
+def each(*kinds: type[Edit], where: Callable[[Edit], bool]) -> pytest.MarkDecorator:
     """Parametrize by the edits of some kinds."""
     chosen = [edit for edit in EDITS if isinstance(edit, kinds) and where(edit)]
     assert chosen
     ids = [f"{edit.name}-{edit.file}" for edit in chosen]
     return pytest.mark.parametrize("edit", chosen, ids=ids)
-
-
-def each_place() -> pytest.MarkDecorator:
-    """Parametrize by the definitions that edits change."""
-    ids = [scope for _, scope in PLACES]
-    return pytest.mark.parametrize(("file", "scope"), PLACES, ids=ids)
 
 
 def refusal_of(file: str, mutant: bytes) -> str:
@@ -119,28 +101,18 @@ def anchors(source: bytes, edit: Edit) -> list[ast.stmt]:
     return surgery.matching(source, scope, shape_of(edit))
 
 
-@each_place()
-def test_a_renamed_definition_is_missed(file: str, scope: str) -> None:
+@pytest.mark.parametrize(("file", "scope"), PLACES, ids=[scope for _, scope in PLACES])
+def test_a_definition_that_is_missing_or_there_twice_is_refused(
+    file: str, scope: str
+) -> None:
     source = SOURCES[file]
     node = surgery.definition(source, scope)
-    message = refusal_of(file, surgery.renamed(source, node))
-    assert f"`{node.name}` is not defined" in message
-
-
-@each_place()
-def test_a_dropped_definition_is_missed(file: str, scope: str) -> None:
-    source = SOURCES[file]
-    node = surgery.definition(source, scope)
-    message = refusal_of(file, surgery.dropped(source, [node]))
-    assert f"`{node.name}` is not defined" in message
-
-
-@each_place()
-def test_a_definition_found_twice_is_refused(file: str, scope: str) -> None:
-    source = SOURCES[file]
-    node = surgery.definition(source, scope)
-    message = refusal_of(file, surgery.doubled(source, node))
-    assert f"`{node.name}` is defined 2 times" in message
+    for mutant, said in (
+        (surgery.renamed(source, node), "is not defined"),
+        (surgery.dropped(source, [node]), "is not defined"),
+        (surgery.doubled(source, node), "is defined 2 times"),
+    ):
+        assert f"`{node.name}` {said}" in refusal_of(file, mutant)
 
 
 @each(Insert, Replace, AddCondition, where=has_shape)
@@ -163,69 +135,6 @@ def test_a_statement_found_once_more_is_refused(edit: Edit) -> None:
     assert f"in {edit.where}" in message
     expected = n_places(edit)
     assert f"was found {expected + 1} times, expected {expected}" in message
-
-
-@each(AddKeyword)
-def test_a_renamed_call_is_missed(edit: Edit) -> None:
-    assert isinstance(edit, AddKeyword)
-    source = SOURCES[edit.file]
-    node = surgery.definition(source, edit.scope)
-    name = edit.function.split(".")[-1]
-    mutant = surgery.substituted(source, node, name, f"{name}_of_a_fork")
-    message = refusal_of(edit.file, mutant)
-    assert f"in {edit.where}" in message
-    assert f"a call of `{edit.function}` was not found" in message
-
-
-@each(AddField)
-def test_a_class_without_fields_is_refused(edit: Edit) -> None:
-    assert isinstance(edit, AddField)
-    source = SOURCES[edit.file]
-    node = surgery.definition(source, edit.scope)
-    fields = [child for child in node.body if isinstance(child, ast.AnnAssign)]
-    with pytest.raises(SourceConflict) as refused:
-        # Alone, as other edits may need the fields themselves.
-        apply_edits(surgery.dropped(source, fields), [edit])
-    assert f"in `{edit.scope}`" in str(refused.value)
-    assert "the class declares no fields" in str(refused.value)
-
-
-@each(AddField, AddParameter, AddKeyword, Import)
-def test_another_one_of_that_name_is_refused(edit: Edit) -> None:
-    source = SOURCES[edit.file]
-    if isinstance(edit, Import):
-        mutant = source + b"\nagentcore = None\n"
-        assert "there is another `agentcore`" in refusal_of(edit.file, mutant)
-        return
-    assert isinstance(edit, ScopedEdit)
-    node = surgery.definition(source, edit.scope)
-    _, end = surgery.extent(node)
-    match edit:
-        case AddField():
-            name = edit.fields[0]
-            mutant = surgery.with_lines(
-                source, [(end, b"    %s: Fork = 0\n" % name.encode())]
-            )
-            expected = f"has another field of that name: `{name}: Fork = 0`"
-        case AddParameter():
-            name = re.split("[:=]", edit.parameter)[0]
-            assert not isinstance(node, ast.ClassDef)
-            mutant = surgery.inserted(source, node.args.args[0], f", *, {name}=0")
-            expected = f"has another parameter of that name: `{name}=0`"
-        case AddKeyword():
-            name = edit.argument.partition("=")[0]
-            call = next(
-                child
-                for child in ast.walk(node)
-                if isinstance(child, ast.Call)
-                and ast.unparse(child.func) == edit.function
-            )
-            arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-            mutant = surgery.inserted(source, arguments[-1], f", {name}=0")
-            expected = f"a call has another argument of that name: `{name}=0`"
-    message = refusal_of(edit.file, mutant)
-    assert f"in {edit.where}" in message
-    assert expected in message
 
 
 @each(Insert, AddKeyword, Replace, AddCondition, where=reads_variables)

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from agentcore_patches import __version__, install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
 from agentcore_patches.plan import make_plan
-from agentcore_patches.state.records import RecordFile
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
 from tests.sglang_sources.releases import changed_files, sources
@@ -171,20 +169,6 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
     assert shown.count("  removed   ours\n") == len(LANDED)
 
 
-def test_a_dry_run_writes_nothing_and_tells_what_apply_does(
-    run: Run, package: Path
-) -> None:
-    before = picture(package)
-
-    planned = document(run("apply", "--dry-run", "--diff", "--json"))
-
-    assert picture(package) == before
-    assert planned["dry_run"] and planned["changed"]
-    done = document(run("apply", "--diff", "--json"))
-    assert planned["files"] == done["files"]
-    assert planned["edits"] == done["edits"]
-
-
 def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
     diff = run("apply", "--dry-run", "--diff").stdout
     for path in LANDED:
@@ -223,82 +207,7 @@ def test_only_has_exactly_one_patch_whatever_was_there(
     assert {path: (package / path).read_bytes() for path in originals} == originals
 
 
-def test_an_older_version_is_replaced_by_this_one(run: Run, package: Path) -> None:
-    run("apply")
-    file = RecordFile(package / OURS)
-    record = file.read()
-    assert record is not None
-    file.prepare(replace(record, tool_version="0.0.1+0123456789ab"))
-    file.switch(clears=False)
-
-    told = run("status", "--check")
-
-    assert told.returncode == 1
-    assert "are outdated: applied by agentcore-patch 0.0.1." in told.stdout
-    assert run("apply").returncode == 0
-    assert run("status", "--check").returncode == 0
-
-
-def test_the_sglang_of_an_interpreter_is_found(run: Run, package: Path) -> None:
-    own = document(run("status", "--json", target=False))
-    other = document(run("status", "--json", "--python", sys.executable, target=False))
-
-    assert own["sglang"]["path"] == other["sglang"]["path"] == str(package)
-    assert own["sglang"]["found"] == f"imported by {sys.executable}"
-    assert document(run("apply", "--json", target=False))["changed"]
-
-
-def test_apply_patch_patches_the_sglang_of_its_interpreter(
-    run: Run, package: Path
-) -> None:
-    code = "from agentcore_patches import apply_patch as p; print(p(), p())"
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(package.parent)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert (ran.stdout, ran.stderr) == ("True False\n", "")
-    assert run("status", "--check").returncode == 0
-
-
 # Refusals
-
-
-def test_an_unexpected_shape_is_4_and_names_the_place(run: Run, package: Path) -> None:
-    serving = package / "srt/entrypoints/openai/serving_chat.py"
-    source = serving.read_text().replace("def _build_chat_response", "def _build")
-    serving.unlink()
-    serving.write_text(source)
-    before = picture(package)
-
-    for args in (["apply"], ["apply", "--dry-run"], ["apply", "--only", "token-ids"]):
-        ran = run(*args)
-        assert (ran.returncode, ran.stdout) == (4, "")
-        assert "srt/entrypoints/openai/serving_chat.py" in ran.stderr
-        assert "OpenAIServingChat._build_chat_response" in ran.stderr
-        assert "Nothing was written." in ran.stderr
-        assert ran.stderr.count("\n") == 1
-    assert picture(package) == before
-
-
-def test_an_edit_since_is_4_until_forced(run: Run, package: Path) -> None:
-    before = picture(package)
-    run("apply")
-    protocol = package / "srt/entrypoints/openai/protocol.py"
-    protocol.write_text(protocol.read_text() + "# theirs\n")
-    edited = picture(package)
-
-    for command in ("apply --only tito", "revert"):
-        ran = run(*command.split())
-        assert ran.returncode == 4
-        assert "protocol.py" in ran.stderr and "--force" in ran.stderr
-        assert picture(package) == edited
-    assert run("status", "--check").returncode == 1
-    assert run("revert", "--force").returncode == 0
-    assert picture(package) == before
 
 
 def test_a_lost_record_is_no_reason_to_patch_twice(run: Run, package: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections.abc import Callable, Collection
 from functools import cache
 
@@ -141,16 +139,7 @@ def unparsed(source: bytes, scopes: Collection[str]) -> bytes:
 
 def formatted(*settings: str) -> Fork:
     """Laid out by a formatter of other tastes."""
-
-    def format_source(source: bytes, scopes: Collection[str]) -> bytes:
-        command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
-        for setting in settings:
-            command += ["--config", setting]
-        return subprocess.run(
-            command, input=source, capture_output=True, check=True
-        ).stdout
-
-    return format_source
+    return lambda source, scopes: surgery.formatted(source, *settings)
 
 
 def both(*forks: Fork) -> Fork:

@@ -187,6 +187,7 @@ def try_mutant(version: str, number: int) -> str:
     except SourceConflict as refused:
         assert file in str(refused)
         assert "Nothing was written." in str(refused)
+        assert f"sglang=={version}" in str(refused)
         return "refused"
 
     assert tuple(plan.files) == registry.files(NAMES, version)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from agentcore_patches import apply, install, revert, status
-from agentcore_patches.diff import unified_diff
-from agentcore_patches.edits import ScopedEdit
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.plan import make_plan
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
-from tests.helpers.wheels import make_install
+from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
     FAMILIES,
@@ -28,12 +28,6 @@ from tests.sglang_sources.releases import (
 )
 
 pytestmark = pytest.mark.usefixtures("planned_once")
-
-
-def changed_lines(old: bytes, new: bytes) -> list[str]:
-    """The lines of a diff with those around them, wherever in the file."""
-    diff = unified_diff("", old, new).splitlines()
-    return [line for line in diff if not line.startswith("@@")]
 
 
 each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
@@ -59,20 +53,6 @@ def test_the_files_of_a_release_are_those_that_change(version: str) -> None:
         path for path in registry.WRITING_ORDER if registry.is_file_of(version, path)
     ]
     assert tuple(files) == changed_files(version)
-
-
-@each_version
-def test_every_file_that_edits_change_is_there(version: str) -> None:
-    assert set(sources(version)) == set(changed_files(version))
-
-
-@each_version
-def test_a_post_release_is_changed_as_its_release(version: str) -> None:
-    release = version.partition(".post")[0]
-    for path, text in hooks(patched(version)).items():
-        assert changed_lines(sources(version)[path], text) == changed_lines(
-            sources(release)[path], patched(release)[path]
-        ), path
 
 
 @each_selection
@@ -107,15 +87,6 @@ def test_new_lines_are_laid_out_as_those_around_them(
 
 
 @each_family
-def test_definitions_and_comments_of_the_wheel_stay(version: str) -> None:
-    for path, text in hooks(patched(version)).items():
-        source = sources(version)[path]
-        assert surgery.keeps_comments(source, text)
-        there = iter(surgery.names_of_definitions(text))
-        assert all(name in there for name in surgery.names_of_definitions(source))
-
-
-@each_family
 def test_no_name_of_another_release_lands(version: str) -> None:
     for by_release in releases.NAMES.values():
         for name in by_release.values():
@@ -126,25 +97,6 @@ def test_no_name_of_another_release_lands(version: str) -> None:
                     name.encode()
                 ):
                     assert name == releases.of_release(version, by_release), path
-
-
-@each_family
-def test_a_definition_that_a_fork_renamed_is_told(version: str) -> None:
-    """The scope of the last edit of each file, renamed, is a conflict that names it."""
-    for path in changed_files(version):
-        edit = [
-            edit
-            for name in NAMES
-            for edit in registry.edits(name, version)
-            if edit.file == path and isinstance(edit, ScopedEdit)
-        ][-1]
-        source = sources(version)[path]
-        node = surgery.definition(source, edit.scope)
-        mutant = surgery.renamed(source, node)
-        with pytest.raises(SourceConflict, match="Nothing was written") as refused:
-            planned({**sources(version), path: mutant}, version)
-        assert path in str(refused.value)
-        assert f"sglang=={version}" in str(refused.value)
 
 
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
@@ -165,10 +117,41 @@ def test_the_command_patches_an_install_and_puts_it_back(
     assert {path: (package / path).read_bytes() for path in files} == before
 
 
-def test_a_version_that_is_not_listed_is_refused(tmp_path: Path) -> None:
-    package = make_install("0.5.9", tmp_path / "site", changed_files("0.5.9"))
-    for file in ("_version.py", "version.py"):
-        if (package / file).exists():
-            (package / file).write_text('__version__ = "0.5.7"\n')
-    with pytest.raises(Exception, match=r"0\.5\.7 .* Supported: 0\.5\."):
-        apply(sglang_dir=package)
+def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
+    """Lines that are gone and lines that are new."""
+    diff = list(
+        difflib.unified_diff(old.decode().split("\n"), new.decode().split("\n"), n=0)
+    )[2:]
+    gone = [line[1:] for line in diff if line.startswith("-")]
+    added = [line[1:] for line in diff if line.startswith("+")]
+    return gone, added
+
+
+def test_a_formatter_finds_nothing_to_do_in_new_lines() -> None:
+    originals = sources(VERSION)
+    for path, text in hooks(planned(originals, VERSION).files).items():
+        in_wheel = changes(originals[path], surgery.formatted(originals[path]))
+        after = changes(text, surgery.formatted(text))
+        for was, now in zip(in_wheel, after, strict=True):
+            # Old formatters drop a blank line that begins a block; code may precede it now.
+            assert list(filter(None, now)) == list(filter(None, was)), path
+            assert now.count("") <= was.count(""), path
+
+
+def test_a_server_argument_that_a_release_renamed_is_missed() -> None:
+    """As v0.5.10 did: the code would raise AttributeError where it runs."""
+    renamed = b"incremental_streaming_output"
+
+    def read(path: str) -> bytes | None:
+        text = wheel_files(VERSION, [path]).get(path)
+        assert text is None or path != "srt/server_args.py" or b"stream_output" in text
+        return text and text.replace(b"stream_output", renamed)
+
+    renaming = {
+        path: text.replace(b"server_args.stream_output", b"server_args." + renamed)
+        for path, text in sources(VERSION).items()
+    }
+    with pytest.raises(SourceConflict) as refused:
+        make_plan(renaming, NAMES, VERSION, read)
+    assert "would read `server_args.stream_output`, which" in str(refused.value)
+    assert planned(renaming, VERSION).files

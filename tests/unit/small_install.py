@@ -10,6 +10,8 @@ from tests.helpers.trees import Photograph
 
 FIRST, SECOND, THIRD = "srt/first.py", "srt/deep/second.py", "srt/third.py"
 ALL = (FIRST, SECOND, THIRD)
+TRACES = "srt/agentcore/traces.py"
+"""A file that SGLang does not have."""
 FOLDER = ".agentcore-patch"
 LOCK = f"{FOLDER}/lock"
 

@@ -17,6 +17,7 @@ from tests.unit.small_install import (
     FIRST,
     FOLDER,
     SECOND,
+    TRACES,
     commit,
     patched,
     photograph,
@@ -27,30 +28,29 @@ from tests.unit.small_install import (
 )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [patched(FIRST) + b"# more\n", None],
-    ids=["edited", "missing"],
-)
+@pytest.mark.parametrize("state", [FileState.EDITED, FileState.MISSING])
+@pytest.mark.parametrize("path", [FIRST, TRACES])
 def test_a_change_by_others_is_kept_unless_forced(
-    text: bytes | None, install: Install
+    path: str, state: FileState, install: Install
 ) -> None:
     before = photograph(install)
-    commit(install, FIRST, SECOND)
-    if text is None:
-        (install.package / FIRST).unlink()
+    commit(install, path, SECOND)
+    if state is FileState.MISSING:
+        (install.package / path).unlink()
     else:
-        write(install, FIRST, text)
+        write(install, path, patched(path) + b"# more\n")
     snapshot = transaction.inspect(install)
-    assert snapshot.changed == (FIRST,)
+    assert snapshot.changed == (path,) and snapshot.files[path] is state
     assert not snapshot.applied and not snapshot.holds(["ours"], "one")
 
     changed = photograph(install)
-    with pytest.raises(SourceConflict, match=rf"{FIRST} in .*--force"):
+    with pytest.raises(SourceConflict, match=rf"{path} in .*--force"):
         revert(install)
+    with pytest.raises(SourceConflict, match="revert --force"):
+        commit(install, path, SECOND, edition="two")
     assert photograph(install) == changed
 
-    assert revert(install, force=True) == (SECOND, FIRST)
+    assert revert(install, force=True) == (SECOND, path)
     assert photograph(install) == before
 
 
@@ -98,6 +98,7 @@ def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
         write(install, path, vanilla(path))
     snapshot = transaction.inspect(install)
     assert snapshot.superseded and not snapshot.applied and not snapshot.changed
+    assert set(snapshot.files.values()) == {FileState.ORIGINAL}
     assert commit(install, FIRST, SECOND) == (FIRST, SECOND)
 
     for path in (FIRST, SECOND):
@@ -106,34 +107,6 @@ def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
     assert revert(install) == ()
     assert not (install.package / FOLDER).exists()
     assert {path: (install.package / path).stat() for path in ALL} == before
-
-
-def test_newer_texts_are_where_an_apply_starts(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    newer = b"# of another checkout\n"
-    write(install, FIRST, newer)
-    snapshot = transaction.inspect(install)
-    assert snapshot.files[FIRST] is FileState.REPLACED
-    assert Originals(install, snapshot).texts([FIRST, SECOND]) == {
-        FIRST: newer,
-        SECOND: vanilla(SECOND),
-    }
-    with transaction.locked(install) as work:
-        files = {FIRST: newer + b"ours\n", SECOND: patched(SECOND)}
-        assert work.commit(files, patches=["ours"], tool_version="one") == (FIRST,)
-    revert(install)
-    assert read(install, FIRST) == newer
-    assert read(install, SECOND) == vanilla(SECOND)
-
-
-def test_originals_are_never_put_over_another_version(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    newer = b"# of the next release\n"
-    write(install, FIRST, newer)
-    after_upgrade = replace(install, version="0.5.10")
-    assert revert(after_upgrade) == (SECOND,)
-    assert read(install, FIRST) == newer
-    assert not (install.package / FOLDER).exists()
 
 
 def test_what_the_wheel_has_is_an_original(install: Install) -> None:
@@ -167,12 +140,8 @@ def test_a_change_while_at_work_is_noticed(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_missing_file_is_said(install: Install) -> None:
+def test_what_is_missing_or_no_file_is_refused(install: Install) -> None:
     with pytest.raises(SourceConflict, match=r"srt/none\.py is missing"):
         commit(install, "srt/none.py")
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_what_is_no_file_is_refused(install: Install) -> None:
     with pytest.raises(AccessError, match="Not a regular file"):
         commit(install, "srt/deep")

@@ -1,4 +1,4 @@
-"""The command as a program: help, completion, encodings, closed pipes, `verify`."""
+"""The command as a program: help, completion, encodings, closed pipes."""
 
 from __future__ import annotations
 
@@ -6,52 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
-import click
 import pytest
 
 from agentcore_patches import cli
-from agentcore_patches.errors import ServerError
 from agentcore_patches.failure import DEBUG
 from tests.unit.running import Run, program
 from tests.unit.small_sglang import build
-
-
-@pytest.fixture
-def verify(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Have the verify command do something else."""
-
-    def attach(action: Callable[[], object]) -> None:
-        @click.command("verify")
-        @click.option("--json", "as_json", is_flag=True)
-        def command(as_json: bool) -> object:
-            return action()
-
-        module = ModuleType("agentcore_verify.command")
-        module.verify = command  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "agentcore_verify.command", module)
-
-    return attach
-
-
-def test_verify_runs_with_its_own_exit_codes(
-    run: Run, verify: Callable[[Callable[[], object]], None]
-) -> None:
-    def die() -> None:
-        raise ServerError("The server died.\nIts last line")
-
-    verify(lambda: 1)
-    assert run("verify").code == 1
-    verify(die)
-    ran = run("verify")
-    assert ran.code == 6
-    assert (ran.out, ran.err) == ("", "Error: The server died.\nIts last line\n")
-    ran = run("verify", "--json")
-    assert (ran.code, ran.err) == (6, "")
-    assert ran.document["error"]["message"] == "The server died.\nIts last line"
 
 
 def test_help_shows_verify_without_importing_it() -> None:

@@ -86,47 +86,41 @@ def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:
     assert known(USER, answer) == known(USER, ANSWER)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        [said("user", "ho"), ANSWER],
-        [said("system", "hi"), ANSWER],
-        [USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)],
-        [USER, said("assistant", "yes")],
-        [USER, said("assistant", "yes", tool_calls=[call("g", '{"a": 1, "b": 2.5}')])],
-        [USER, said("assistant", "yes", tool_calls=[call("f", '{"a": 1}')])],
-        [
-            USER,
-            said("assistant", "yes", tool_calls=[call("f", '{"a": true, "b": 2.5}')]),
-        ],
-        [USER, said("assistant", "yes", tool_calls=ANSWER.tool_calls * 2)],
-        [USER, USER, ANSWER],
-    ],
+def made(*calls: Any) -> Any:
+    """The answer, with other tool calls."""
+    return said("assistant", "yes", tool_calls=[*calls])
+
+
+TOOL = SimpleNamespace(
+    function=SimpleNamespace(name="f"),
+    model_dump=lambda: {"function": {"name": "f"}},
 )
-def test_all_that_makes_the_conversation_counts(other: list[Any]) -> None:
-    assert known(*other) != known(USER, ANSWER)
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("messages", "more"),
     [
-        {"model": "other"},
-        {"lora_path": "adapter"},
-        {"chat_template_kwargs": {"enable_thinking": False}},
-        {"reasoning_effort": "high"},
-        {"cache_salt": "tenant"},
-        {
-            "tools": [
-                SimpleNamespace(
-                    function=SimpleNamespace(name="f"),
-                    model_dump=lambda: {"function": {"name": "f"}},
-                )
-            ]
-        },
+        ([said("user", "ho"), ANSWER], {}),
+        ([said("system", "hi"), ANSWER], {}),
+        ([USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)], {}),
+        ([USER, said("assistant", "yes")], {}),
+        ([USER, made(call("g", '{"a": 1, "b": 2.5}'))], {}),
+        ([USER, made(call("f", '{"a": 1}'))], {}),
+        ([USER, made(call("f", '{"a": true, "b": 2.5}'))], {}),
+        ([USER, made(*ANSWER.tool_calls * 2)], {}),
+        ([USER, USER, ANSWER], {}),
+        ([USER, ANSWER], {"model": "other"}),
+        ([USER, ANSWER], {"lora_path": "adapter"}),
+        ([USER, ANSWER], {"chat_template_kwargs": {"enable_thinking": False}}),
+        ([USER, ANSWER], {"reasoning_effort": "high"}),
+        ([USER, ANSWER], {"cache_salt": "tenant"}),
+        ([USER, ANSWER], {"tools": [TOOL]}),
     ],
 )
-def test_so_do_model_adapter_tools_and_template_arguments(more: dict[str, Any]) -> None:
-    assert known(USER, ANSWER, **more) != known(USER, ANSWER)
+def test_all_that_makes_the_conversation_counts(
+    messages: list[Any], more: dict[str, Any]
+) -> None:
+    assert known(*messages, **more) != known(USER, ANSWER)
 
 
 def test_reasoning_alone_before_an_answer_does_not_count() -> None:
@@ -220,15 +214,6 @@ def test_threads_share_a_memory() -> None:
     assert memory.n_bytes == len(memory) * 324 <= memory.max_bytes
 
 
-def test_prefill_and_decoding_apart_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(conversations.VARIABLE, "64")
-    apart = SimpleNamespace(tokenizer_worker_num=1, disaggregation_mode="decode")
-    with pytest.raises(ValueError, match="--disaggregation-mode is decode"):
-        conversations.check_server(apart)
-
-
 @pytest.mark.parametrize(("value", "megabytes"), [("", 0), ("0", 0), (" 64 ", 64)])
 def test_the_variable_says_how_many_megabytes(
     monkeypatch: pytest.MonkeyPatch, value: str, megabytes: int
@@ -241,13 +226,25 @@ def test_the_variable_says_how_many_megabytes(
     assert n_bytes == megabytes * 1_000_000
 
 
-@pytest.mark.parametrize("value", ["-1", "1.5", "64MB", "yes", "²"])
-def test_another_value_stops_the_start(
-    monkeypatch: pytest.MonkeyPatch, value: str
+@pytest.mark.parametrize(
+    ("value", "arguments", "said"),
+    [
+        ("64", {"disaggregation_mode": "decode"}, "--disaggregation-mode is decode"),
+        ("64", {"tokenizer_worker_num": 2}, "--tokenizer-worker-num is 2"),
+        *(
+            (value, {}, "whole number of megabytes")
+            for value in ("-1", "1.5", "64MB", "yes", "²")
+        ),
+    ],
+)
+def test_what_a_memory_cannot_be_of_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, value: str, arguments: dict[str, Any], said: str
 ) -> None:
+    server = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})
+    conversations.check_server(server)
     monkeypatch.setenv(conversations.VARIABLE, value)
-    with pytest.raises(ValueError, match="whole number of megabytes"):
-        conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))
+    with pytest.raises(ValueError, match=said):
+        conversations.check_server(server)
 
 
 def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,11 +252,3 @@ def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "PATCHES", ("token-ids",))
     with pytest.raises(ValueError, match="the patch prefix is not in place"):
         conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))
-
-
-def test_several_tokenizer_workers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    several = SimpleNamespace(tokenizer_worker_num=2)
-    conversations.check_server(several)
-    monkeypatch.setenv(conversations.VARIABLE, "64")
-    with pytest.raises(ValueError, match="--tokenizer-worker-num is 2"):
-        conversations.check_server(several)

@@ -17,6 +17,7 @@ from agentcore_patches.state.snapshot import FileState
 from tests.unit.small_install import (
     FIRST,
     SECOND,
+    TRACES,
     commit,
     patched,
     photograph,
@@ -26,7 +27,6 @@ from tests.unit.small_install import (
     write,
 )
 
-TRACES = "srt/agentcore/traces.py"
 PROMPTS = "srt/agentcore/chat/prompts.py"
 
 
@@ -81,30 +81,6 @@ def test_a_created_file_is_like_its_neighbours(install: Install) -> None:
     mode = stat.S_IMODE((install.package / TRACES).stat().st_mode)
     assert mode == 0o644
     assert stat.S_IMODE(folder(install).stat().st_mode) == 0o750
-
-
-@pytest.mark.parametrize("text", [patched(TRACES) + b"# more\n", None])
-def test_a_created_file_that_was_changed_is_kept_unless_forced(
-    text: bytes | None, install: Install
-) -> None:
-    before = photograph(install)
-    commit(install, TRACES, FIRST)
-    if text is None:
-        (install.package / TRACES).unlink()
-    else:
-        write(install, TRACES, text)
-    snapshot = transaction.inspect(install)
-    state = FileState.MISSING if text is None else FileState.EDITED
-    assert snapshot.files[TRACES] is state and not snapshot.applied
-
-    changed = photograph(install)
-    with pytest.raises(SourceConflict, match=f"{TRACES} in .*--force"):
-        revert(install)
-    with pytest.raises(SourceConflict, match="revert --force"):
-        commit(install, TRACES, FIRST, edition="two")
-    assert photograph(install) == changed
-    revert(install, force=True)
-    assert photograph(install) == before
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.bad_logprobs import BAD_LOGPROBS, NAN
-
 orjson = pytest.importorskip("orjson")
 encoders = pytest.importorskip("fastapi.encoders")
 pydantic = pytest.importorskip("pydantic")
@@ -26,6 +24,7 @@ from agentcore_patches.landing.answers import (  # noqa: E402
     prepare_for_orjson,
     write_generated,
 )
+from tests.helpers.chat_logprobs import Logprobs, chat_logprobs  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -163,29 +162,6 @@ def test_what_fastapi_writes_in_its_own_way_is_left_to_it(content: Any) -> None:
     assert ours(content) is None
 
 
-def vanilla_logprobs(meta_info: dict[str, Any]) -> dict[str, Any]:
-    """The logprobs of a chat choice, token by token."""
-
-    def entry(text: str, logprob: float) -> dict[str, Any]:
-        return {"token": text, "bytes": list(text.encode()), "logprob": logprob}
-
-    tops = meta_info.get("output_top_logprobs")
-    return {
-        "content": [
-            {
-                **entry(text, logprob),
-                "top_logprobs": [
-                    entry(other, value)
-                    for other, value in {row[2]: row[0] for row in tops[i]}.items()
-                ]
-                if tops
-                else [],
-            }
-            for i, (logprob, _, text) in enumerate(meta_info["output_token_logprobs"])
-        ]
-    }
-
-
 ROW = st.tuples(st.floats(-40, 0), st.integers(0, 99), st.text(max_size=3))
 
 
@@ -194,29 +170,28 @@ def test_logprobs_are_written_as_from_their_models(rows: Any, with_top: bool) ->
     meta_info: dict[str, Any] = {"output_token_logprobs": [entry for entry, _ in rows]}
     if with_top:
         meta_info["output_top_logprobs"] = [top for _, top in rows]
-    try:
-        expected = responses.JSONResponse(vanilla_logprobs(meta_info)).body
-    except UnicodeEncodeError:
-        with pytest.raises(ValueError):
-            dump_logprobs(meta_info)
-        return
+    expected = responses.JSONResponse(chat_logprobs(meta_info).model_dump()).body
     assert dump_logprobs(meta_info) == expected
 
 
-def test_a_token_without_text_is_named_by_its_id() -> None:
-    meta_info = {
-        "output_token_logprobs": [(-0.5, 7, None)],
-        "output_top_logprobs": [[(-0.5, 7, None), (-1e-7, 8, None)]],
-    }
-    [entry] = json.loads(dump_logprobs(meta_info))["content"]
-    assert entry["token"] == "token_id:7"
-    assert [top["token"] for top in entry["top_logprobs"]] == [
-        "token_id:7",
-        "token_id:8",
-    ]
+NAN = {"output_token_logprobs": [(float("nan"), 7, "a")]}
+BAD_LOGPROBS = [
+    NAN,
+    {"output_token_logprobs": [(None, 7, "a")]},
+    {"output_token_logprobs": [(0, 7, "a")]},
+    {"output_token_logprobs": [(-0.5, 7, "\ud83d")]},
+    {
+        "output_token_logprobs": [(-0.5, 7, "a"), (-0.5, 7, "a")],
+        "output_top_logprobs": [[(-0.5, 7, "a")]],
+    },
+    {
+        "output_token_logprobs": [(-0.5, 7, "a")],
+        "output_top_logprobs": [None],
+    },
+]
 
 
-@pytest.mark.parametrize("meta_info", [*BAD_LOGPROBS, NAN], ids=repr)
+@pytest.mark.parametrize("meta_info", BAD_LOGPROBS, ids=repr)
 def test_logprobs_that_are_not_as_they_should_be_are_refused(meta_info: Any) -> None:
     with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
         dump_logprobs(meta_info)
@@ -247,20 +222,6 @@ def validated(kind: Any, value: Any) -> Any:
         return repr(pydantic.TypeAdapter(kind).validate_python(value))
     except pydantic.ValidationError as error:
         return repr(error.errors())
-
-
-class Entry(pydantic.BaseModel):  # type: ignore[misc,name-defined]
-    token: str
-    bytes: list[int]
-    logprob: float
-
-
-class TopEntry(Entry):
-    top_logprobs: list[Entry]
-
-
-class Logprobs(pydantic.BaseModel):  # type: ignore[misc,name-defined]
-    content: list[TopEntry]
 
 
 class Choice(pydantic.BaseModel):  # type: ignore[misc,name-defined]
@@ -297,9 +258,7 @@ class Serving:
         return Response(choices=choices, created=1e-7)
 
     def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Logprobs:
-        made: Logprobs = Logprobs.model_validate(
-            vanilla_logprobs(ret_item["meta_info"])
-        )
+        made = chat_logprobs(ret_item["meta_info"])
         for entry in made.content:
             self.models += 1
             entry.token += self.suffix
@@ -352,16 +311,15 @@ def test_a_whole_answer_has_the_bytes_of_its_models(
     assert serving.models == (18 if suffix else 3)
 
 
-def test_an_answer_without_logprobs_is_written_by_orjson_where_fastapi_would() -> None:
-    answer = Serving(engines(1, 2)).answer(logprobs=False)
-    assert json.loads(answer.body)["choices"][0]["logprobs"] is None
-
-
-def test_an_answer_without_logprobs_is_left_to_pydantic(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("pydantic_answers", [False, True])
+def test_an_answer_without_logprobs_is_left_to_pydantic_if_it_writes_whole_answers(
+    monkeypatch: pytest.MonkeyPatch, pydantic_answers: bool
 ) -> None:
-    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", True)
-    assert hasattr(Serving(engines(1, 2)).answer(logprobs=False), "choices")
+    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
+    answer = Serving(engines(1, 2)).answer(logprobs=False)
+    assert hasattr(answer, "choices") is pydantic_answers
+    if not pydantic_answers:
+        assert json.loads(answer.body)["choices"][0]["logprobs"] is None
 
 
 def test_what_fastapi_refuses_is_left_to_it() -> None:

@@ -12,6 +12,7 @@ orjson = pytest.importorskip("orjson")
 
 from agentcore_patches.landing import logprobs, release  # noqa: E402
 from agentcore_patches.landing.logprobs import ChatLogprobs, cut  # noqa: E402
+from tests.helpers.chat_logprobs import chat_logprobs  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -165,23 +166,10 @@ class Serving:
 
     def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
         self.made += 1
-        meta_info = ret_item["meta_info"]
-        tops = meta_info.get("output_top_logprobs")
-        content = [
-            {
-                "token": text + self.suffix,
-                "bytes": list(text.encode()),
-                "logprob": float(logprob),
-                "top_logprobs": [
-                    {"token": text, "bytes": list(text.encode()), "logprob": logprob}
-                    for logprob, _, text in (tops[i] or ())
-                ]
-                if tops
-                else [],
-            }
-            for i, (logprob, _, text) in enumerate(meta_info["output_token_logprobs"])
-        ]
-        return SimpleNamespace(model_dump=lambda: {"content": content})
+        model = chat_logprobs(ret_item["meta_info"])
+        for entry in model.content:
+            entry.token += self.suffix
+        return model
 
     def expected(self, meta_info: dict[str, Any]) -> str:
         model = self._process_response_logprobs({"meta_info": meta_info})

@@ -174,39 +174,36 @@ def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
     assert restored([1, IMAGE, 2], made, "a") == made
 
 
+TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
+
+
 @pytest.mark.parametrize(
-    ("prefilled", "kept"),
+    ("given", "prefilled", "kept"),
     [
-        ([1, 2, IMAGE, 3, 4, IMAGE, 5], True),
-        ([1, 2, IMAGE, IMAGE, 3, 4, IMAGE, IMAGE, 5], True),
-        ([1, 2, 8, IMAGE, 9, IMAGE, 8, 3, 4, 8, IMAGE, 5], True),
-        ([1, 7, IMAGE, 3, 4, IMAGE, 5], False),
-        ([0, 1, 2, IMAGE, 3, 4, IMAGE, 5], False),
-        ([1, 2, IMAGE, 3, 7, IMAGE, 5], False),
-        ([1, 2, IMAGE, 3, 4, IMAGE, 5, 6], False),
-        ([1, 2, IMAGE, 3, 4, IMAGE], False),
-        ([], False),
+        (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE, 5], True),
+        (TEXTS, [1, 2, IMAGE, IMAGE, 3, 4, IMAGE, IMAGE, 5], True),
+        (TEXTS, [1, 2, 8, IMAGE, 9, IMAGE, 8, 3, 4, 8, IMAGE, 5], True),
+        (TEXTS, [1, 7, IMAGE, 3, 4, IMAGE, 5], False),
+        (TEXTS, [0, 1, 2, IMAGE, 3, 4, IMAGE, 5], False),
+        (TEXTS, [1, 2, IMAGE, 3, 7, IMAGE, 5], False),
+        (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE, 5, 6], False),
+        (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE], False),
+        (TEXTS, [], False),
+        # An image at either end has no text to hold on to.
+        ([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], True),
+        ([IMAGE, 1, IMAGE], [IMAGE, 2, IMAGE], False),
+        # Without a place for an image it is taken only as it is.
+        ([1, 2], [1, 2], True),
+        ([1, 2], [1, 2, 3], False),
+        ([1, 2], [3, 1, 2], False),
     ],
 )
 def test_texts_between_images_are_kept_or_it_is_noticed(
-    prefilled: list[int], kept: bool
+    given: list[int], prefilled: list[int], kept: bool
 ) -> None:
-    given = [1, 2, IMAGE, 3, 4, IMAGE, 5]
     assert is_expanded(given, prefilled, TOKENS) is kept
-
-
-@pytest.mark.parametrize("tokens", [TOKENS, None])
-def test_a_prompt_without_a_place_for_the_image_is_taken_only_as_it_is(
-    tokens: Any,
-) -> None:
-    assert is_expanded([1, 2], [1, 2], tokens)
-    assert not is_expanded([1, 2], [1, 2, 3], tokens)
-    assert not is_expanded([1, 2], [3, 1, 2], tokens)
-
-
-def test_an_image_at_either_end_has_no_text_to_hold_on_to() -> None:
-    assert is_expanded([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], TOKENS)
-    assert not is_expanded([IMAGE, 1, IMAGE], [IMAGE, 2, IMAGE], TOKENS)
+    if IMAGE not in given:
+        assert is_expanded(given, prefilled, None) is kept
 
 
 def test_other_ids_than_those_of_images_must_be_prefilled_as_given() -> None:

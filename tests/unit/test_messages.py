@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ import pytest
 
 from agentcore_patches.landing import messages
 from agentcore_patches.landing.messages import MessageTrace
+from tests.helpers.events import collected, data_of, event
 
 
 def chunk(*token_ids: int, prompt: list[int] | None = None) -> str:
@@ -22,14 +22,6 @@ def chunk(*token_ids: int, prompt: list[int] | None = None) -> str:
         choice |= {"token_ids": list(token_ids), "logprobs": {"content": content}}
     said = {"choices": [choice], **({"prompt_token_ids": prompt} if prompt else {})}
     return json.dumps(said)
-
-
-def event(data: str, kind: str = "x") -> str:
-    return f"event: {kind}\ndata: {data}\n\n"
-
-
-def data_of(event: str) -> Any:
-    return json.loads(event.partition("data: ")[2])
 
 
 def test_the_message_gets_the_prompt_and_the_event_the_first_tokens() -> None:
@@ -109,29 +101,19 @@ def stream(asked: bool, *, closed: list[bool], ends: bool = True) -> Any:
     return generate(None, None, SimpleNamespace(return_token_ids=asked), None)
 
 
-async def collect(lines: Any, n_lines: int = 100) -> list[str]:
-    found: list[str] = []
-    async for line in lines:
-        found.append(line)
-        if len(found) == n_lines:
-            break
-    await lines.aclose()
-    return found
-
-
 def test_events_are_stamped_if_asked_for_and_the_stream_is_closed() -> None:
     closed: list[bool] = []
-    said = asyncio.run(collect(stream(True, closed=closed)))
+    said = collected(stream(True, closed=closed))
     assert [data_of(one).get("token_ids") for one in said] == [[1], [2]]
-    assert asyncio.run(collect(stream(False, closed=closed))) == [
+    assert collected(stream(False, closed=closed)) == [
         event('{"message":{}}'),
         event('{"index":0}'),
     ]
-    assert len(asyncio.run(collect(stream(True, closed=closed), 1))) == 1
+    assert len(collected(stream(True, closed=closed), 1)) == 1
     assert closed == [True] * 3
 
 
 def test_token_ids_that_no_event_had_a_place_for_are_an_error() -> None:
-    *_, last = asyncio.run(collect(stream(True, closed=[], ends=False)))
+    *_, last = collected(stream(True, closed=[], ends=False))
     assert data_of(last)["type"] == "error"
     assert "all token IDs were sent" in data_of(last)["error"]["message"]

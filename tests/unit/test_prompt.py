@@ -69,11 +69,6 @@ def test_what_is_no_integer_is_refused_by_its_position_and_type(
     )
 
 
-def test_no_ids_are_refused() -> None:
-    message = checked([])
-    assert message == "input_ids cannot be empty."
-
-
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=MAX_LEN + 1, max_size=20))
 def test_a_prompt_that_is_too_long_is_refused_with_both_lengths(
     input_ids: list[int],
@@ -299,13 +294,6 @@ class Request:
         return out.get("prompt_token_ids")
 
 
-def test_what_the_scheduler_cuts_off_is_not_kept() -> None:
-    kept = Request(max_len=2)
-    kept.keep([5, 6, 7])
-    assert prompts.count(kept.state) == 2
-    assert kept.answer(2) == [5, 6]
-
-
 @pytest.mark.parametrize("flag", [False, None])
 def test_the_length_alone_is_kept_where_nobody_asks_for_the_prompt(
     flag: bool | None,
@@ -324,12 +312,19 @@ def test_a_prompt_of_embeddings_has_no_ids() -> None:
     assert kept.answer(0) is None
 
 
+# From 0.5.13 on SGLang puts the prompt on every chunk itself.
+each_given = pytest.mark.parametrize("given", [{}, {"prompt_token_ids": [5, 6]}])
+
+
+@each_given
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_the_first_chunk_of_a_stream_takes_the_prompt(is_stream: bool) -> None:
+def test_the_first_chunk_of_a_stream_takes_the_prompt(
+    is_stream: bool, given: dict[str, Any]
+) -> None:
     kept = Request()
     kept.keep([5, 6])
-    assert kept.answer(2, is_stream) == [5, 6]
-    assert kept.answer(2, is_stream) == (None if is_stream else [5, 6])
+    assert kept.answer(2, is_stream, **given) == [5, 6]
+    assert kept.answer(2, is_stream, **given) == (None if is_stream else [5, 6])
     assert prompts.count(kept.state) == 2
 
 
@@ -341,10 +336,14 @@ def test_the_prompt_is_let_go_with_the_answer() -> None:
     assert kept.state.prefilled == (2, None)
 
 
-def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
+@each_given
+@pytest.mark.parametrize("prefilled", [1, 9])
+def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
+    prefilled: int, given: dict[str, Any]
+) -> None:
     kept = Request()
     kept.keep([5, 6])
-    assert kept.answer(9) is None
+    assert kept.answer(prefilled, **given) is None
 
 
 @pytest.mark.parametrize("max_len", [None, 3, 9])
@@ -355,7 +354,9 @@ def test_as_many_tokens_are_counted_as_are_prefilled(max_len: int | None) -> Non
     assert prompts.count(kept.state) == n_tokens
     kept.keep(None)
     assert prompts.count(kept.state) == n_tokens
-    assert kept.answer(n_tokens) == [5, 6, 7, 8][:n_tokens]
+    prompt = [5, 6, 7, 8]
+    assert kept.answer(n_tokens) == prompt[:n_tokens]
+    assert kept.answer(n_tokens, prompt_token_ids=prompt) == prompt[:n_tokens]
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -377,30 +378,6 @@ def test_a_request_may_be_tokenized_before_it_has_a_state() -> None:
     kept.manager.rid_to_state.clear()
     kept.keep([5, 6])
     assert prompts.count(kept.state) == 2
-
-
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_a_prompt_that_is_on_every_chunk_is_left_on_the_first(is_stream: bool) -> None:
-    kept = Request()
-    kept.keep([5, 6])
-    assert kept.answer(2, is_stream, prompt_token_ids=[5, 6]) == [5, 6]
-    second = kept.answer(2, is_stream, prompt_token_ids=[5, 6])
-    assert second == (None if is_stream else [5, 6])
-
-
-def test_a_prompt_that_the_scheduler_cuts_is_told_as_it_was_prefilled() -> None:
-    kept = Request(max_len=2)
-    kept.keep([5, 6, 7])
-    assert kept.answer(2, prompt_token_ids=[5, 6, 7]) == [5, 6]
-
-
-@pytest.mark.parametrize("prefilled", [1, 9])
-def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
-    prefilled: int,
-) -> None:
-    kept = Request()
-    kept.keep([5, 6])
-    assert kept.answer(prefilled, prompt_token_ids=[5, 6]) is None
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,6 @@ def all_edits(version: str = "") -> tuple[Edit, ...]:
     )
 
 
-def landed_text(version: str) -> str:
-    """All that lands in a release: modules, and what edits put into SGLang's files."""
-    edits = [registry.facts(registry.names(), version), *all_edits(version)]
-    return "\n".join(
-        edit.text if isinstance(edit, Land) else edit.new_code for edit in edits
-    )
-
-
 @each_patch
 def test_a_summary_is_one_line(name: str) -> None:
     summary = registry.summary(name)
@@ -132,22 +124,6 @@ def test_hooks_call_what_the_modules_that_land_define(version: str) -> None:
             called = re.findall(r"\bagentcore\.(\w+\.\w+)", edit.new_code)
             assert called or "agentcore" not in edit.new_code, edit.name
             assert set(called) <= defined, edit.name
-
-
-@pytest.mark.parametrize(
-    ("version", "flag"),
-    [
-        ("0.5.8", "stream_output"),
-        ("0.5.9", "stream_output"),
-        ("0.5.10", "incremental_streaming_output"),
-        ("0.5.12.post1", "incremental_streaming_output"),
-    ],
-)
-def test_what_lands_uses_the_names_of_the_release(version: str, flag: str) -> None:
-    code = landed_text(version)
-    assert set(re.findall(r"\w+_output\b", code)) >= {flag}
-    others = {"stream_output", "incremental_streaming_output"} - {flag}
-    assert not any(re.search(rf"server_args\.{other}\b", code) for other in others)
 
 
 def test_the_facts_in_the_repository_are_those_of_a_release() -> None:
@@ -272,21 +248,6 @@ def test_a_patch_without_an_edit_for_a_release_is_told(
     monkeypatch.setattr(registry, "_patch", lambda name: patch)
     with pytest.raises(PatchError, match=r"`none` has no edit for SGLang 0\.5\.8\."):
         registry.edits("none", "0.5.8")
-
-
-@pytest.mark.parametrize(
-    ("version", "path", "is_file"),
-    [
-        ("0.5.8", PROTOCOL, True),
-        ("0.5.8", "srt/entrypoints/anthropic/serving.py", False),
-        ("0.5.9", "srt/entrypoints/anthropic/serving.py", True),
-        ("0.5.12.post1", "srt/managers/scheduler_output_processor_mixin.py", True),
-        ("0.5.13", "srt/managers/scheduler_output_processor_mixin.py", False),
-        ("0.5.13", "srt/agentcore/traces.py", False),
-    ],
-)
-def test_a_release_has_files_of_its_own(version: str, path: str, is_file: bool) -> None:
-    assert registry.is_file_of(version, path) is is_file
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from agentcore_patches.landing import defaults, release, responses
 from agentcore_patches.landing.responses import ResponseTrace, Results
+from tests.helpers.events import collected, data_of, event
 
 
 def result(*token_ids: int, n_logprobs: int | None = None, **more: Any) -> Any:
@@ -22,14 +23,6 @@ def result(*token_ids: int, n_logprobs: int | None = None, **more: Any) -> Any:
         "meta_info": {"output_token_logprobs": logprobs[:n_logprobs]},
         **more,
     }
-
-
-def event(data: str, kind: str = "x") -> str:
-    return f"event: {kind}\ndata: {data}\n\n"
-
-
-def data_of(event: str) -> Any:
-    return json.loads(event.partition("data: ")[2])
 
 
 CREATED = event('{"type":"response.created","response":{"id":"r"}}')
@@ -120,10 +113,7 @@ def lines(*events: str) -> AsyncIterator[str]:
 
 
 def streamed(trace: ResponseTrace, *events: str) -> list[str]:
-    async def read() -> list[str]:
-        return [line async for line in responses._stamped(trace, lines(*events))]
-
-    return asyncio.run(read())
+    return collected(responses._stamped(trace, lines(*events)))
 
 
 def test_fewer_logprobs_than_tokens_are_an_error_event() -> None:
@@ -203,8 +193,10 @@ def request(flag: object, **more: Any) -> Any:
     )
 
 
-async def events_of(response: Any) -> list[Any]:
-    return [data_of(line) async for line in response]
+def streamed_by(served: Serving) -> list[Any]:
+    """The events of a stream that has a trace."""
+    response = asyncio.run(served.create(request(True, stream=True)))
+    return [data_of(line) for line in collected(response)]
 
 
 def test_a_whole_response_has_its_trace() -> None:
@@ -221,24 +213,14 @@ def test_a_whole_response_has_its_trace() -> None:
 
 
 def test_a_stream_has_its_trace() -> None:
-    served = serving(result(1), result(1, 2), result(1, 2, 3))
-
-    async def ask() -> list[Any]:
-        return await events_of(await served.create(request(True, stream=True)))
-
-    events = asyncio.run(ask())
+    events = streamed_by(serving(result(1), result(1, 2), result(1, 2, 3)))
     assert [one.get("token_ids") for one in events] == [[1], None, [2], [3], None]
     assert events[0]["response"]["prompt_token_ids"] == [5, 6]
     assert events[-1]["response"]["token_ids"] == [1, 2, 3]
 
 
 def test_an_error_of_the_engine_is_for_who_reads_its_results() -> None:
-    served = serving(ValueError("too long"))
-
-    async def ask() -> list[Any]:
-        return await events_of(await served.create(request(True, stream=True)))
-
-    first, last = asyncio.run(ask())
+    first, last = streamed_by(serving(ValueError("too long")))
     assert first == data_of(CREATED)
     assert last == {"type": "response.failed", "why": "too long"}
 

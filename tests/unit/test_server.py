@@ -79,14 +79,10 @@ def test_its_api_key_is_among_its_arguments(tmp_path: Path) -> None:
 
 
 def test_the_tail_of_its_log_is_what_a_terminal_would_show(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(b"one\n\ntwo\r\nload 1%\rload 2%\n\xff\n  \n")
+    assert server(tmp_path).log_tail() == []
+    (tmp_path / "log").write_bytes(b"one\n\ntwo\r\nload 1%\rload 2%\n\xff\n  \n")
     assert server(tmp_path).log_tail() == ["one", "two", "load 2%", "\ufffd"]
     assert server(tmp_path).log_tail(1) == ["\ufffd"]
-
-
-def test_a_log_that_is_not_there_has_no_tail(tmp_path: Path) -> None:
-    assert server(tmp_path).log_tail() == []
 
 
 def test_one_that_was_not_started_is_not_alive_and_can_be_stopped(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from agentcore_patches.landing import release, traces
 from agentcore_patches.landing.traces import EndTrace, Trace
+from tests.helpers.events import collected
 
 PROMPT = [101, 102, 103]
 DONE = "data: [DONE]\n\n"
@@ -201,15 +201,6 @@ def test_a_token_without_logprobs_is_an_error_that_says_which(
     )
 
 
-def test_an_answer_without_any_logprobs_is_an_error_when_they_are_asked_for() -> None:
-    trace = Trace(True, write_logprobs)
-    trace.push(
-        0, {"prompt_token_ids": PROMPT, "output_ids": [1], "meta_info": {"id": "x"}}
-    )
-    with pytest.raises(ValueError, match=r"gave 0 logprobs for the 1 tokens 0 to 0"):
-        trace.stamp(line_of(0))
-
-
 def test_top_logprobs_that_nobody_asked_for_are_left_out() -> None:
     trace = Trace(True, write_logprobs)
     content = Engine(0, True).delivers(2, 0)
@@ -225,15 +216,6 @@ def test_an_empty_prompt_is_sent_as_such() -> None:
     trace = Trace(True)
     trace.push(0, {"prompt_token_ids": [], "output_ids": [1], "meta_info": {}})
     assert stamped(trace, 0)["prompt_token_ids"] == []
-
-
-def test_an_abort_that_repeats_all_sends_nothing_again() -> None:
-    trace = Trace(False, write_logprobs)
-    engine = Engine(0, False)
-    trace.push(0, engine.delivers(3, 0))
-    stamped(trace, 0)
-    trace.push(0, engine.delivers(0, 0))
-    assert trace.stamp(line_of(0)) == line_of(0)
 
 
 def test_each_choice_gets_the_prompt_on_its_first_line_if_asked_for() -> None:
@@ -461,19 +443,6 @@ def three_chunks(closed: list[bool] | None = None) -> Lines:
                 closed.append(True)
 
     return generate
-
-
-def collected(lines: Any, n_lines: int = 100) -> list[str]:
-    async def collect() -> list[str]:
-        found: list[str] = []
-        async for line in lines:
-            found.append(line)
-            if len(found) == n_lines:
-                break
-        await lines.aclose()
-        return found
-
-    return asyncio.run(collect())
 
 
 def test_what_a_fork_passes_reaches_its_generator() -> None:

@@ -19,8 +19,6 @@ from agentcore_patches.edits import (
     ScopedEdit,
 )
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import registry
-from agentcore_patches.plan import make_plan
 from agentcore_patches.undefined import refuse_undefined_attributes
 
 FILE = "srt/managers/manager.py"
@@ -274,16 +272,3 @@ def test_what_cannot_be_looked_up_may_be_there() -> None:
     edit = insert("self.nothing; server_args.nothing")
     sources = {FILE: dedent(SOURCE).encode()}
     refuse_undefined_attributes([edit], sources, lambda path: None)
-
-
-def test_the_planner_refuses_it_and_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    edit = insert("self.nothing")
-    monkeypatch.setattr(registry, "edits", lambda name, version: (edit,))
-    monkeypatch.setattr(registry, "files", lambda names, version: (FILE,))
-    sources = {FILE: dedent(SOURCE).encode()}
-    with pytest.raises(SourceConflict) as refused:
-        make_plan(sources, ["a"], "0.5.9", FILES.get)
-    assert "would read `self.nothing`" in str(refused.value)
-    assert "Nothing was written." in str(refused.value)

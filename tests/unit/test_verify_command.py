@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from agentcore_patches.cli import main
+from agentcore_patches.errors import ServerError
 from agentcore_verify import checks, runner
 from agentcore_verify.checks import weight_versions
 from agentcore_verify.client import HttpError, Json
@@ -27,6 +28,21 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
     code = main(["verify", *args])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
+    """The options of each run, of which one check fails without a server."""
+    seen: list[runner.Options] = []
+
+    def run(options: runner.Options, progress: Progress) -> Report:
+        seen.append(options)
+        progress.message("Starting SGLang")
+        result = Result("stop", Outcome.FAILED, "100% wrong:\nit went on, and on")
+        return Report("SGLang", "m", options.server_args, (result,), 1.0)
+
+    monkeypatch.setattr(runner, "run", run)
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -60,14 +76,20 @@ def test_no_server_at_the_url_is_a_server_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     junit = tmp_path / "junit.xml"
-    code, out, err = said(
-        capsys,
-        *("--base-url", "http://127.0.0.1:9", "--model", "m", "--junit", str(junit)),
-    )
+    args = ("--base-url", "http://127.0.0.1:9", "--model", "m", "--junit", str(junit))
+
+    code, out, err = said(capsys, *args)
+
     assert code == 6
     assert "No server answers at http://127.0.0.1:9." in err
     assert "FAILED: no check was run." in out
     assert "<error" in junit.read_text()
+    code, out, err = said(capsys, *args, "--json")
+    document = json.loads(out)
+    assert mismatches(document, ReportDocument) == []
+    assert document["error"]["exit_code"] == code == 6
+    assert "No server answers" in document["error"]["message"]
+    assert "Error" not in err
 
 
 class NeedsKey(BaseHTTPRequestHandler):
@@ -110,23 +132,15 @@ def test_the_checks_are_listed_with_their_summaries(
     assert [line.split()[0] for line in lines] == list(checks.NAMES)
     for name, line in zip(checks.NAMES, lines, strict=True):
         assert line.endswith(checks.get(name).summary)
-
-
-def test_the_checks_are_listed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = said(capsys, "--list-checks", "--json")
     assert code == 0
     assert [check["name"] for check in json.loads(out)["checks"]] == list(checks.NAMES)
 
 
+@pytest.mark.usefixtures("runs")
 def test_json_is_one_document_on_stdout(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def run(options: runner.Options, progress: Progress) -> Report:
-        progress.message("Starting SGLang")
-        result = Result("stop", Outcome.FAILED, "It went on.")
-        return Report("SGLang", "m", (), (result,), 1.0)
-
-    monkeypatch.setattr(runner, "run", run)
     file = tmp_path / "report.json"
     code, out, err = said(
         capsys, "--model", "m", "--json", "--json-file", str(file), "--", "--json"
@@ -135,7 +149,7 @@ def test_json_is_one_document_on_stdout(
     document = json.loads(out)
     assert mismatches(document, ReportDocument) == []
     assert document == json.loads(file.read_text())
-    assert "Starting SGLang" in err
+    assert err == "agentcore-patch: Starting SGLang\n"
 
 
 @pytest.mark.parametrize(
@@ -154,26 +168,19 @@ def test_an_error_before_the_run_is_one_json_document(
     assert err == ""
 
 
-def test_a_server_that_cannot_be_reached_is_one_json_document(
-    capsys: pytest.CaptureFixture[str],
+def test_a_server_that_died_in_the_run_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = said(
-        capsys, "--base-url", "http://127.0.0.1:9", "--model", "m", "--json"
-    )
-    assert code == 6
-    document = json.loads(out)
-    assert mismatches(document, ReportDocument) == []
-    assert document["error"]["exit_code"] == 6
-    assert "No server answers" in document["error"]["message"]
-    assert "Error" not in err
+    message = "The server died.\nIts last line"
 
+    def die(options: runner.Options, progress: Progress) -> Report:
+        raise ServerError(message)
 
-def test_json_after_the_dashes_is_an_option_of_sglang(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, err = said(capsys, "--", "--json")
-    assert (code, out) == (2, "")
-    assert "--model" in err
+    monkeypatch.setattr(runner, "run", die)
+    assert said(capsys, "--model", "m") == (6, "", f"Error: {message}\n")
+    code, out, err = said(capsys, "--model", "m", "--json")
+    assert (code, err) == (6, "")
+    assert json.loads(out)["error"]["message"] == message
 
 
 def test_an_unpatched_sglang_is_told_in_one_line_and_no_server_is_started(
@@ -204,31 +211,25 @@ def test_an_unpatched_sglang_is_told_in_one_line_and_no_server_is_started(
     )
 
 
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("actions", ["true", ""])
 def test_failures_are_annotated_where_github_runs_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, actions: str
 ) -> None:
-    results = (
-        Result("tools", Outcome.PASSED, "3 calls"),
-        Result("stop", Outcome.FAILED, "100% wrong:\nit went on, and on"),
-    )
-    report = Report("SGLang", "m", (), results, 1.0)
-    monkeypatch.setattr(runner, "run", lambda options, progress: report)
     monkeypatch.setenv("GITHUB_ACTIONS", actions)
 
     code, out, err = said(capsys, "--model", "m", "--json")
 
     assert code == 1 and json.loads(out)["passed"] is False
     line = "::error title=agentcore-patch verify%3A stop::100%25 wrong:%0Ait went on, and on"
-    assert err == (f"{line}\n" if actions else "")
+    assert err.splitlines()[1:] == ([line] if actions else [])
 
 
+@pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("color", ["always", "never", "auto"])
 def test_the_table_has_the_colours_that_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, color: str
 ) -> None:
-    report = Report("SGLang", "m", (), (Result("stop", Outcome.FAILED, "No."),), 1.0)
-    monkeypatch.setattr(runner, "run", lambda options, progress: report)
     monkeypatch.setenv("NO_COLOR", "1")
 
     _, out, _ = said(capsys, "--model", "m", "--color", color)
@@ -305,24 +306,16 @@ def test_every_module_of_a_check_is_in_the_list() -> None:
 
 
 def test_options_reach_the_run_and_its_outcome_comes_back(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], runs: list[runner.Options]
 ) -> None:
-    seen: list[runner.Options] = []
-
-    def run(options: runner.Options, progress: Progress) -> Report:
-        seen.append(options)
-        result = Result("stop", Outcome.FAILED, "It went on.")
-        return Report("SGLang", "m", options.server_args, (result,), 1.0)
-
-    monkeypatch.setattr(runner, "run", run)
     code, out, _ = said(
         capsys,
         *("--model", "org/name", "--check", "stop,tito", "--check", "choices"),
         *("--tool-call-parser", "qwen25", "--strict", "--", "--tp", "2", "--help"),
     )
     assert code == 1
-    assert "stop: FAILED\nIt went on." in out
-    [options] = seen
+    assert "stop: FAILED\n100% wrong:" in out
+    [options] = runs
     assert options.checks == ("choices", "stop", "tito")
     assert options.server_args == ("--tp", "2", "--help")
     assert options.tool_call_parser == "qwen25" and options.strict

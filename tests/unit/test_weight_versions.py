@@ -204,50 +204,42 @@ def test_an_abort_tells_of_the_tokens_that_came() -> None:
     assert meta_info["weight_versions"] == [{"version": "a", "start": 0, "end": 2}]
 
 
-def whole(request: Any, **meta_info: Any) -> Any:
-    @weight_versions.whole
-    def build(serving: Any, request: Any, ret: Any) -> Any:
-        choices = [SimpleNamespace(weight_versions=None) for _ in ret]
-        metadata = {"weight_version": meta_info["weight_version"]}
-        return SimpleNamespace(choices=choices, metadata=metadata, weight_version=None)
-
-    return build(None, request, [{"meta_info": meta_info}])
-
-
 SPANS = [{"version": "b", "start": 0, "end": 2}]
 
 
-def asking(ids: Any = None, versions: Any = None, **more: Any) -> Any:
-    return SimpleNamespace(
-        return_token_ids=ids, return_weight_versions=versions, **more
-    )
+def whole(version: str = "b", **asked: Any) -> Any:
+    """A whole answer of tokens that this version of the weights sampled."""
+
+    @weight_versions.whole
+    def build(serving: Any, request: Any, ret: Any) -> Any:
+        choices = [SimpleNamespace(weight_versions=None) for _ in ret]
+        metadata = {"weight_version": version}
+        return SimpleNamespace(choices=choices, metadata=metadata, weight_version=None)
+
+    flags = {"return_token_ids": None, "return_weight_versions": None, **asked}
+    meta_info = {"weight_version": version, "weight_versions": SPANS}
+    return build(None, SimpleNamespace(**flags), [{"meta_info": meta_info}])
 
 
 def test_a_chat_answer_says_it_unless_asked_for_nothing_new() -> None:
-    chat: dict[str, Any] = {"messages": []}
-    answer = whole(asking(**chat), weight_version="b", weight_versions=SPANS)
+    answer = whole(messages=[])
     assert answer.metadata["weight_versions"] == SPANS
     assert answer.weight_version == "b"
     assert answer.choices[0].weight_versions is None
-    answer = whole(asking(False, **chat), weight_version="b", weight_versions=SPANS)
+    answer = whole(messages=[], return_token_ids=False)
     assert "weight_versions" not in answer.metadata
     assert answer.weight_version is None
-    answer = whole(
-        asking(False, True, **chat), weight_version="b", weight_versions=SPANS
-    )
+    answer = whole(messages=[], return_token_ids=False, return_weight_versions=True)
     assert answer.choices[0].weight_versions == SPANS
 
 
 def test_a_completion_says_it_if_asked() -> None:
-    answer = whole(asking(), weight_version="b", weight_versions=SPANS)
-    assert "weight_versions" not in answer.metadata
-    answer = whole(asking(True), weight_version="b", weight_versions=SPANS)
-    assert answer.metadata["weight_versions"] == SPANS
+    assert "weight_versions" not in whole().metadata
+    assert whole(return_token_ids=True).metadata["weight_versions"] == SPANS
 
 
 def test_weights_that_nobody_named_are_not_named_at_the_top() -> None:
-    answer = whole(asking(True), weight_version="default", weight_versions=SPANS)
-    assert answer.weight_version is None
+    assert whole("default", return_token_ids=True).weight_version is None
 
 
 def test_an_error_passes() -> None:
@@ -255,4 +247,4 @@ def test_an_error_passes() -> None:
     def build(serving: Any, request: Any, ret: Any) -> Any:
         return "error"
 
-    assert build(None, asking(), []) == "error"
+    assert build(None, SimpleNamespace(), []) == "error"

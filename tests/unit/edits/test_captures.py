@@ -192,31 +192,6 @@ def test_new_code_has_its_own_names_in_capitals() -> None:
     assert rewritten(source, edit) == expected
 
 
-def test_a_replaced_statement_has_parentheses_where_it_needs_them() -> None:
-    assert_rewrites(
-        Replace(FILE, "f", "return X", "result = 2 * X"),
-        """
-        def f(a, b):
-            return a + b
-        """,
-        """
-        def f(a, b):
-            result = 2 * (a + b)
-        """,
-    )
-    assert_rewrites(
-        Replace(FILE, "f", "send(X)", "post(not X)"),
-        """
-        def f(a, b):
-            send(a or b)
-        """,
-        """
-        def f(a, b):
-            post(not (a or b))
-        """,
-    )
-
-
 def test_each_place_has_its_own_captures() -> None:
     assert_rewrites(
         Replace(FILE, "f", "yield dump(X)", "yield -X", each=2),

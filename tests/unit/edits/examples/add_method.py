@@ -85,10 +85,6 @@ EXAMPLES: Examples = {
               if True:
                   first, (method, last) = 1, (2, 3)
 
-        no class
-        ! `Answer` is not defined
-          def method(self): pass
-
         no class but a function
         ! it is a function, not a class
           def Answer():

@@ -38,10 +38,6 @@ EXAMPLES: Examples = {
           @ agentcore.traces.stamped  # somebody's
           def f(x): return x
 
-        no function
-        ! `f` is not defined
-          f = 1
-
         no function but a class
         ! it is a class, not a function
           class f: pass

@@ -23,10 +23,6 @@ EXAMPLES: Examples = {
         ! it was not found, so this is another release's file
           class Answer:
               ids: list
-
-        no class
-        ! `Answer` is not defined
-          x = 1
     """,
 }
 

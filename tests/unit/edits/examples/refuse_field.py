@@ -34,10 +34,6 @@ EXAMPLES: Examples = {
           class Answer:
               def f(self): pass
               ids: list
-
-        no class
-        ! `Answer` is not defined
-          x = 1
     """,
 }
 

@@ -1,0 +1,55 @@
+"""The logprobs of a chat choice as SGLang's models have them, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import release
+
+pydantic = pytest.importorskip("pydantic")
+
+
+class Entry(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TopEntry(Entry):
+    top_logprobs: list[Entry]
+
+
+class Logprobs(pydantic.BaseModel):  # type: ignore[misc,name-defined]
+    content: list[TopEntry]
+
+
+def chat_logprobs(
+    meta_info: dict[str, Any], bytes_of: Sequence[list[int] | None] | None = None
+) -> Logprobs:
+    """What the engine's lists come to; `bytes_of` has the bytes of a token ID."""
+
+    def entry(row: Any) -> dict[str, Any]:
+        logprob, token_id, text = row
+        raw = bytes_of[token_id] if bytes_of else None
+        return {
+            "token": text,
+            "bytes": raw or list(text.encode()),
+            "logprob": float(logprob),
+        }
+
+    def top_entries(rows: Any) -> list[dict[str, Any]]:
+        # Of several tokens with the same text, SGLang kept one.
+        by_text = {} if release.BYTES_OF_ID else {row[2]: row for row in rows or ()}
+        return [entry(row) for row in by_text.values() or rows or ()]
+
+    rows = meta_info["output_token_logprobs"]
+    tops = meta_info.get("output_top_logprobs") or [None] * len(rows)
+    content = [
+        {**entry(row), "top_logprobs": top_entries(top)}
+        for row, top in zip(rows, tops, strict=False)
+    ]
+    made: Logprobs = Logprobs.model_validate({"content": content})
+    return made
