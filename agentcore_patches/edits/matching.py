@@ -88,11 +88,13 @@ _FORMATTING = (
 )
 
 
-# Where Python takes a name only, and no other expression.
-_NAMES = {
+# Where Python takes a name only, and no other expression; and f-strings, which Python
+# before 3.12 reads by rules of their own.
+_NO_CAPTURES = {
     (cst.Arg, "keyword"),
     (cst.Attribute, "attr"),
     (cst.ClassDef, "name"),
+    (cst.FormattedString, "parts"),
     (cst.FunctionDef, "name"),
     (cst.ImportAlias, "asname"),
     (cst.ImportAlias, "name"),
@@ -109,7 +111,9 @@ _NAMES = {
 @cache
 def expression_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     """The fields of a kind of node in which a capture may stand, or stands deeper."""
-    return tuple(name for name in compared_fields(kind) if (kind, name) not in _NAMES)
+    return tuple(
+        name for name in compared_fields(kind) if (kind, name) not in _NO_CAPTURES
+    )
 
 
 @cache
@@ -144,7 +148,7 @@ def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
                 matches(
                     getattr(pattern, name),
                     getattr(node, name),
-                    None if (kind, name) in _NAMES else captures,
+                    None if (kind, name) in _NO_CAPTURES else captures,
                 )
                 for name in compared_fields(kind)
                 if not (
