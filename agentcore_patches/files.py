@@ -328,15 +328,6 @@ def add_file_name(file: Path) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def access_errors(package: Path, outcome: str = "") -> Iterator[None]:
-    """Turn an OSError into an AccessError that says what to do, and `outcome`."""
-    try:
-        yield
-    except OSError as error:
-        raise AccessError(f"{explain(error, package)} {outcome}".strip()) from error
-
-
 def explain(error: BaseException, package: Path) -> str:
     """What went wrong, with which file, and what to do about it."""
     if not isinstance(error, OSError):

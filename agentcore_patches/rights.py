@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.files import access_errors
+from agentcore_patches.files import explain
 
 
 @contextmanager
@@ -18,8 +18,11 @@ def access(package: Path, outcome: str = "") -> Iterator[None]:
     Raises:
         AccessError: something cannot be read or written.
     """
-    with access_errors(package, outcome), rights_of_owner(package):
-        yield
+    try:
+        with rights_of_owner(package):
+            yield
+    except OSError as error:
+        raise AccessError(f"{explain(error, package)} {outcome}".strip()) from error
 
 
 @contextmanager
