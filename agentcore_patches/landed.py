@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -113,19 +113,29 @@ def _reads_of(module: _Module, path: str, name: str) -> Iterator[Read]:
             )
             if (name := _class_name(argument.annotation)) in module.imported
         }
-        for node in ast.walk(function):
-            match node:
-                case ast.Attribute(
-                    value=ast.Name(id=argument), attr=attribute, ctx=ast.Load()
-                ) if argument in owners:
-                    yield Read(path, function.name, owners[argument], attribute)
-                case ast.Attribute(
-                    value=ast.Attribute(attr="server_args")
-                    | ast.Name(id="server_args"),
-                    attr=attribute,
-                    ctx=ast.Load(),
-                ):
-                    yield Read(path, function.name, None, attribute)
+        for owner, attribute in attributes(function, owners):
+            yield Read(path, function.name, owners.get(owner), attribute)
+
+
+def attributes(
+    tree: ast.AST,
+    owners: Container[str],
+    context: type[ast.expr_context] = ast.Load,
+) -> Iterator[tuple[str, str]]:
+    """The attributes of `owners`, and of any `server_args`, that code reads, or stores."""
+    nodes = list(ast.walk(tree))
+    # `self.x += 1` reads it first.
+    read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
+    for node in nodes:
+        if not isinstance(node, ast.Attribute):
+            continue
+        if (ast.Load if node in read else type(node.ctx)) is not context:
+            continue
+        match node.value:
+            case ast.Name(id=name) if name in owners:
+                yield name, node.attr
+            case ast.Name(id="server_args") | ast.Attribute(attr="server_args"):
+                yield "server_args", node.attr
 
 
 def _class_name(annotation: ast.expr | None) -> str:

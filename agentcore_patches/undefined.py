@@ -11,7 +11,7 @@ import ast
 import builtins
 import re
 import symtable
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TypeAlias
 
@@ -91,25 +91,7 @@ def _attributes(
     """The attributes of `self` and of any `server_args` that code reads, or stores."""
     if "self." not in code and "server_args." not in code:
         return ()
-    return tuple(_find_attributes(ast.parse(code), context))
-
-
-def _find_attributes(
-    tree: ast.AST, context: type[ast.expr_context]
-) -> Iterator[tuple[str, str]]:
-    nodes = list(ast.walk(tree))
-    # `self.x += 1` reads it first.
-    read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
-    for node in nodes:
-        if isinstance(node, ast.Attribute):
-            kind = ast.Load if node in read else type(node.ctx)
-            match node.value:
-                case ast.Name(id="self") if kind is context:
-                    yield "self", node.attr
-                case ast.Name(id="server_args") | ast.Attribute(attr="server_args") if (
-                    kind is context
-                ):
-                    yield "server_args", node.attr
+    return tuple(landed.attributes(ast.parse(code), ("self",), context))
 
 
 class _Install:
