@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from agentcore_patches.errors import SourceConflict
 from agentcore_patches.files import digest
 from agentcore_patches.install import pristine, read_texts
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.plan import make_plan
+from agentcore_patches.plan import Plan, make_plan
 from agentcore_patches.results import ApplyResult, FileChange
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState
@@ -98,23 +100,90 @@ class PlannedApply:
                 if path in self.plan.files
                 else "restored",
                 pristine=None if counts[path, "present"] else wheel.get(path),
-                diff=self._diff(path) if diff else "",
+                diff=unified_diff(path, self.before.get(path), self.after.get(path))
+                if diff
+                else "",
             )
             for path in self.paths
         )
-
-    def _diff(self, path: str) -> str:
-        from agentcore_patches.diff import unified_diff
-
-        return unified_diff(path, self.before.get(path), self.after.get(path))
 
     def _read(self, path: str) -> bytes | None:
         return read_texts(self.install, [path]).get(path)
 
     def _fitting_release(self) -> str:
         """The release whose edits fit an SGLang that is not listed."""
-        from agentcore_patches.unlisted import fitting_release
-
         # The patches change a post-release as its release.
         releases = [name for name in SUPPORTED_VERSIONS if ".post" not in name]
         return fitting_release(self.patches, releases, self.originals.texts, self._read)
+
+
+def fitting_release(
+    patches: Sequence[str],
+    releases: Sequence[str],
+    sources: Callable[[Iterable[str]], Mapping[str, bytes]],
+    read: Callable[[str], bytes | None],
+) -> str:
+    """The newest of the releases whose edits fit; all that fit make the same files of it.
+
+    The edits of a release are tried together, since only these ever stood together.
+
+    Args:
+        sources: gives the original texts of files; those that are absent are left out.
+        read: gives the text of any file of the install; None if there is none.
+
+    Raises:
+        SourceConflict: none fits, or two that make different files of it.
+    """
+    plans: dict[str, Plan] = {}
+    reason = ""
+    for release in reversed(releases):
+        try:
+            texts = sources(registry.files(patches, release))
+            plans[release] = make_plan(texts, patches, release, read)
+        except SourceConflict as refusal:
+            reason = reason or str(refusal).partition(". Nothing was written")[0]
+    if not plans:
+        raise SourceConflict(
+            "No listed release has edits that all fit this SGLang. Those of "
+            f"{releases[-1]}, the newest, do not: {reason}. Nothing was written. Install "
+            "a listed release, or an agentcore-patch that lists this one."
+        )
+    (chosen, plan), *others = plans.items()
+    for other, second in others:
+        if second.files != plan.files:
+            files = {
+                path
+                for path in {**plan.files, **second.files}
+                if plan.files.get(path) != second.files.get(path)
+            }
+            raise SourceConflict(
+                f"The edits of SGLang {chosen} and those of {other} both fit this one, "
+                f"and make different files of it: {', '.join(sorted(files))}. Nothing was "
+                "written. Install a listed release."
+            )
+    return chosen
+
+
+def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
+    """A unified diff for `patch -p1` in the folder that holds `sglang`.
+
+    None stands for a file that does not exist.
+    """
+    import difflib
+
+    lines = difflib.unified_diff(
+        _lines(before),
+        _lines(after),
+        "/dev/null" if before is None else f"a/sglang/{path}",
+        "/dev/null" if after is None else f"b/sglang/{path}",
+    )
+    ended = (
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        for line in lines
+    )
+    return "".join(ended)
+
+
+def _lines(text: bytes | None) -> list[str]:
+    decoded = (text or b"").decode("utf-8", errors="backslashreplace")
+    return list(io.StringIO(decoded, newline="\n"))

@@ -12,7 +12,7 @@ from agentcore_patches.errors import SourceConflict, UnsupportedTarget
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.plan import make_plan
-from agentcore_patches.unlisted import fitting_release
+from agentcore_patches.planned_apply import fitting_release
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import NAMES, changed_files, patched
 
