@@ -465,11 +465,8 @@ def _print_json(result: object) -> None:
 def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
     from agentcore_patches.text_output import TextOutput
 
-    return TextOutput(
-        terminal_width(stream),
-        target=asked.target,
-        verbose=asked.detail == "verbose",
-    )
+    verbose = asked.detail == "verbose"
+    return TextOutput(terminal_width(stream), asked.target, verbose)
 
 
 def _notify(asked: Asked) -> Callable[[str], None]:
@@ -477,7 +474,7 @@ def _notify(asked: Asked) -> Callable[[str], None]:
 
     def notify(line: str) -> None:
         if asked.detail != "quiet":
-            text = _text_output(asked, sys.stderr).notice(f"{PROGRAM}: {line}")
+            text = _text_output(asked, sys.stderr).wrapped(f"{PROGRAM}: {line}")
             print_text(text, sys.stderr)
 
     return notify

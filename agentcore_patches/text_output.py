@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ _UNRECORDED = (
 )
 
 
+@dataclass
 class TextOutput:
     """Tables and sentences.
 
@@ -73,16 +75,9 @@ class TextOutput:
     ordinary, unless `verbose`.
     """
 
-    def __init__(
-        self,
-        width: int | None = None,
-        *,
-        target: Mapping[str, str] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self._width = width
-        self._target = target or {}
-        self._verbose = verbose
+    width: int | None = None
+    target: Mapping[str, str] = field(default_factory=dict)
+    verbose: bool = False
 
     def applied(self, result: ApplyResult) -> str:
         rows = [
@@ -93,7 +88,7 @@ class TextOutput:
                 _source(file.path, file.pristine),
             )
             for file in result.files
-            if self._verbose
+            if self.verbose
             or file.action == "restored"
             or file.present
             or file.pristine is False
@@ -112,14 +107,14 @@ class TextOutput:
         files = [
             (file.path, _STATES[file.state], _source(file.path, file.pristine))
             for file in result.files
-            if self._verbose
+            if self.verbose
             or file.pristine is False
             or (changed and file.state is not FileState.PATCHED)
             or file.state not in (FileState.PATCHED, FileState.ORIGINAL)
         ]
         return _blocks(
             self._heading(result.install),
-            _table(("PATCH", "STATE"), patches if self._verbose else []),
+            _table(("PATCH", "STATE"), patches if self.verbose else []),
             _table(("FILE", "STATE", "SOURCE"), files),
             self._paragraph(*_status(result)),
             self._paragraph(*_source_notes(result)),
@@ -133,7 +128,7 @@ class TextOutput:
                 _source(file.path, file.pristine),
             )
             for file in result.files
-            if self._verbose or file.pristine is False
+            if self.verbose or file.pristine is False
         ]
         return _blocks(
             self._heading(result.install),
@@ -147,14 +142,12 @@ class TextOutput:
         install = result.install
         place = f"{install.version} in {install.package}" if install else last
         return _blocks(
-            self._wrapped(
-                f"Patches, and the files that they change in SGLang {place}:"
-            ),
+            self.wrapped(f"Patches, and the files that they change in SGLang {place}:"),
             *(
                 "\n".join(
                     [
                         f"  {patch.name}",
-                        self._wrapped(patch.summary, indent="    "),
+                        self.wrapped(patch.summary, indent="    "),
                         *(
                             f"      {file}"
                             for file in patch.files
@@ -215,39 +208,36 @@ class TextOutput:
 
     def node_errors(self, results: Sequence[NodeResult]) -> str:
         return "\n".join(
-            self._wrapped(f"{' '.join(_node(result))}: {result.error}")
+            self.wrapped(f"{' '.join(_node(result))}: {result.error}")
             for result in results
             if result.error
         )
 
     def failure(self, failure: Failure) -> str:
         lines = f"Error: {failure.message}".splitlines()
-        return "\n".join(map(self._wrapped, lines))
-
-    def notice(self, line: str) -> str:
-        return self._wrapped(line)
+        return "\n".join(map(self.wrapped, lines))
 
     def _heading(self, install: Install) -> str:
         """Which SGLang it is, and how it was found; only if that was asked for."""
-        if not self._verbose:
+        if not self.verbose:
             return ""
-        return self._wrapped(
+        return self.wrapped(
             f"SGLang {install.version} in {install.package} ({install.found})"
         )
 
     def _paragraph(self, *sentences: str) -> str:
-        return self._wrapped(" ".join(sentences))
+        return self.wrapped(" ".join(sentences))
 
-    def _wrapped(self, text: str, indent: str = "") -> str:
-        text = with_target(text, self._target)
-        if self._width is None or not text:
+    def wrapped(self, text: str, indent: str = "") -> str:
+        text = with_target(text, self.target)
+        if self.width is None or not text:
             return indent + text if text else ""
         whole = re.sub(
             "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
         )
         return textwrap.fill(
             whole,
-            max(self._width, 20),
+            max(self.width, 20),
             initial_indent=indent,
             subsequent_indent=indent,
             break_long_words=False,
