@@ -118,8 +118,7 @@ class AddField(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        if not all(isinstance(field.target, cst.Name) for field in self._fields()):
-            raise MalformedEdit(f"`{self.declarations}` does not declare fields")
+        self._fields()
 
     def apply(self, definition: Definition) -> Definition | None:
         declared = _declared_fields(definition)
@@ -144,13 +143,16 @@ class AddField(DefinitionEdit):
         return insert_statements(definition, max(declared) + 1, new)
 
     def _fields(self) -> list[cst.AnnAssign]:
+        statements = _parse_new(self.declarations).body
         fields = [
-            only_statement(statement, cst.AnnAssign)
-            for statement in _parse_new(self.declarations).body
+            field
+            for statement in statements
+            if (field := only_statement(statement, cst.AnnAssign)) is not None
+            and isinstance(field.target, cst.Name)
         ]
-        if None in fields:
+        if len(fields) < len(statements):
             raise MalformedEdit(f"`{self.declarations}` does not declare fields")
-        return [field for field in fields if field is not None]
+        return fields
 
 
 class Check(ScopedEdit):
