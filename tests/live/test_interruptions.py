@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -28,7 +27,6 @@ from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
-MIXED = ["emoji", "two tool calls", "reasoning", "long", "n = 2", "a stop string"]
 
 
 def abort(server: Server, rid: str) -> None:
@@ -71,31 +69,6 @@ def wait_until_held(server: Server, *rids: str) -> None:
         return seen.issuperset(rids)
 
     wait_until(all_seen)
-
-
-def test_24_streams_at_once_are_all_whole(server: Server) -> None:
-    wanted = {name: ask(server, CASES[name]) for name in MIXED}
-    names = MIXED * 4
-    with ThreadPoolExecutor(len(names)) as pool:
-        answers = list(
-            pool.map(lambda name: ask(server, CASES[name], stream=True), names)
-        )
-    for name, answer in zip(names, answers, strict=True):
-        assert_whole(answer)
-        assert_equal(answer, wanted[name])
-
-
-def test_a_slow_reader_gets_every_token(server: Server) -> None:
-    case = CASES["long"]
-    events = []
-    for event in client.chat_stream(
-        server.base_url, **case.body(logprobs=True, stream=True)
-    ):
-        events.append(event)
-        time.sleep(0.002)
-    streamed = client.read_events(events)
-    assert_whole(streamed)
-    assert_equal(streamed, ask(server, case))
 
 
 @pytest.mark.usefixtures("slow_engine")

@@ -16,8 +16,10 @@ import pytest
 
 from agentcore_patches._version import __version__
 from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import checks, parsers
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.documents import mismatches
 from tests.helpers.json_documents import ReportDocument
@@ -120,6 +122,21 @@ def test_a_patched_server_passes_every_check(
     assert "secret" not in json.dumps(ran.report) + ran.out + ran.err
     took = ran.report["seconds"] - ran.report["startup"]
     print(f"{took:.1f} s beyond the {ran.report['startup']:.1f} s to start SGLang")
+
+
+def test_every_check_passes_in_every_mode(
+    server: Server, mode: str, release: str, sglang_python: Path
+) -> None:
+    expected = {"images": "skipped"}
+    if mode != "reasoning":
+        expected["reasoning"] = "not exercised"
+    if mode.startswith("two-workers") and is_between(release, "", "0.5.11"):
+        expected |= dict.fromkeys(("pauses", "weight-versions"), "skipped")
+    subject = Subject(server.base_url, python=sglang_python, launched=True)
+    results = [checks.get(name).run(subject) for name in checks.NAMES]
+    assert {result.name: result.outcome.value for result in results} == dict.fromkeys(
+        checks.NAMES, "passed"
+    ) | expected, results
 
 
 def test_an_unpatched_sglang_fails_by_the_name_of_the_missing_patch(
