@@ -191,23 +191,6 @@ def test_a_line_says_what_it_said_and_carries_what_waits() -> None:
             assert repr(data) == repr(json.loads(chunk.model_dump_json()))
 
 
-def test_a_line_of_one_choice_is_not_parsed() -> None:
-    from sglang.srt.agentcore.traces import Trace
-
-    def refuse(self: Any, line: str) -> str:
-        raise AssertionError(f"parsed: {line}")
-
-    original, Trace._stamp_parsed = Trace._stamp_parsed, refuse
-    try:
-        for n_choices in (1, None):
-            trace = Trace(incremental=True, n_choices=n_choices)
-            for chunk in chunks():
-                if chunk.choices and chunk.choices[0].logprobs is None:
-                    stamped(chunk, trace)
-    finally:
-        Trace._stamp_parsed = original
-
-
 def tests_in(module: dict[str, Any]) -> dict[str, Callable[[], object]]:
     """The functions of a module whose names start with `test_`, and its MORE_TESTS."""
     more: dict[str, Callable[[], object]] = module.get("MORE_TESTS", {})

@@ -14,10 +14,6 @@ from urllib.parse import urlsplit
 from agentcore_verify.client import Json
 
 
-class Cut(Exception):
-    """Raised by a stream that ends in the middle, as if that were its end."""
-
-
 class Lost(Exception):
     """Raised by a stream whose connection breaks in the middle."""
 
@@ -38,7 +34,7 @@ class Defect:
         return response
 
     def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        """The events that the client gets; `[DONE]` follows unless Cut is raised."""
+        """The events that the client gets; `[DONE]` follows."""
         return events
 
 
@@ -143,10 +139,9 @@ class Proxy:
         client.send_header("Content-Type", "text/event-stream")
         client.send_header("Transfer-Encoding", "chunked")
         client.end_headers()
-        with suppress(Cut):
-            for event in self.defect.stream(path, body, _events(response)):
-                _write_chunk(client, b"data: " + json.dumps(event).encode() + b"\n\n")
-            _write_chunk(client, b"data: [DONE]\n\n")
+        for event in self.defect.stream(path, body, _events(response)):
+            _write_chunk(client, b"data: " + json.dumps(event).encode() + b"\n\n")
+        _write_chunk(client, b"data: [DONE]\n\n")
         _write_chunk(client, b"")
 
     def _answer(

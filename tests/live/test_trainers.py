@@ -35,21 +35,6 @@ def expected(server: Server) -> tuple[list[int], list[int]]:
     return list(prompt), list(choice.token_ids)
 
 
-@pytest.mark.parametrize("options", [{"logprobs": True}, {}])
-def test_a_prompt_of_ids_gives_the_completion_that_chat_gave(
-    server: Server, expected: tuple[list[int], list[int]], options: Json
-) -> None:
-    """So ask rLLM's gateway and Agent Lightning; Uni-Agent without logprobs."""
-    prompt, completion = expected
-    body = {"prompt": prompt, "max_tokens": 700, "temperature": 0, **options}
-    answer = post(server, COMPLETIONS, **body, return_token_ids=True)
-    choice = answer["choices"][0]
-    assert (answer.get("prompt_token_ids") or choice["prompt_token_ids"]) == prompt
-    assert choice["token_ids"] == completion
-    if options:
-        assert len(choice["logprobs"]["token_logprobs"]) == len(completion)
-
-
 @pytest.mark.parametrize("name", ["tool", "two_tools", "reasoning_then_tool", "silent"])
 def test_miles_needs_content_that_is_not_none(
     server: Server, mode: str, name: str

@@ -14,43 +14,14 @@ from tests.live.defects.planting import (
     ChatStream,
     ChatWhole,
     plant,
-    with_ids,
 )
-from tests.live.proxy import Cut, Defect, Lost
+from tests.live.proxy import Defect, Lost
 
 
 @plant("a token dropped from a stream", "same-ids", "differ from those of")
 class TokenDropped(ChatChunk):
     def choice(self, choice: Json) -> None:
         del choice["token_ids"][0]
-
-
-@plant("a token repeated in a stream", "same-ids", "differ from those of")
-class TokenRepeated(ChatChunk):
-    def choice(self, choice: Json) -> None:
-        choice["token_ids"].insert(0, choice["token_ids"][0])
-
-
-@plant("two tokens swapped in a stream", "same-ids", "differ from those of")
-class TokensSwapped(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        held: list[Json] = []
-        for number, event, _ in with_ids(events):
-            if number == 4:
-                held = [event]
-            elif held and number == 5:
-                one, other = held[0]["choices"][0], event["choices"][0]
-                ids = one["token_ids"] + other["token_ids"]
-                cut = len(one["token_ids"])
-                ids[cut - 1], ids[cut] = ids[cut], ids[cut - 1]
-                one["token_ids"], other["token_ids"] = ids[:cut], ids[cut:]
-                yield from (*held, event)
-                held = []
-            elif held:
-                held.append(event)
-            else:
-                yield event
-        yield from held
 
 
 @plant(
@@ -83,45 +54,11 @@ class PromptTwice(ChatStream):
             yield event
 
 
-@plant("prompt IDs on no chunk", "streaming", "no prompt_token_ids")
-class PromptMissing(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            event.pop("prompt_token_ids", None)
-            yield event
-
-
-@plant("prompt IDs on the second chunk", "streaming", "on chunk 1 ")
-class PromptLate(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        prompt = None
-        for number, event in enumerate(events):
-            prompt = prompt or event.pop("prompt_token_ids", None)
-            if number == 1:
-                event["prompt_token_ids"] = prompt
-            yield event
-
-
-@plant("a stream cut before its end", "streaming", "without [DONE]")
-class StreamCut(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        yield from itertools.islice(events, 6)
-        raise Cut
-
-
 @plant("a connection lost in the middle", "streaming", "was cut off")
 class ConnectionLost(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         yield from itertools.islice(events, 6)
         raise Lost
-
-
-@plant("a stream without its last chunk", "streaming", "before choice 0 finished")
-class FinishMissing(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
-            if not any(choice["finish_reason"] for choice in event["choices"]):
-                yield event
 
 
 @plant("an error event in a stream", "streaming", "error event")
