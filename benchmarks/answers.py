@@ -57,7 +57,6 @@ class Workload:
         )
 
     def body(self) -> dict[str, Any]:
-        """The request."""
         body = Application.smallest(self.path)
         if not self.logprobs:
             return body
@@ -167,7 +166,6 @@ def measure() -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON."""
     if sys.argv[1:] == ["--child"]:
         print(json.dumps(measure()))
         return

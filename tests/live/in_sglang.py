@@ -83,17 +83,6 @@ def test_tools_still_constrain() -> None:
     assert converted(serving(), request).sampling_params["json_schema"]
 
 
-def test_the_engine_is_asked_for_routed_experts() -> None:
-    wanted: dict[str, Any] = {"return_routed_experts": True}
-    if hasattr(chat(), "routed_experts_start_len"):
-        wanted["routed_experts_start_len"] = 2
-    request = converted(
-        serving(), chat(input_ids=[5, 6, 7], return_meta_info=True, **wanted)
-    )
-    assert {name: getattr(request, name) for name in wanted} == wanted
-    assert not converted(serving(), chat(input_ids=[5])).return_routed_experts
-
-
 def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
     endpoint, request = serving(), chat(input_ids=[5] * 32_000)
     times = []
@@ -199,7 +188,6 @@ def tests_in(module: dict[str, Any]) -> dict[str, Callable[[], object]]:
 
 
 def run_tests(module: dict[str, Any]) -> None:
-    """Run every test of a module and say how each went."""
     outcome: dict[str, str | None] = {}
     for name, test in tests_in(module).items():
         try:

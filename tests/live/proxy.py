@@ -22,7 +22,6 @@ class Defect:
     """What a proxy changes: nothing. Subclasses override one method or two."""
 
     def request(self, path: str, body: Json) -> Json:
-        """The request that the server gets."""
         return body
 
     def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
@@ -55,7 +54,6 @@ class Proxy:
         self.most_streaming = 0
         """The largest number of streams open at a time since a defect was planted."""
         self.n_streaming = 0
-        """The number of streams open now."""
         self._target = urlsplit(target)
         proxy = self
 

@@ -69,7 +69,6 @@ def body_of(name: str, **more: Any) -> Json:
 
 
 def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
-    """The IDs of the prompt of each choice."""
     prompt = body["prompt"]
     if isinstance(prompt, str) or isinstance(prompt[0], int):
         prompt = [prompt]

@@ -50,7 +50,6 @@ def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
 
 
 def wait_for_tokens(server: Server, *rids: str) -> None:
-    """Wait until the engine has made some tokens of each of these requests."""
     wait_until_held(server, *rids)
     # A step makes one token of each: these come with as many of the others.
     with closing(

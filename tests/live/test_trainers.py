@@ -168,23 +168,19 @@ def test_hud_reads_the_prompt_from_the_choice(
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice(
-    server: Server, expected: tuple[list[int], list[int]], n: int
+@pytest.mark.parametrize("asked", [True, None])
+def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice_if_asked(
+    server: Server, expected: tuple[list[int], list[int]], n: int, asked: bool | None
 ) -> None:
-    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=True))
+    prompt = expected[0] if asked else None
+    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=asked))
     seen: set[int] = set()
     for event in events:
         for choice in event["choices"]:
             first = choice["index"] not in seen
             seen.add(choice["index"])
-            assert choice.get("prompt_token_ids") == (expected[0] if first else None)
+            assert choice.get("prompt_token_ids") == (prompt if first else None)
     assert len(seen) == n
-
-
-def test_without_the_word_the_prompt_is_at_the_top_alone(server: Server) -> None:
-    for event in stream(server, CHAT, **chat("plain")):
-        for choice in event["choices"]:
-            assert "prompt_token_ids" not in choice
 
 
 def test_a_stream_starts_with_the_weight_version(server: Server) -> None:

@@ -91,22 +91,10 @@ class StopTokenMissing(ChatWhole):
                 response["usage"]["completion_tokens"] -= 1
 
 
-@plant("a token lost, non-streaming", "non-streaming", "do not decode to its text")
-class WholeTokenMissing(ChatWhole):
-    def choice(self, body: Json, choice: Json) -> None:
-        del choice["token_ids"][4:5]
-
-
 @plant("no prompt IDs, non-streaming", "non-streaming", "no prompt_token_ids")
 class WholePromptMissing(ChatWhole):
     def chat(self, body: Json, response: Json) -> None:
         del response["prompt_token_ids"]
-
-
-@plant("no token IDs, non-streaming", "non-streaming", "no token_ids")
-class WholeIdsMissing(ChatWhole):
-    def choice(self, body: Json, choice: Json) -> None:
-        del choice["token_ids"]
 
 
 @plant("the prompt IDs of an earlier request", "non-streaming", "decode to the prompt")
