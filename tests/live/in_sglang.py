@@ -76,13 +76,6 @@ def test_a_templates_own_stop_strings_still_stop() -> None:
     assert not adapted.sampling_params["stop"]
 
 
-def test_tools_still_constrain() -> None:
-    function = {"name": "f", "parameters": {"type": "object", "properties": {}}}
-    tools = [{"type": "function", "function": function}]
-    request = chat(input_ids=[5], tools=tools, tool_choice="required")
-    assert converted(serving(), request).sampling_params["json_schema"]
-
-
 def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
     endpoint, request = serving(), chat(input_ids=[5] * 32_000)
     times = []

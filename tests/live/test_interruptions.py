@@ -37,10 +37,6 @@ def pause(server: Server, mode: str) -> requests.Response:
     return send(server, "/pause_generation", mode=mode)
 
 
-def go_on(server: Server) -> requests.Response:
-    return send(server, "/continue_generation")
-
-
 def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
     """Starts asking; the function returned waits for the answer."""
     pool = ThreadPoolExecutor(1)
@@ -99,9 +95,9 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> Non
 def test_a_pause_reaches_both_workers_or_is_refused(server: Server) -> None:
     if is_between(version_of(server), "0.5.12", ""):
         assert pause(server, "in_place").status_code == 200
-        assert go_on(server).status_code == 200
+        assert send(server, "/continue_generation").status_code == 200
     else:
-        for answer in (pause(server, "in_place"), go_on(server)):
+        for answer in (pause(server, "in_place"), send(server, "/continue_generation")):
             assert answer.status_code == 400
             assert "--tokenizer-worker-num" in answer.json()["message"]
     assert ask(server, CASES["plain"]).completions
@@ -124,7 +120,7 @@ def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
     wait_for_tokens(server, *rids)
     assert pause(server, "in_place").status_code == 200
     assert pause(server, "abort").status_code == 200
-    assert go_on(server).status_code == 200
+    assert send(server, "/continue_generation").status_code == 200
     for answer in running:
         assert_whole(answer())
         assert answer().completions[0].finish_reason == "abort"

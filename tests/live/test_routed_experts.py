@@ -319,15 +319,6 @@ def test_the_whole_prompt_may_be_left_out(
     assert_choice(model, choice, start)
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_null_means_absent(routing: Server, model: Path, path: str) -> None:
-    nulls: dict[str, Any] = dict.fromkeys(
-        ("routed_experts_start_len", "routed_experts_format")
-    )
-    [choice] = asked(routing, path, **nulls)
-    assert_choice(model, choice, 0)
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.usefixtures("slow_engine")
