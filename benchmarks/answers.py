@@ -57,7 +57,6 @@ class Workload:
         )
 
     def body(self) -> dict[str, Any]:
-        """The request."""
         body = Application.smallest(self.path)
         if not self.logprobs:
             return body
@@ -68,6 +67,7 @@ class Workload:
         return {**body, "return_logprob": True, "top_logprobs_num": self.top}
 
 
+PATHS = (CHAT, COMPLETIONS, GENERATE)
 BARS = {
     (CHAT, 16_000, True, 0): 0.06,
     (CHAT, 1_000, True, 0): 0.15,
@@ -76,14 +76,13 @@ BARS = {
 }
 WORKLOADS = tuple(
     Workload(path, tokens, logprobs, top, BARS.get((path, tokens, logprobs, top)))
-    for path in (CHAT, COMPLETIONS, GENERATE)
+    for path in PATHS
     for tokens, logprobs, top in (
         *((tokens, False, 0) for tokens in (1_000, 16_000, 64_000)),
         *((tokens, True, 0) for tokens in (1_000, 16_000, 64_000)),
         (4_000, True, 5),
     )
 )
-REQUESTS = (CHAT, COMPLETIONS, GENERATE)
 PROMPT_IDS = 32_000
 VOCABULARY = [
     f"{word}{i}" for i in range(300) for word in (" w", "é", "\n", '"', "見 ")
@@ -160,14 +159,13 @@ def measure() -> dict[str, float]:
     for workload in WORKLOADS:
         repeats = 3 if workload.tokens > 1_000 else 8
         times[workload.name] = min(answer(app, workload) for _ in range(repeats))
-    for path in REQUESTS:
+    for path in PATHS:
         name = f"{path}, a prompt of {PROMPT_IDS:,} IDs"
         times[name] = min(request(app, path) for _ in range(8))
     return {name: seconds * 1e3 for name, seconds in times.items()}
 
 
 def main() -> None:
-    """Measure, print a table, write JSON."""
     if sys.argv[1:] == ["--child"]:
         print(json.dumps(measure()))
         return

@@ -42,7 +42,6 @@ FORMATS: dict[str, dict[str, str]] = {
 
 @cache
 def experts() -> str:
-    """What the engine gives."""
     import numpy as np
 
     shape = (TOKENS - 1, LAYERS, TOP_K)
@@ -67,7 +66,6 @@ def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON."""
     if sys.argv[1:] == ["--child"]:
         figures = {
             f"{'streamed' if stream else 'whole'}, {name}": measure(stream, asked)

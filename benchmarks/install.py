@@ -74,7 +74,6 @@ def measured(folder: Path, turns: int, bytecode: str) -> list[dict[str, str | fl
 
 
 def main() -> None:
-    """Measure, print a table, write JSON."""
     options = report.options(__doc__)
 
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as name:

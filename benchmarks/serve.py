@@ -129,7 +129,6 @@ async def turn(url: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON."""
     options = report.options(__doc__)
 
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

@@ -28,8 +28,6 @@ BAR = 1.05
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of stream."""
-
     name: str
     chunks: int
     logprobs: bool = False
@@ -134,7 +132,6 @@ def measure(workload: Workload) -> float:
 
 
 def main() -> None:
-    """Measure, print a table, write JSON."""
     if sys.argv[1:] == ["--child"]:
         sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
         print(json.dumps([measure(workload) for workload in WORKLOADS]))

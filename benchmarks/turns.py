@@ -144,7 +144,6 @@ def costs() -> list[dict[str, str | float]]:
 
 
 def main() -> None:
-    """Measure, print two tables, write JSON."""
     if sys.argv[1:] == ["--child"]:
         print(json.dumps(costs()))
         return

@@ -123,7 +123,6 @@ def sglang_python() -> Path:
 
 @pytest.fixture(scope="session")
 def scripted_model(sglang_python: Path) -> Path:
-    """Folder of the scripted model."""
     return ensure_scripted_model(sglang_python)
 
 
@@ -135,7 +134,6 @@ def sglang_package(sglang_python: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def release(sglang_python: Path) -> str:
-    """The SGLang release that is tested."""
     return release_of(sglang_python)
 
 

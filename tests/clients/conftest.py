@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ import requests
 from agentcore_verify.server import Server, free_port
 from tests.helpers.asking import CASES, ask
 from tests.helpers.servers import Launch, Trees
+from tests.helpers.waiting import wait_until
 from tests.live import conftest as live
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -133,21 +133,17 @@ def _router(environment: Environment, server: Server, folder: Path) -> Iterator[
     with (folder / "router.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        _wait_ready(url, process)
+        wait_until(lambda: _is_ready(url, process))
         yield url
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        assert process.poll() is None, "the router died"
-        assert time.monotonic() < deadline, "the router has no worker"
-        try:
-            if requests.get(f"{url}/readiness", timeout=5).status_code == 200:
-                return
-        except requests.ConnectionError:
-            pass
-        time.sleep(0.1)
+def _is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Whether the router has a worker."""
+    assert process.poll() is None, "the router died"
+    try:
+        return requests.get(f"{url}/readiness", timeout=5).status_code == 200
+    except requests.ConnectionError:
+        return False

@@ -13,6 +13,7 @@ from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.clients.conftest import RunScript
 from tests.helpers.conversing import prefix_of
+from tests.helpers.endpoints import MESSAGES_TOOLS
 from tests.helpers.servers import Launch, Trees
 
 QUESTIONS = ("reasoning_then_tool", "plain", "reasoning", "emoji", "plain")
@@ -52,7 +53,8 @@ def test_openai_and_nemo_gym(run_script: RunScript, server: Server) -> None:
 def test_anthropic_without_a_field_of_ours(
     run_script: RunScript, remembering: Server
 ) -> None:
-    ways = run_script("anthropic==2.12.0", "anthropic_turns", task_for(remembering))
+    task = {**task_for(remembering), "tools": MESSAGES_TOOLS}
+    ways = run_script("anthropic==2.12.0", "anthropic_turns", task)
     for prefixes in ways.values():
         assert len(prefixes) == len(QUESTIONS)
         assert prefixes[0] is None

@@ -31,8 +31,6 @@ class Member:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A running cluster of three nodes."""
-
     ray: LocalRay
     members: tuple[Member, ...]
 
@@ -41,7 +39,6 @@ class Cluster:
         return self.members[0].node.address
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Run the command beside the cluster."""
         return subprocess.run(
             [*COMMAND, *args],
             env=self.ray.env,
@@ -65,7 +62,6 @@ def texts(package: Path) -> dict[str, bytes]:
 
 
 def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
-    """Workers that run our task."""
     return [
         process
         for node in nodes

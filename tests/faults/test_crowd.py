@@ -22,7 +22,6 @@ from tests.helpers.trees import photograph
 
 
 def start(*command: str | Path) -> subprocess.Popen[str]:
-    """Start a command whose errors are read."""
     return subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

@@ -86,7 +86,6 @@ def copy(package: Path, root: Path) -> Path:
 
 
 def install_of(package: Path, version: str = "0.5.9") -> Install:
-    """What `find` would say of it."""
     return Install(package, version, "0.5.9", "a test", False, None)
 
 

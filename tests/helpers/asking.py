@@ -22,15 +22,12 @@ model's logprobs are apart by far more from token to token."""
 
 @dataclass(frozen=True)
 class Case:
-    """One request of the live tests."""
-
     line: str
     tools: bool = False
     n: int = 1
     options: dict[str, Any] = field(default_factory=dict)
 
     def body(self, **more: Any) -> dict[str, Any]:
-        """The request, to which `more` is added."""
         tools = {"tools": list(TOOLS)} if self.tools else {}
         return {
             "messages": line(self.line).messages,

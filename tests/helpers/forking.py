@@ -53,7 +53,6 @@ class ForkServer:
         self._log = log
 
     def ask(self, request: Any, *descriptors: int) -> Any:
-        """The answer to a request."""
         message = json.dumps(request).encode()
         try:
             with self._lock:

@@ -69,7 +69,6 @@ def answer(text: str = "Hello é 😀", **meta_info: Any) -> dict[str, Any]:
 
 
 def logprobs(entries: Any = USUAL, tops: Any = None) -> dict[str, Any]:
-    """The part of `meta_info` about logprobs."""
     more = {} if tops is None else {"output_top_logprobs": tops}
     return {
         "output_token_logprobs": entries,
@@ -212,7 +211,6 @@ FORKS = {
 
 
 def fork_cases() -> Iterator[Case]:
-    """What is asked of each fork."""
     kept = ("logprobs", "top_logprobs", "n = 2", "a tool call")
     return (case for case in cases() if case[0] in kept and case[1] != GENERATE)
 

@@ -28,7 +28,6 @@ ROOT = HERE.parents[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything here as live."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("live")
@@ -56,7 +55,6 @@ def options(
 # Of a package, not of a run: an idle server costs a hundredth of a core.
 @pytest.fixture(scope="package")
 def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
-    """A patched server in each mode."""
     with launch(trees.patched, *MODES[mode]) as running:
         yield running
 
@@ -116,5 +114,4 @@ def passes_in_sglang(
 
 @pytest.fixture(scope="session")
 def tokenizer(scripted_model: Path) -> Tokenizer:
-    """The scripted model's tokenizer."""
     return Tokenizer.from_file(str(scripted_model / "tokenizer.json"))

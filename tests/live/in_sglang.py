@@ -76,24 +76,6 @@ def test_a_templates_own_stop_strings_still_stop() -> None:
     assert not adapted.sampling_params["stop"]
 
 
-def test_tools_still_constrain() -> None:
-    function = {"name": "f", "parameters": {"type": "object", "properties": {}}}
-    tools = [{"type": "function", "function": function}]
-    request = chat(input_ids=[5], tools=tools, tool_choice="required")
-    assert converted(serving(), request).sampling_params["json_schema"]
-
-
-def test_the_engine_is_asked_for_routed_experts() -> None:
-    wanted: dict[str, Any] = {"return_routed_experts": True}
-    if hasattr(chat(), "routed_experts_start_len"):
-        wanted["routed_experts_start_len"] = 2
-    request = converted(
-        serving(), chat(input_ids=[5, 6, 7], return_meta_info=True, **wanted)
-    )
-    assert {name: getattr(request, name) for name in wanted} == wanted
-    assert not converted(serving(), chat(input_ids=[5])).return_routed_experts
-
-
 def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
     endpoint, request = serving(), chat(input_ids=[5] * 32_000)
     times = []
@@ -191,23 +173,6 @@ def test_a_line_says_what_it_said_and_carries_what_waits() -> None:
             assert repr(data) == repr(json.loads(chunk.model_dump_json()))
 
 
-def test_a_line_of_one_choice_is_not_parsed() -> None:
-    from sglang.srt.agentcore.traces import Trace
-
-    def refuse(self: Any, line: str) -> str:
-        raise AssertionError(f"parsed: {line}")
-
-    original, Trace._stamp_parsed = Trace._stamp_parsed, refuse
-    try:
-        for n_choices in (1, None):
-            trace = Trace(incremental=True, n_choices=n_choices)
-            for chunk in chunks():
-                if chunk.choices and chunk.choices[0].logprobs is None:
-                    stamped(chunk, trace)
-    finally:
-        Trace._stamp_parsed = original
-
-
 def tests_in(module: dict[str, Any]) -> dict[str, Callable[[], object]]:
     """The functions of a module whose names start with `test_`, and its MORE_TESTS."""
     more: dict[str, Callable[[], object]] = module.get("MORE_TESTS", {})
@@ -216,7 +181,6 @@ def tests_in(module: dict[str, Any]) -> dict[str, Callable[[], object]]:
 
 
 def run_tests(module: dict[str, Any]) -> None:
-    """Run every test of a module and say how each went."""
     outcome: dict[str, str | None] = {}
     for name, test in tests_in(module).items():
         try:

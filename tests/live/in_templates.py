@@ -33,7 +33,6 @@ TOOLS = [
 
 
 def endpoint(family: Family) -> Any:
-    """The chat endpoint of a server with a model of the family."""
     from sglang.srt.parser.jinja_template_utils import (
         detect_jinja_template_content_format,
     )
@@ -78,7 +77,6 @@ def answer_of(family: Family, turn: int) -> Message:
 
 
 def follow(family: Family, answer: Message, turn: int) -> list[Message]:
-    """What is said after an answer."""
     if "tool_calls" in answer:
         return [
             {"role": "tool", "tool_call_id": call["id"], "content": f"tool says {turn}"}
@@ -274,8 +272,6 @@ def with_results_inside(family: Family, after_calls: str) -> Any:
 
 
 def test_tool_results_before_the_token_that_ends_the_turn() -> None:
-    from sglang.srt.agentcore import conversations
-
     family = family_of("qwen2.5")
     for after_calls in ("", "<|endoftext|>"):
         chat = with_results_inside(family, after_calls)
@@ -309,18 +305,6 @@ def test_tool_results_before_the_token_that_ends_the_turn() -> None:
         calls = [turn for turn in range(8) if "tool_calls" in answer_of(family, turn)]
         assert refused == ([] if after_calls else calls)
         assert calls
-    # What the server remembers is not used where it is not certain.
-    chat = with_results_inside(family, "")
-    memory = conversations.Memory(10_000)
-    messages = [{"role": "user", "content": "Question, please?"}, answer_of(family, 0)]
-    messages += follow(family, messages[1], 0)
-    with mock.patch.object(conversations, "memory", return_value=memory):
-        key, _, _ = conversations.find_keys(chat, request_of(family, messages))
-        assert key is not None
-        memory.put(key, [5, 6])
-        remembered, turn_made = prompt_of(chat, family, messages)
-    assert turn_made.metadata is None
-    assert remembered == prompt_of(chat, family, messages)[0]
 
 
 def test_the_memory_takes_the_templates_prompt_where_it_is_not_certain() -> None:

@@ -138,7 +138,6 @@ class Engine:
         return self._answer(endpoint, chat(input_ids=PROMPT, model="m", **body))
 
     def complete(self, **body: Any) -> list[dict[str, Any]]:
-        """The same of `/v1/completions`."""
         from sglang.srt.entrypoints.openai.protocol import CompletionRequest
         from sglang.srt.entrypoints.openai.serving_completions import (
             OpenAIServingCompletion,
@@ -150,7 +149,6 @@ class Engine:
         return self._answer(endpoint, request)
 
     def generate(self, **body: Any) -> Any:
-        """What the endpoint `/generate` returns."""
         from sglang.srt.entrypoints import http_server
         from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -275,15 +273,6 @@ def test_so_are_those_of_a_completion_that_has_token_ids() -> None:
         assert "logprobs are not supported" in refused["message"]
         as_vanilla = Engine(no_logprobs).complete(stream=stream)
         assert "error" not in str(as_vanilla)
-
-
-def test_logprobs_of_tokens_after_the_stop_are_cut_off() -> None:
-    def too_many(engine: Engine, tokenized: Any) -> None:
-        engine.deliver(tokenized.rid, [11, 12], logprobs=4, finish=STOP)
-
-    for stream in (False, True):
-        events = Engine(too_many).ask(stream=stream, logprobs=True)
-        assert told(events) == ([11, 12], [-0.0, -0.01], [])
 
 
 def test_a_server_without_logprobs_refuses_before_it_generates() -> None:

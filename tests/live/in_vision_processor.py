@@ -39,14 +39,12 @@ def processor() -> Any:
     )
 
 
-def processed(
-    prompt: str | list[int], n_images: int = 1, image: str | dict[str, Any] = IMAGE
-) -> Any:
-    """What is sent to the scheduler for a prompt and some images."""
+def processed(prompt: str | list[int], image: str | dict[str, Any] = IMAGE) -> Any:
+    """What is sent to the scheduler for a prompt and an image."""
     request = SimpleNamespace(video_data=None, audio_data=None, rid="r")
     made = asyncio.run(
         processor().process_mm_data_async(
-            image_data=[image] * n_images, input_text=prompt, request_obj=request
+            image_data=[image], input_text=prompt, request_obj=request
         )
     )
     # A dict in v0.5.9, and an object from v0.5.10 on.
@@ -66,56 +64,20 @@ def of_text() -> Any:
     return processed(f"What is {PLACE} this?")
 
 
-def first_turn(expanded: list[int]) -> list[int]:
-    """The prompt with one placeholder for its image."""
+def test_ids_that_no_tokenizer_makes_stay() -> None:
+    expanded = of_text()["input_ids"]
     pad = processor().mm_tokens.image_token_id
     start, n = expanded.index(pad), expanded.count(pad)
     assert n > 1
-    return expanded[: start + 1] + expanded[start + n :]
-
-
-def test_a_first_turn_of_ids_is_expanded_as_its_text_is() -> None:
-    wanted = of_text()
-    made = processed(first_turn(wanted["input_ids"]))
-    assert made["input_ids"] == wanted["input_ids"]
-    assert made["mm_items"][0].offsets == wanted["mm_items"][0].offsets
-    assert (made["mrope_positions"] == wanted["mrope_positions"]).all()
-
-
-def test_ids_that_no_tokenizer_makes_stay() -> None:
-    expanded = of_text()["input_ids"]
+    first_turn = expanded[: start + 1] + expanded[start + n :]
     tokenizer = processor()._processor.tokenizer
     part, *others = tokenizer.encode("中", add_special_tokens=False)
     assert others
-    made = processed([part, 10, 11, 10, *first_turn(expanded), 11, part])
+    made = processed([part, 10, 11, 10, *first_turn, 11, part])
     assert made["input_ids"] == [part, 10, 11, 10, *expanded, 11, part]
     [(start, end)] = made["mm_items"][0].offsets
-    pad = processor().mm_tokens.image_token_id
     assert set(made["input_ids"][start : end + 1]) == {pad}
     assert made["mrope_positions"].shape == (3, len(made["input_ids"]))
-
-
-def test_a_second_turn_is_not_expanded_again() -> None:
-    expanded = of_text()["input_ids"]
-    past = [*expanded, 10, 11, *expanded]
-    made = processed(past, n_images=2)
-    assert made["input_ids"] == past
-    assert sum(len(item.offsets) for item in made["mm_items"]) == 2
-    mixed = [*expanded, 10, 11, *first_turn(expanded)]
-    assert processed(mixed, n_images=2)["input_ids"] == past
-
-
-def test_another_number_of_images_is_refused() -> None:
-    expanded = of_text()["input_ids"]
-    pad = processor().mm_tokens.image_token_id
-    without = [token_id for token_id in expanded if token_id != pad]
-    for ids, n_images in ((expanded, 2), ([*expanded, *expanded], 1), (without, 1)):
-        try:
-            processed(ids, n_images)
-        except ValueError as error:
-            assert "places for images" in str(error)
-        else:
-            raise AssertionError("it was taken")
 
 
 def test_an_image_that_is_processed_already_needs_its_place_too() -> None:

@@ -13,7 +13,6 @@ from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE, version_of
 from tests.helpers.endpoints import (
-    CHAT,
     COMPLETIONS,
     Json,
     answers,
@@ -70,7 +69,6 @@ def body_of(name: str, **more: Any) -> Json:
 
 
 def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
-    """The IDs of the prompt of each choice."""
     prompt = body["prompt"]
     if isinstance(prompt, str) or isinstance(prompt[0], int):
         prompt = [prompt]
@@ -162,13 +160,6 @@ def test_several_answers_to_a_prompt_leave_nothing_behind(
     body = body_of("several prompts of IDs, n = 2")
     answers(server, COMPLETIONS, streaming, **body)
     assert held_requests(server) == []
-
-
-def test_the_ids_are_those_of_the_chat_endpoint(server: Server) -> None:
-    chat = post(server, CHAT, messages=line("emoji").messages, temperature=0)
-    body = body_of("IDs", prompt=chat["prompt_token_ids"], max_tokens=700)
-    [choice] = post(server, COMPLETIONS, **body)["choices"]
-    assert choice["token_ids"] == chat["choices"][0]["token_ids"]
 
 
 @pytest.mark.parametrize("streaming", [False, True])

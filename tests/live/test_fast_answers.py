@@ -7,14 +7,10 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from agentcore_patches.patches.releases import is_between
-from agentcore_verify import client, cpu
-from agentcore_verify.server import Server
-from tests.helpers.asking import CASES, version_of
+from agentcore_verify import cpu
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Trees
 from tests.live import answers_in_sglang
@@ -107,52 +103,3 @@ def test_what_is_bad_takes_the_old_way(answers: tuple[Told, Told]) -> None:
     for name, what in (("serializers", '"fork":1e-07'), ("tokens, bad", '"rank":1')):
         body = patched[f"/v1/chat/completions: logprobs, a fork's {name}"][2]
         assert what in body
-
-
-def parsed(body: bytes) -> Any:
-    """An answer without IDs and times, its logprobs to the digits that engines repeat."""
-    answer = json.loads(without_chance(body.decode()))
-    for key in ("id", "prompt_token_ids"):
-        answer.pop(key, None)
-
-    def rounded(value: Any) -> Any:
-        if isinstance(value, float):
-            return round(value, 2)
-        if isinstance(value, list):
-            return [rounded(item) for item in value]
-        if isinstance(value, dict):
-            return {
-                key: rounded(item)
-                for key, item in value.items()
-                if key not in ("id", "e2e_latency", "token_ids")
-            }
-        return value
-
-    return rounded(answer)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "plain",
-        "emoji",
-        "two tool calls",
-        "n = 2",
-        "reasoning, then a tool call",
-        "top_logprobs",
-    ],
-)
-def test_a_real_server_answers_as_vanilla(
-    server: Server, vanilla: Server, name: str
-) -> None:
-    body = {"model": "m", **CASES[name].body(logprobs=True)}
-    ours, theirs = (
-        client.post(f"{one.base_url}/v1/chat/completions", body)
-        for one in (server, vanilla)
-    )
-    answer, wanted = parsed(ours.content), parsed(theirs.content)
-    if not is_between(version_of(server), "0.5.19", ""):
-        del answer["metadata"]["weight_versions"]
-    assert answer == wanted
-    choice = json.loads(ours.content)["choices"][0]
-    assert len(choice["logprobs"]["content"]) == len(choice["token_ids"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -28,7 +27,6 @@ from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
-MIXED = ["emoji", "two tool calls", "reasoning", "long", "n = 2", "a stop string"]
 
 
 def abort(server: Server, rid: str) -> None:
@@ -37,10 +35,6 @@ def abort(server: Server, rid: str) -> None:
 
 def pause(server: Server, mode: str) -> requests.Response:
     return send(server, "/pause_generation", mode=mode)
-
-
-def go_on(server: Server) -> requests.Response:
-    return send(server, "/continue_generation")
 
 
 def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
@@ -52,7 +46,6 @@ def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
 
 
 def wait_for_tokens(server: Server, *rids: str) -> None:
-    """Wait until the engine has made some tokens of each of these requests."""
     wait_until_held(server, *rids)
     # A step makes one token of each: these come with as many of the others.
     with closing(
@@ -71,31 +64,6 @@ def wait_until_held(server: Server, *rids: str) -> None:
         return seen.issuperset(rids)
 
     wait_until(all_seen)
-
-
-def test_24_streams_at_once_are_all_whole(server: Server) -> None:
-    wanted = {name: ask(server, CASES[name]) for name in MIXED}
-    names = MIXED * 4
-    with ThreadPoolExecutor(len(names)) as pool:
-        answers = list(
-            pool.map(lambda name: ask(server, CASES[name], stream=True), names)
-        )
-    for name, answer in zip(names, answers, strict=True):
-        assert_whole(answer)
-        assert_equal(answer, wanted[name])
-
-
-def test_a_slow_reader_gets_every_token(server: Server) -> None:
-    case = CASES["long"]
-    events = []
-    for event in client.chat_stream(
-        server.base_url, **case.body(logprobs=True, stream=True)
-    ):
-        events.append(event)
-        time.sleep(0.002)
-    streamed = client.read_events(events)
-    assert_whole(streamed)
-    assert_equal(streamed, ask(server, case))
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -127,9 +95,9 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> Non
 def test_a_pause_reaches_both_workers_or_is_refused(server: Server) -> None:
     if is_between(version_of(server), "0.5.12", ""):
         assert pause(server, "in_place").status_code == 200
-        assert go_on(server).status_code == 200
+        assert send(server, "/continue_generation").status_code == 200
     else:
-        for answer in (pause(server, "in_place"), go_on(server)):
+        for answer in (pause(server, "in_place"), send(server, "/continue_generation")):
             assert answer.status_code == 400
             assert "--tokenizer-worker-num" in answer.json()["message"]
     assert ask(server, CASES["plain"]).completions
@@ -152,7 +120,7 @@ def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
     wait_for_tokens(server, *rids)
     assert pause(server, "in_place").status_code == 200
     assert pause(server, "abort").status_code == 200
-    assert go_on(server).status_code == 200
+    assert send(server, "/continue_generation").status_code == 200
     for answer in running:
         assert_whole(answer())
         assert answer().completions[0].finish_reason == "abort"

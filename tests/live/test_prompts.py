@@ -62,13 +62,6 @@ def test_a_flag_that_is_null_is_not_there(server: Server, stream: bool) -> None:
     assert "prompt_token_ids" not in answer.json()
 
 
-@pytest.mark.parametrize("field", ["return_token_ids", "return_meta_info"])
-def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
-    refused = send(server, CHAT, **CASES["plain"].body(**{field: [1]}))
-    assert refused.status_code == 400
-    assert field in refused.json()["message"]
-
-
 def test_a_stream_of_generate_tells_the_prompt_once(server: Server) -> None:
     prompt = [5] * 4000
     sampling = {**SAMPLING, "max_new_tokens": 60, "ignore_eos": True}

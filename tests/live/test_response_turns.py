@@ -109,7 +109,6 @@ def without_nulls(value: Any) -> Any:
 
 
 def results_of(response: Json) -> list[Json]:
-    """The results of the calls of a response."""
     return [
         {
             "type": "function_call_output",
@@ -138,7 +137,6 @@ def is_sent_back(response: Json, way: str) -> bool:
 def turns(
     server: Server, how: str, way: str, streaming: bool, **more: Any
 ) -> list[Json]:
-    """The responses of a conversation of eight turns."""
     items: list[Json] = []
     past: Json = {}
     responses = []
@@ -298,7 +296,6 @@ def test_a_bad_prefix_is_refused(
 
 @pytest.fixture(scope="module")
 def storing(trees: Trees, launch: Launch, release: str) -> Iterator[Server]:
-    """A server that remembers, and stores responses."""
     args = ("--enable-response-store",) if is_between(release, "0.5.20", "") else ()
     with launch(trees.patched, *args, env={PREFIX_CACHE: "16"}) as running:
         yield running
@@ -363,24 +360,20 @@ def test_conversations_that_are_alike_do_not_mix(
         first[word] = respond(remembering, [USER], streaming, instructions=said)
     for word, response in first.items():
         more: Json = {"instructions": f"{word} {streaming}"}
-        more["input"] = items = [USER, *as_sent_back(response, "items"), USER]
+        items = [USER, *as_sent_back(response, "items"), USER]
         required = ids_of(response)
-        second = answer_to(remembering, streaming, more)
+        second = respond(remembering, items, streaming, **more)
         assert second["prompt_token_ids"][: len(required)] == required
-        others: tuple[Json, ...] = (
-            {"tools": []},
-            {"cache_salt": "another"},
-            {"extra_key": "another"},
-            {"instructions": "another"},
-            {"input": [{"role": "user", "content": "x"}, *items[1:]]},
+        others: tuple[tuple[list[Json], Json], ...] = (
+            (items, {"tools": []}),
+            (items, {"cache_salt": "another"}),
+            (items, {"extra_key": "another"}),
+            (items, {"instructions": "another"}),
+            ([{"role": "user", "content": "x"}, *items[1:]], {}),
         )
-        for other in others:
-            assert prefix_of(answer_to(remembering, streaming, more | other)) is None
-
-
-def answer_to(server: Server, streaming: bool, body: Json) -> Json:
-    body = dict(body)
-    return respond(server, body.pop("input"), streaming, **body)
+        for asked_items, other in others:
+            third = respond(remembering, asked_items, streaming, **(more | other))
+            assert prefix_of(third) is None, other
 
 
 def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:

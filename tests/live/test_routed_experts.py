@@ -20,7 +20,7 @@ import pytest
 
 from agentcore_verify.server import Server
 from tests.helpers import tiny_moe_model
-from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, post, refused, send
+from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, refused, send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.tiny_moe_model import LAYERS, TOP_K
 from tests.helpers.waiting import wait_until
@@ -47,8 +47,6 @@ Experts = np.ndarray[Any, Any]
 
 @dataclass
 class Choice:
-    """What an answer says of one choice."""
-
     token_ids: list[int] = field(default_factory=list)
     prompt_token_ids: list[int] = field(default_factory=list)
     experts: str | None = None
@@ -278,26 +276,6 @@ def test_those_who_ask_and_those_who_do_not_are_served_together(
     assert held_requests(routing) == []
 
 
-@pytest.mark.parametrize("asks", [False, True])
-def test_generate_says_nothing_unless_asked(routing: Server, asks: bool) -> None:
-    def one(number: int) -> dict[str, Any]:
-        return post(
-            routing,
-            "/generate",
-            input_ids=[60 + number, 61, 62],
-            sampling_params={"max_new_tokens": 20, "ignore_eos": True},
-            return_routed_experts=asks and number % 2 == 0,
-        )
-
-    with ThreadPoolExecutor(8) as pool:
-        for number, answer in enumerate(pool.map(one, range(8))):
-            keys = answer["meta_info"].keys() & {
-                "routed_experts",
-                "routed_experts_start_len",
-            }
-            assert len(keys) == (2 if asks and number % 2 == 0 else 0)
-
-
 BAD: list[tuple[str, Any]] = [
     *(("routed_experts_start_len", bad) for bad in (-1, 10**6, 2**70, "7", 1.5, True)),
     ("routed_experts_start_len", [1]),
@@ -339,15 +317,6 @@ def test_the_whole_prompt_may_be_left_out(
     assert len(read(choice.experts)) == 0
     [choice] = asked(routing, path, routed_experts_start_len=start, max_tokens=5)
     assert_choice(model, choice, start)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_null_means_absent(routing: Server, model: Path, path: str) -> None:
-    nulls: dict[str, Any] = dict.fromkeys(
-        ("routed_experts_start_len", "routed_experts_format")
-    )
-    [choice] = asked(routing, path, **nulls)
-    assert_choice(model, choice, 0)
 
 
 @pytest.mark.parametrize("stream", [False, True])

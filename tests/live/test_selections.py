@@ -30,7 +30,6 @@ def original(
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """A package without patches."""
     package = vanilla_tree(tmp_path_factory.mktemp("original"))
     bytecode.give_to(package)
     return package
@@ -38,7 +37,6 @@ def original(
 
 @pytest.fixture(scope="module")
 def patched(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same package with all patches."""
     folder = tmp_path_factory.mktemp("patched")
     package = shutil.copytree(original, folder / "sglang")
     apply(sglang_dir=package)

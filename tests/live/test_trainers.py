@@ -35,21 +35,6 @@ def expected(server: Server) -> tuple[list[int], list[int]]:
     return list(prompt), list(choice.token_ids)
 
 
-@pytest.mark.parametrize("options", [{"logprobs": True}, {}])
-def test_a_prompt_of_ids_gives_the_completion_that_chat_gave(
-    server: Server, expected: tuple[list[int], list[int]], options: Json
-) -> None:
-    """So ask rLLM's gateway and Agent Lightning; Uni-Agent without logprobs."""
-    prompt, completion = expected
-    body = {"prompt": prompt, "max_tokens": 700, "temperature": 0, **options}
-    answer = post(server, COMPLETIONS, **body, return_token_ids=True)
-    choice = answer["choices"][0]
-    assert (answer.get("prompt_token_ids") or choice["prompt_token_ids"]) == prompt
-    assert choice["token_ids"] == completion
-    if options:
-        assert len(choice["logprobs"]["token_logprobs"]) == len(completion)
-
-
 @pytest.mark.parametrize("name", ["tool", "two_tools", "reasoning_then_tool", "silent"])
 def test_miles_needs_content_that_is_not_none(
     server: Server, mode: str, name: str
@@ -183,23 +168,19 @@ def test_hud_reads_the_prompt_from_the_choice(
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice(
-    server: Server, expected: tuple[list[int], list[int]], n: int
+@pytest.mark.parametrize("asked", [True, None])
+def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice_if_asked(
+    server: Server, expected: tuple[list[int], list[int]], n: int, asked: bool | None
 ) -> None:
-    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=True))
+    prompt = expected[0] if asked else None
+    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=asked))
     seen: set[int] = set()
     for event in events:
         for choice in event["choices"]:
             first = choice["index"] not in seen
             seen.add(choice["index"])
-            assert choice.get("prompt_token_ids") == (expected[0] if first else None)
+            assert choice.get("prompt_token_ids") == (prompt if first else None)
     assert len(seen) == n
-
-
-def test_without_the_word_the_prompt_is_at_the_top_alone(server: Server) -> None:
-    for event in stream(server, CHAT, **chat("plain")):
-        for choice in event["choices"]:
-            assert "prompt_token_ids" not in choice
 
 
 def test_a_stream_starts_with_the_weight_version(server: Server) -> None:

@@ -33,6 +33,7 @@ NAMES = [
     "tool call required",
     "reasoning, then a tool call",
     "stop by length",
+    "n = 2",
     "top_logprobs",
     "usage on every chunk",
 ]
@@ -93,48 +94,6 @@ def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
     assert_same(server, vanilla, CHAT, body)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", ["plain", "tool"])
-def test_messages_answer_as_before(
-    server: Server, vanilla: Server, name: str, stream: bool
-) -> None:
-    if not Subject(vanilla.base_url).has_messages():
-        pytest.skip("SGLang 0.5.8 has no /v1/messages")
-    body = {
-        "messages": line(name).messages,
-        "max_tokens": 100,
-        "temperature": 0,
-        "tools": MESSAGES_TOOLS,
-        "stream": stream,
-    }
-    assert_same(server, vanilla, MESSAGES, body)
-
-
-@pytest.mark.parametrize("flag", [{}, {"return_token_ids": False}])
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", ["plain", "tool"])
-def test_responses_answer_as_before(
-    server: Server,
-    vanilla: Server,
-    release: str,
-    name: str,
-    stream: bool,
-    flag: dict[str, Any],
-) -> None:
-    if is_between(release, "", "0.5.13"):
-        pytest.skip(f"SGLang {release} has no function tools there")
-    body = {
-        "model": Subject(vanilla.base_url).served_model(),
-        "input": line(name).messages,
-        "max_output_tokens": 100,
-        "temperature": 0,
-        "tools": RESPONSES_TOOLS,
-        "stream": stream,
-        **flag,
-    }
-    assert_same(server, vanilla, RESPONSES, body)
-
-
 PROMPTS: dict[str, dict[str, Any]] = {
     "text": {"prompt": f"Here they are: {STOP_WORD}", "logprobs": 2},
     "IDs": {"prompt": [5, 6, 7], "logprobs": 1},
@@ -147,17 +106,37 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "return_tokens_as_token_ids": None,
     },
 }
+OTHERS: dict[tuple[str, str], dict[str, Any]] = {
+    (COMPLETIONS, name): {"max_tokens": 12, **asked} for name, asked in PROMPTS.items()
+}
+for name in ("plain", "tool"):
+    messages = line(name).messages
+    OTHERS[MESSAGES, name] = {
+        "messages": messages,
+        "max_tokens": 100,
+        "tools": MESSAGES_TOOLS,
+    }
+    OTHERS[RESPONSES, name] = asked = {
+        "input": messages,
+        "max_output_tokens": 100,
+        "tools": RESPONSES_TOOLS,
+    }
+    OTHERS[RESPONSES, f"{name}, flag false"] = {**asked, "return_token_ids": False}
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", PROMPTS)
-def test_completions_answer_as_before(
-    server: Server, vanilla: Server, name: str, stream: bool
+@pytest.mark.parametrize(("path", "name"), OTHERS)
+def test_other_endpoints_answer_as_before(
+    server: Server, vanilla: Server, release: str, path: str, name: str, stream: bool
 ) -> None:
+    if path == MESSAGES and is_between(release, "", "0.5.8"):
+        pytest.skip("SGLang 0.5.8 has no /v1/messages")
+    if path == RESPONSES and is_between(release, "", "0.5.13"):
+        pytest.skip(f"SGLang {release} has no function tools there")
     body = {
-        "max_tokens": 12,
+        "model": Subject(vanilla.base_url).served_model(),
         "temperature": 0,
         "stream": stream,
-        **PROMPTS[name],
+        **OTHERS[path, name],
     }
-    assert_same(server, vanilla, COMPLETIONS, body)
+    assert_same(server, vanilla, path, body)

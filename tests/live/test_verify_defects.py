@@ -20,7 +20,7 @@ from agentcore_verify.subject import Subject
 from tests.helpers.waiting import wait_until
 from tests.live.defects import PLANTED, ChatStream, Planted
 from tests.live.defects.planting import with_ids
-from tests.live.proxy import Defect, Proxy
+from tests.live.proxy import Proxy
 
 # A server with a reasoning parser, which the checks need.
 on_a_server = pytest.mark.parametrize("mode", ["reasoning"], indirect=True)
@@ -40,17 +40,6 @@ def correct(proxy: Proxy, sglang_python: Path) -> Subject:
 
 # The model takes no images; `test_images` has that check's defects.
 TEXT_CHECKS = [name for name in checks.NAMES if name != "images"]
-
-
-@on_a_server
-def test_without_a_defect_all_checks_pass(proxy: Proxy, correct: Subject) -> None:
-    proxy.defect = Defect()
-    results = [checks.get(name).run(correct) for name in TEXT_CHECKS]
-    assert {
-        result.name: result.message
-        for result in results
-        if result.outcome is not Outcome.PASSED
-    } == {}
 
 
 @on_a_server

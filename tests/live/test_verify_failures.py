@@ -209,13 +209,3 @@ def test_a_closed_stdout_is_no_error(stubbed: Stubbed) -> None:
     said = process.stderr.read()
     assert process.wait(timeout=30) == 1
     assert "This is a bug" not in said and "Broken pipe" not in said
-
-
-def test_a_report_that_cannot_be_written_is_an_error_before_the_launch(
-    stubbed: Stubbed,
-) -> None:
-    missing = str(stubbed.folder / "missing" / "report.svg")
-    code, _, err = stubbed.run("clings", "--svg", missing)
-    assert code == 5
-    assert missing in err
-    assert stubbed.logs() == []

@@ -100,7 +100,6 @@ def way(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
-    """A server whose weights these tests change."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "overlap":
             args = [arg for arg in cpu.ARGS if arg != "--disable-overlap-schedule"]
@@ -147,29 +146,26 @@ def logprobs_of(answer: dict[str, Any]) -> list[float]:
     return [value for value, *_ in sorted(first, key=lambda entry: entry[1])]
 
 
-def chat(server: Server) -> Said:
-    answer = post(server, CHAT, return_weight_versions=True, **QUESTION)
+def whole(server: Server, path: str, **body: Any) -> Said:
+    asked = {"return_weight_versions": True, "return_token_ids": True, **OPTIONS}
+    answer = post(server, path, **asked, **body)
     [choice] = answer["choices"]
-    assert answer["weight_version"] == answer["metadata"]["weight_version"]
+    metadata = answer["metadata"]
+    assert answer["weight_version"] == metadata["weight_version"]
     return Said(
         choice["token_ids"],
         choice["weight_versions"],
-        [answer["metadata"]["weight_versions"], answer["weight_version"]],
+        [metadata["weight_versions"], answer["weight_version"]],
         choice["finish_reason"],
     )
+
+
+def chat(server: Server) -> Said:
+    return whole(server, CHAT, messages=QUESTION["messages"])
 
 
 def completion(server: Server) -> Said:
-    body = {"return_weight_versions": True, "return_token_ids": True, **OPTIONS}
-    answer = post(server, COMPLETIONS, prompt="Tell me a story.", **body)
-    [choice] = answer["choices"]
-    names = ("token_ids", "response_token_ids")
-    return Said(
-        next(choice[name] for name in names if choice.get(name) is not None),
-        choice["weight_versions"],
-        [answer["metadata"]["weight_versions"], answer["weight_version"]],
-        choice["finish_reason"],
-    )
+    return whole(server, COMPLETIONS, prompt="Tell me a story.")
 
 
 def chat_stream(server: Server) -> Said:
@@ -494,14 +490,6 @@ def test_who_asks_for_versions_alone_gets_them_alone(
         chunks = [chunk for event in events for chunk in event["choices"]]
         assert chunks[-1]["weight_versions"] == spans
         assert not any(chunk.get("token_ids") for chunk in chunks)
-
-
-def test_who_asks_for_nothing_gets_no_new_field(updated: Server) -> None:
-    answer = post(updated, CHAT, **QUESTION, return_token_ids=False)
-    assert "weight_version" not in answer
-    assert "weight_versions" not in answer["choices"][0]
-    native = is_between(version_of(updated), "0.5.19", "")
-    assert ("weight_versions" in answer["metadata"]) == native
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])

@@ -30,20 +30,12 @@ def _turns(client: Any, task: dict[str, Any], answer: Any) -> list[Any]:
                 for b in calls
             ] + said
         messages.append({"role": "user", "content": said})
-        tools = [
-            {
-                "name": tool["function"]["name"],
-                "description": tool["function"]["description"],
-                "input_schema": tool["function"]["parameters"],
-            }
-            for tool in task["tools"]
-        ]
         message = answer(
             {
                 "model": "default",
                 "max_tokens": 60,
                 "messages": messages,
-                "tools": tools,
+                "tools": task["tools"],
                 "extra_body": {"temperature": 0},
             }
         )

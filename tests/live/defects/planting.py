@@ -44,8 +44,6 @@ def plant(
 
 
 class ChatStream(Defect):
-    """Changes the events of chat streams."""
-
     def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         return self.chat(body, events) if path == CHAT else events
 
@@ -54,8 +52,6 @@ class ChatStream(Defect):
 
 
 class ChatChunks(ChatStream):
-    """Changes each choice on each chunk of chat streams."""
-
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for event in events:
             for choice in event["choices"]:

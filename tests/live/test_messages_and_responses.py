@@ -1,4 +1,4 @@
-"""`/v1/responses` with token IDs: the chat endpoint's, streaming or not."""
+"""`/v1/messages` and `/v1/responses` with token IDs: the chat endpoint's, in each mode."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from tokenizers import Tokenizer
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
@@ -17,6 +18,8 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import (
+    MESSAGES,
+    MESSAGES_TOOLS,
     RESPONSES,
     RESPONSES_TOOLS,
     Json,
@@ -40,7 +43,10 @@ CASES = {
 }
 """Lines of the script, and whether the request has tools."""
 
-LAST = ("response.completed", "response.incomplete")
+CALLS = ("tool_use", "function_call")
+"""The types of what calls a tool, in a message and in a response."""
+
+at_each = pytest.mark.parametrize("path", [MESSAGES, RESPONSES])
 
 
 @pytest.fixture(autouse=True)
@@ -48,32 +54,31 @@ def _traced(request: pytest.FixtureRequest, release: str) -> None:
     """Earlier releases are not traced; what they say is another test's."""
     if "untraced" in request.node.name:
         return
-    if is_between(release, "", "0.5.13"):
-        pytest.skip(f"/v1/responses of SGLang {release} is not traced")
+    path = request.node.callspec.params.get("path", RESPONSES)
+    if is_between(release, "", "0.5.8" if path == MESSAGES else "0.5.13"):
+        pytest.skip(f"{path} of SGLang {release} is not traced")
 
 
-def body_of(name: str, **more: Any) -> Json:
-    tools = {"tools": RESPONSES_TOOLS} if CASES.get(name) else {}
-    return {
-        "input": line(name).messages,
-        "max_output_tokens": 700,
-        "temperature": 0,
-        "return_token_ids": True,
-        **tools,
-        **more,
-    }
+def body_of(name: str, path: str = RESPONSES, **more: Any) -> Json:
+    messages = line(name).messages
+    body: Json = {"messages": messages, "max_tokens": 700, "tools": MESSAGES_TOOLS}
+    if path == RESPONSES:
+        body = {"input": messages, "max_output_tokens": 700, "tools": RESPONSES_TOOLS}
+    if not CASES.get(name):
+        del body["tools"]
+    return {**body, "temperature": 0, "return_token_ids": True, **more}
 
 
-def respond(server: Server, **body: Any) -> Json:
-    [response] = respond_in_events(server, streaming=False, **body)
+def respond(server: Server, path: str = RESPONSES, **body: Any) -> Json:
+    [response] = events_of(server, path, streaming=False, **body)
     return response
 
 
-def respond_in_events(
-    server: Server, streaming: bool = True, **body: Any
+def events_of(
+    server: Server, path: str = RESPONSES, streaming: bool = True, **body: Any
 ) -> list[Json]:
     model = Subject(server.base_url).served_model()
-    return answers(server, RESPONSES, streaming, **{"model": model, **body})
+    return answers(server, path, streaming, **{"model": model, **body})
 
 
 def text_of(response: Json) -> str:
@@ -85,73 +90,79 @@ def text_of(response: Json) -> str:
     )
 
 
+def text_in(event: Json) -> str:
+    """The text that an event of a message or of a response adds."""
+    delta = event.get("delta", "")
+    if isinstance(delta, dict):
+        return str(delta.get("text", ""))
+    return str(delta) if event["type"] == "response.output_text.delta" else ""
+
+
+@at_each
 @pytest.mark.parametrize("name", CASES)
-def test_a_response_has_the_ids_and_logprobs_of_the_chat_answer(
-    server: Server, name: str
+def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
+    server: Server, name: str, path: str
 ) -> None:
     chat = chat_answer(server, name, CASES[name])
-    [choice] = chat["choices"]
-    response = respond(server, **body_of(name))
-    assert_traced_as(response, chat)
-    calls = [item["name"] for item in response["output"] if "call_id" in item]
-    assert calls == [
-        call["function"]["name"] for call in choice["message"].get("tool_calls") or ()
-    ]
+    answer = respond(server, path, **body_of(name, path))
+    assert_traced_as(answer, chat)
+    assert answer["usage"]["input_tokens"] == len(answer["prompt_token_ids"])
+    assert answer["usage"]["output_tokens"] == len(answer["token_ids"])
+    items = answer["content"] if path == MESSAGES else answer["output"]
+    called = [item["name"] for item in items if item["type"] in CALLS]
+    calls = chat["choices"][0]["message"].get("tool_calls") or ()
+    assert called == [call["function"]["name"] for call in calls]
 
 
+@at_each
 @pytest.mark.parametrize("name", CASES)
-def test_the_events_have_the_ids_behind_them(server: Server, name: str) -> None:
-    whole = respond(server, **body_of(name))
-    events = respond_in_events(server, **body_of(name))
-    first, last = events[0], events[-1]
-    assert first["type"] == "response.created"
-    assert first["response"]["prompt_token_ids"] == whole["prompt_token_ids"]
-    assert last["type"] in LAST
+def test_the_events_have_the_ids_behind_them(
+    server: Server, tokenizer: Tokenizer, mode: str, name: str, path: str
+) -> None:
+    whole = respond(server, path, **body_of(name, path))
+    first, *others = events = events_of(server, path, **body_of(name, path))
+    begun = first["message" if path == MESSAGES else "response"]
+    assert begun["prompt_token_ids"] == whole["prompt_token_ids"]
     token_ids: list[int] = []
     token_logprobs: list[float] = []
+    text = ""
     for event in events:
         new = event.get("token_ids", [])
         assert len(new) == len(event.get("token_logprobs", []))
         token_ids += new
         token_logprobs += event.get("token_logprobs", [])
-        if event is not first:
-            assert "prompt_token_ids" not in event
+        text += text_in(event)
+        # What a parser holds back or takes away is not text of the answer.
+        if mode != "reasoning" and not CASES[name]:
+            assert tokenizer.decode(token_ids).startswith(text)
+    assert not any("prompt_token_ids" in event for event in others)
     assert token_ids == whole["token_ids"]
     assert token_logprobs == pytest.approx(whole["token_logprobs"], abs=LOGPROB_NOISE)
-    assert last["response"]["prompt_token_ids"] == whole["prompt_token_ids"]
-    assert last["response"]["token_ids"] == token_ids
-    assert last["response"]["token_logprobs"] == token_logprobs
-    # White space beside a tool call is SGLang's own.
-    assert text_of(last["response"]).strip() == text_of(whole).strip()
+    ends = [event["type"] for event in (first, others[-1])]
+    if path == MESSAGES:
+        assert ends == ["message_start", "message_stop"]
+        return
     if name == "emoji":
         assert sum("token_ids" in event for event in events) > 3
+    assert ends[0] == "response.created"
+    assert ends[1] in ("response.completed", "response.incomplete")
+    last = others[-1]["response"]
+    assert last["prompt_token_ids"] == whole["prompt_token_ids"]
+    assert (last["token_ids"], last["token_logprobs"]) == (token_ids, token_logprobs)
+    # White space beside a tool call is SGLang's own.
+    assert text_of(last).strip() == text_of(whole).strip()
 
 
-@pytest.mark.usefixtures("slow_engine")
-def test_ids_come_with_the_event_behind_them(
-    server: Server, tokenizer: Any, mode: str
-) -> None:
-    if mode == "reasoning":
-        pytest.skip("what the parser holds back is not text of the answer")
-    token_ids: list[int] = []
-    text = ""
-    for event in respond_in_events(server, **body_of("long", max_output_tokens=40)):
-        token_ids += event.get("token_ids", [])
-        if event["type"] == "response.output_text.delta":
-            text += event["delta"]
-            assert tokenizer.decode(token_ids).startswith(text)
-    whole = respond(server, **body_of("long", max_output_tokens=40))
-    assert token_ids == whole["token_ids"]
-
-
+@at_each
 @pytest.mark.parametrize("flag", [False, None])
 def test_a_flag_that_is_false_or_null_adds_nothing(
-    server: Server, flag: bool | None
+    server: Server, flag: bool | None, path: str
 ) -> None:
-    body = body_of("plain", return_token_ids=flag)
-    assert not FIELDS & set(respond(server, **body))
-    for event in respond_in_events(server, **body):
-        assert not FIELDS & (set(event) | set(event.get("response", ())))
+    body = body_of("plain", path, return_token_ids=flag)
+    assert not FIELDS & set(respond(server, path, **body))
+    for event in events_of(server, path, **body):
+        begun = event.get("message") or event.get("response") or ()
+        assert not FIELDS & {*event, *begun}
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -166,7 +177,7 @@ def test_what_is_not_traced_is_refused(
     server: Server, more: Json, named: str, streaming: bool
 ) -> None:
     with refused(named):
-        respond_in_events(server, streaming, **body_of("plain", **more))
+        events_of(server, streaming=streaming, **body_of("plain", **more))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -177,7 +188,9 @@ def test_untraced_releases_say_so(
     if is_between(release, "0.5.14", ""):
         pytest.skip(f"/v1/responses of SGLang {release} is traced")
     with refused("0.5.14 is the first"):
-        respond_in_events(server, streaming, **body_of("plain", return_token_ids=flag))
+        events_of(
+            server, streaming=streaming, **body_of("plain", return_token_ids=flag)
+        )
 
 
 def test_a_stream_that_is_closed_early_leaves_nothing(server: Server) -> None:
@@ -193,7 +206,7 @@ def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> Non
     body = body_of(name, input="x " * 20_000)
     with refused():
         respond(server, **body)
-    events = respond_in_events(server, **body)
+    events = events_of(server, **body)
     assert "error" in json.dumps(events[-1])
     assert respond(server, **body_of(name))["token_ids"]
 
@@ -254,8 +267,6 @@ def test_each_of_many_streams_has_its_own_ids(server: Server) -> None:
     names = [name for name in CASES for _ in range(3)]
     expected = {name: respond(server, **body_of(name))["token_ids"] for name in CASES}
     with ThreadPoolExecutor(len(names)) as pool:
-        streams = list(
-            pool.map(lambda name: respond_in_events(server, **body_of(name)), names)
-        )
+        streams = list(pool.map(lambda name: events_of(server, **body_of(name)), names))
     for name, events in zip(names, streams, strict=True):
         assert ids_in(events) == events[-1]["response"]["token_ids"] == expected[name]
