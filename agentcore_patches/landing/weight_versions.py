@@ -120,6 +120,18 @@ def record(reqs: Iterable[Req]) -> None:
             spans.append([version, begin, end])
 
 
+def send(sender: Any, output: Any, reqs: Iterable[Req]) -> None:
+    """Send the output of a batch, with the versions of the tokens sent so far.
+
+    Args:
+        reqs: the requests of the batch, some of which may not be in the output.
+    """
+    by_rid = {req.rid: req for req in reqs}
+    sent = [by_rid[rid] for rid in output.rids]
+    output.weight_versions = [of_request(req, req.send_token_offset) for req in sent]
+    sender.send_output(output)
+
+
 def of_request(req: Req, n_tokens: int) -> list[Any] | None:
     """The versions of a request's first tokens, as they are sent; None without any."""
     spans = [
