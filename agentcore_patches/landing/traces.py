@@ -410,8 +410,8 @@ def add_to_chat_choice(
 ) -> None:
     """Give a choice of a whole answer what was asked for.
 
-    With `return_token_ids: true` it has the prompt's token IDs, and text that is missing
-    is empty, as in later releases.
+    With `return_token_ids: true` it has the prompt's token IDs, and text that is
+    missing is empty, as in later releases.
     """
     routed_experts.add_to_choice(serving, choice, request, ret_item)
     if request.return_token_ids:

@@ -164,12 +164,13 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
     spans = column[index]
     if release.SPANS_ARE_STRUCTS:
         spans = [[span.version, span.start, span.end] for span in spans]
-    state.weight_versions = spans
-    tell(spans, meta_info)
+    vars(state)["weight_versions"] = spans
+    tell(state, meta_info)
 
 
-def tell(spans: list[Any], meta_info: dict[str, Any]) -> None:
+def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
     """Add the versions of a request's tokens to the `meta_info` of an output."""
+    spans = vars(state).get("weight_versions", [])
     if spans:
         meta_info["weight_version"] = spans[-1][0]
     if meta_info["finish_reason"]:

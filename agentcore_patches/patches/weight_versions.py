@@ -350,15 +350,6 @@ WIRE: tuple[Place, ...] = (
 
 ANSWERS: tuple[Place, ...] = (
     Place(
-        "weight-versions/state",
-        "an abort may end its request",
-        AddField(
-            TOKENIZER_MANAGER,
-            "ReqState",
-            "weight_versions: List[Any] = dataclasses.field(default_factory=list)",
-        ),
-    ),
-    Place(
         "weight-versions/take",
         "the versions of its tokens",
         Insert(
@@ -385,16 +376,7 @@ ANSWERS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
-        "weight-versions/abort",
-        "those of the tokens that came",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._handle_abort_req",
-            'agentcore.weight_versions.tell(state.weight_versions, out["meta_info"])',
-            before="state.out_list.append(out)",
-        ),
-    ),
+    # Those of an aborted request: ended-requests/finish.
     Place(
         "weight-versions/flag",
         "choices[i].weight_versions",

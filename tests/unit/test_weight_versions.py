@@ -206,16 +206,6 @@ def test_without_tokens_there_is_nothing_to_tell() -> None:
     assert told(None, {"type": "stop"})["weight_version"] == "now"
 
 
-def test_an_abort_tells_of_the_tokens_that_came() -> None:
-    meta_info: dict[str, Any] = {
-        "finish_reason": {"type": "abort"},
-        "weight_version": "now",
-    }
-    weight_versions.tell([["a", 0, 2]], meta_info)
-    assert meta_info["weight_version"] == "a"
-    assert meta_info["weight_versions"] == [{"version": "a", "start": 0, "end": 2}]
-
-
 def whole(request: Any, **meta_info: Any) -> Any:
     @weight_versions.whole
     def build(serving: Any, request: Any, ret: Any) -> Any:
