@@ -419,7 +419,7 @@ def add_to_chat_choice(
         choice.message.content = choice.message.content or ""
 
 
-def add_to_completion_choice(
+def add_to_completion(
     serving: OpenAIServingCompletion,
     choice: Any,
     request: CompletionRequest,

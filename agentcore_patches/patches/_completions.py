@@ -71,8 +71,7 @@ COMPLETIONS: tuple[Place, ...] = (
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._build_completion_response",
-            "agentcore.traces.add_to_completion_choice("
-            "self, choice_data, request, ret_item)",
+            "agentcore.traces.add_to_completion(self, choice_data, request, ret_item)",
             before="choices.append(choice_data)",
         ),
     ),
