@@ -6,7 +6,7 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from . import prompts, release
+from . import prompts, release, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import AbortReq
@@ -49,6 +49,8 @@ def finish(
     meta_info["prompt_tokens"] = prompts.count(state)
     if "weight_version" not in meta_info:
         meta_info["weight_version"] = manager.server_args.weight_version
+    if "weight-versions" in release.PATCHES:
+        weight_versions.tell(state, meta_info)
     if not release.ABORTS_RELEASE_LORA:
         _release_lora(manager, state, abort)
 

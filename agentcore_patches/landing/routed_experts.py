@@ -47,10 +47,9 @@ def ask(
     Raises:
         ValueError: the request cannot be answered.
     """
-    # Only these releases do not do so by themselves.
-    if not release.ROUTED_EXPERTS_HAVE_START:
-        adapted_request.return_routed_experts = bool(request.return_routed_experts)
-        adapted_request.routed_experts_start_len = request.routed_experts_start_len
+    # Up to 0.5.11 SGLang does not do so by itself.
+    adapted_request.return_routed_experts = bool(request.return_routed_experts)
+    adapted_request.routed_experts_start_len = request.routed_experts_start_len
     error = check(serving.tokenizer_manager, adapted_request)
     if error is not None:
         raise ValueError(error)

@@ -403,22 +403,30 @@ def is_incremental(serving: OpenAIServingBase) -> bool:
 
 
 def add_to_chat_choice(
-    choice: Any, request: ChatCompletionRequest, ret_item: dict[str, Any]
+    serving: OpenAIServingChat,
+    choice: Any,
+    request: ChatCompletionRequest,
+    ret_item: dict[str, Any],
 ) -> None:
-    """Give a choice of a whole answer what `return_token_ids: true` asks for.
+    """Give a choice of a whole answer what was asked for.
 
-    It has the prompt's token IDs, and text that is missing is empty, as in later
-    releases.
+    With `return_token_ids: true` it has the prompt's token IDs, and text that is
+    missing is empty, as in later releases.
     """
+    routed_experts.add_to_choice(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
         choice.message.content = choice.message.content or ""
 
 
-def add_to_completion_choice(
-    choice: Any, request: CompletionRequest, ret_item: dict[str, Any]
+def add_to_completion(
+    serving: OpenAIServingCompletion,
+    choice: Any,
+    request: CompletionRequest,
+    ret_item: dict[str, Any],
 ) -> None:
-    """Give a choice of a whole completion the token IDs that were asked for."""
+    """Give a choice of a whole completion what was asked for."""
+    routed_experts.add_to_choice(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.token_ids = ret_item["output_ids"]
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")

@@ -120,6 +120,18 @@ def record(reqs: Iterable[Req]) -> None:
             spans.append([version, begin, end])
 
 
+def send(sender: Any, output: Any, reqs: Iterable[Req]) -> None:
+    """Send the output of a batch, with the versions of the tokens sent so far.
+
+    Args:
+        reqs: the requests of the batch, some of which may not be in the output.
+    """
+    by_rid = {req.rid: req for req in reqs}
+    sent = [by_rid[rid] for rid in output.rids]
+    output.weight_versions = [of_request(req, req.send_token_offset) for req in sent]
+    sender.send_output(output)
+
+
 def of_request(req: Req, n_tokens: int) -> list[Any] | None:
     """The versions of a request's first tokens, as they are sent; None without any."""
     spans = [
@@ -152,12 +164,13 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
     spans = column[index]
     if release.SPANS_ARE_STRUCTS:
         spans = [[span.version, span.start, span.end] for span in spans]
-    state.weight_versions = spans
-    tell(spans, meta_info)
+    vars(state)["weight_versions"] = spans
+    tell(state, meta_info)
 
 
-def tell(spans: list[Any], meta_info: dict[str, Any]) -> None:
+def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
     """Add the versions of a request's tokens to the `meta_info` of an output."""
+    spans = vars(state).get("weight_versions", [])
     if spans:
         meta_info["weight_version"] = spans[-1][0]
     if meta_info["finish_reason"]:

@@ -15,14 +15,11 @@ from agentcore_patches.edits import (
     RefuseField,
     Replace,
 )
-from agentcore_patches.patches._prompts import DROPPED_COMPLETION_FIELDS
 from agentcore_patches.patches.files import PROTOCOL, SERVING_COMPLETIONS
 from agentcore_patches.patches.places import Place, absent
 
 _COMPLETION = "OpenAIServingCompletion"
 _STREAM = f"{_COMPLETION}._generate_completion_stream"
-
-_NATIVE = absent("SGLang has return_token_ids for completions")
 
 COMPLETIONS: tuple[Place, ...] = (
     Place(
@@ -52,37 +49,31 @@ COMPLETIONS: tuple[Place, ...] = (
                 "prompt_token_ids: Optional[List[int]] = None\n"
                 "token_ids: Optional[List[int]] = None",
             ),
-            "0.5.17": _NATIVE,
+            "0.5.17": absent("SGLang has the fields"),
         },
     ),
-    *DROPPED_COMPLETION_FIELDS,
     Place(
         "completions/ask-engine",
-        "return_token_ids",
-        {
-            "0.5.8": Insert(
-                SERVING_COMPLETIONS,
-                f"{_COMPLETION}._convert_to_internal_request",
-                "if request.return_token_ids:\n"
-                "    adapted_request.return_prompt_token_ids = True",
-                before="return adapted_request, request",
-            ),
-            "0.5.17": _NATIVE,
-        },
+        "return_token_ids, return_tokens_as_token_ids",
+        Insert(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._convert_to_internal_request",
+            "if request.return_token_ids:\n"
+            "    adapted_request.return_prompt_token_ids = True\n"
+            "if request.return_tokens_as_token_ids:\n"
+            "    adapted_request.return_text_in_logprobs = False",
+            before="return adapted_request, request",
+        ),
     ),
     Place(
         "completions/whole",
-        "return_token_ids",
-        {
-            "0.5.8": Insert(
-                SERVING_COMPLETIONS,
-                f"{_COMPLETION}._build_completion_response",
-                "agentcore.traces.add_to_completion_choice("
-                "choice_data, request, ret_item)",
-                before="choices.append(choice_data)",
-            ),
-            "0.5.17": _NATIVE,
-        },
+        "return_token_ids, return_routed_experts",
+        Insert(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._build_completion_response",
+            "agentcore.traces.add_to_completion(self, choice_data, request, ret_item)",
+            before="choices.append(choice_data)",
+        ),
     ),
     Place(
         "completions/stamp",

@@ -160,18 +160,7 @@ DROPPED_FIELDS: tuple[Place, ...] = (
             "agentcore.prompts.drop_absent(data)",
             before="return data",
         ),
-    ),
-)
-DROPPED_COMPLETION_FIELDS: tuple[Place, ...] = (
-    Place(
-        "prompts/completion-choice-json",
-        "a field that is None is left out",
-        Insert(
-            PROTOCOL,
-            "CompletionResponseChoice._serialize",
-            "agentcore.prompts.drop_absent(data)",
-            before="return data",
-        ),
+        also=("CompletionResponseChoice._serialize",),
     ),
 )
 

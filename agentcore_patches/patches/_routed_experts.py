@@ -89,7 +89,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "routed-experts/chat-request",
+        "routed-experts/request",
         "the experts of each token",
         {
             "0.5.8": AddField(
@@ -99,15 +99,17 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             ),
             "0.5.9": absent("SGLang has the field"),
         },
+        also=("CompletionRequest",),
     ),
     Place(
-        "routed-experts/chat-start",
+        "routed-experts/start",
         "from which token on; null means 0",
         {
             "0.5.8": AddField(PROTOCOL, "ChatCompletionRequest", _START),
             "0.5.12": Replace(PROTOCOL, "ChatCompletionRequest", _NATIVE_START, _START),
         },
         upstream=_UPSTREAM,
+        also=("CompletionRequest",),
     ),
     Place(
         "routed-experts/ask-in-chat",
@@ -118,31 +120,6 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             "agentcore.routed_experts.ask(self, request, adapted_request)",
             before="return adapted_request, request",
         ),
-        upstream=_UPSTREAM,
-    ),
-)
-
-ROUTED_EXPERTS: tuple[Place, ...] = (
-    *ENGINE_ROUTED_EXPERTS,
-    Place(
-        "routed-experts/completion-request",
-        "the experts of each token",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "CompletionRequest",
-                "return_routed_experts: Optional[bool] = None",
-            ),
-            "0.5.9": absent("SGLang has the field"),
-        },
-    ),
-    Place(
-        "routed-experts/completion-start",
-        "from which token on; null means 0",
-        {
-            "0.5.8": AddField(PROTOCOL, "CompletionRequest", _START),
-            "0.5.12": Replace(PROTOCOL, "CompletionRequest", _NATIVE_START, _START),
-        },
         upstream=_UPSTREAM,
     ),
     Place(
@@ -156,6 +133,10 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
         upstream=_UPSTREAM,
     ),
+)
+
+ROUTED_EXPERTS: tuple[Place, ...] = (
+    *ENGINE_ROUTED_EXPERTS,
     Place(
         "routed-experts/format",
         "a smaller type than int32",
@@ -171,28 +152,6 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         "the experts of this choice",
         AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
         also=("CompletionResponseChoice",),
-    ),
-    Place(
-        "routed-experts/whole-chat",
-        "return_routed_experts",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._build_chat_response",
-            "agentcore.routed_experts.add_to_choice("
-            "self, choice_data, request, ret_item)",
-            before="choices.append(choice_data)",
-        ),
-    ),
-    Place(
-        "routed-experts/whole-completion",
-        "return_routed_experts",
-        Insert(
-            SERVING_COMPLETIONS,
-            f"{_COMPLETION}._build_completion_response",
-            "agentcore.routed_experts.add_to_choice("
-            "self, choice_data, request, ret_item)",
-            before="choices.append(choice_data)",
-        ),
     ),
     Place(
         "routed-experts/no-field-of-ours",

@@ -1,6 +1,7 @@
 """`return_tokens_as_token_ids`, a part of the patch `token-ids`.
 
-Without text in the logprobs, the engine leaves the place of the text empty.
+The engine is asked for logprobs without text (`token-ids/ask-engine`,
+`completions/ask-engine`), and leaves the place of the text empty.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from agentcore_patches.patches.files import (
     OPENAI_UTILS,
     PROTOCOL,
     SERVING_CHAT,
-    SERVING_COMPLETIONS,
 )
 from agentcore_patches.patches.places import Place, absent
 
@@ -24,28 +24,6 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
             "return_tokens_as_token_ids: Optional[bool] = None",
         ),
         also=("CompletionRequest",),
-    ),
-    Place(
-        "token-names/chat-ask-engine",
-        "no text in logprobs",
-        Insert(
-            SERVING_CHAT,
-            "OpenAIServingChat._convert_to_internal_request",
-            "if request.return_tokens_as_token_ids:\n"
-            "    adapted_request.return_text_in_logprobs = False",
-            before="return adapted_request, request",
-        ),
-    ),
-    Place(
-        "token-names/completion-ask-engine",
-        "no text in logprobs",
-        Insert(
-            SERVING_COMPLETIONS,
-            "OpenAIServingCompletion._convert_to_internal_request",
-            "if request.return_tokens_as_token_ids:\n"
-            "    adapted_request.return_text_in_logprobs = False",
-            before="return adapted_request, request",
-        ),
     ),
     Place(
         "token-names/tokens",

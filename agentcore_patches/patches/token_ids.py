@@ -120,19 +120,22 @@ CHAT: tuple[Place, ...] = (
             "0.5.9": Insert(
                 PROTOCOL,
                 "ChatCompletionResponse._serialize",
-                'agentcore.prompts.drop_none(data, "prompt_token_ids")',
+                "agentcore.prompts.drop_none("
+                'data, "prompt_token_ids", "weight_version")',
                 before="return data",
             ),
         },
     ),
     Place(
         "token-ids/ask-engine",
-        "return_token_ids",
+        "return_token_ids, return_tokens_as_token_ids",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
             "if request.return_token_ids is not False:\n"
-            "    adapted_request.return_prompt_token_ids = True",
+            "    adapted_request.return_prompt_token_ids = True\n"
+            "if request.return_tokens_as_token_ids:\n"
+            "    adapted_request.return_text_in_logprobs = False",
             before="return adapted_request, request",
         ),
     ),
@@ -176,11 +179,11 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/whole",
-        "return_token_ids: true",
+        "return_token_ids: true, return_routed_experts",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
-            "agentcore.traces.add_to_chat_choice(choice_data, request, ret_item)",
+            "agentcore.traces.add_to_chat_choice(self, choice_data, request, ret_item)",
             before="choices.append(choice_data)",
         ),
     ),

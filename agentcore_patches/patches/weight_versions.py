@@ -25,7 +25,6 @@ from agentcore_patches.patches.files import (
     HTTP_SERVER,
     IO_STRUCT,
     MULTI_TOKENIZER,
-    OUTPUT_STREAMER,
     PROTOCOL,
     SCHEDULE_BATCH,
     SCHEDULER,
@@ -290,12 +289,6 @@ TOKENS: tuple[Place, ...] = (
     ),
 )
 
-_VERSIONS_OF_ONE = (
-    "weight_versions=_extract_field_by_index(\n"
-    '    output, "weight_versions", i, check_length=False\n'
-    ")"
-)
-
 WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/spans",
@@ -312,65 +305,14 @@ WIRE: tuple[Place, ...] = (
         also=("BatchStrOutput",),
     ),
     Place(
-        "weight-versions/column",
-        "for each request its spans",
-        {
-            "0.5.8": Insert(
-                "$output_streamer",
-                "$stream_output_generation",
-                "weight_versions = []",
-                before="retraction_counts = []",
-            ),
-            "0.5.13": AddField(
-                OUTPUT_STREAMER,
-                "_GenerationStreamAccumulator",
-                "weight_versions: list = field(default_factory=list)",
-            ),
-            "0.5.19": _NATIVE,
-        },
-        upstream=_UPSTREAM,
-    ),
-    Place(
-        "weight-versions/collect",
-        "recorded where the tokens were sampled",
-        {
-            "0.5.8": Insert(
-                "$output_streamer",
-                "$stream_output_generation",
-                "${output_lists}weight_versions.append(\n"
-                "    agentcore.weight_versions.of_request(req, len(output_ids_))\n"
-                ")",
-                before="${output_lists}retraction_counts.append(req.retraction_count)",
-            ),
-            "0.5.19": Insert(
-                OUTPUT_STREAMER,
-                "$stream_output_generation",
-                "self.weight_versions[-1] = agentcore.weight_versions.of_request(\n"
-                "    req, len(output_ids_)\n"
-                ")",
-                before="self.time_stats.append(req.time_stats)",
-            ),
-        },
-        upstream=_UPSTREAM,
-    ),
-    Place(
         "weight-versions/send",
-        "for each request its spans",
-        {
-            "0.5.8": AddKeyword(
-                "$output_streamer",
-                "$stream_output_generation",
-                "BatchTokenIDOutput",
-                "weight_versions=weight_versions",
-            ),
-            "0.5.13": AddKeyword(
-                OUTPUT_STREAMER,
-                "_GenerationStreamAccumulator.to_payload",
-                "BatchTokenIDOutput",
-                "weight_versions=self.weight_versions",
-            ),
-            "0.5.19": _NATIVE,
-        },
+        "recorded where the tokens were sampled",
+        Replace(
+            "$output_streamer",
+            "$send_generation",
+            "self.send_to_detokenizer.send_output(OUTPUT)",
+            "agentcore.weight_versions.send(self.send_to_detokenizer, OUTPUT, reqs)",
+        ),
         upstream=_UPSTREAM,
     ),
     Place(
@@ -388,28 +330,17 @@ WIRE: tuple[Place, ...] = (
         upstream=_UPSTREAM,
     ),
     Place(
-        "weight-versions/worker-token-ids",
+        "weight-versions/worker",
         "a batch of one for a tokenizer worker",
         {
-            "0.5.8": AddKeyword(
+            "0.5.8": Insert(
                 MULTI_TOKENIZER,
                 "_handle_output_by_index",
-                "BatchTokenIDOutput",
-                _VERSIONS_OF_ONE,
-            ),
-            "0.5.19": _NATIVE,
-        },
-        upstream=_UPSTREAM,
-    ),
-    Place(
-        "weight-versions/worker-text",
-        "a batch of one for a tokenizer worker",
-        {
-            "0.5.8": AddKeyword(
-                MULTI_TOKENIZER,
-                "_handle_output_by_index",
-                "BatchStrOutput",
-                _VERSIONS_OF_ONE,
+                "if isinstance(output, (BatchTokenIDOutput, BatchStrOutput)):\n"
+                "    new_output.weight_versions = _extract_field_by_index(\n"
+                '        output, "weight_versions", i, check_length=False\n'
+                "    )",
+                before="return new_output",
             ),
             "0.5.19": _NATIVE,
         },
@@ -418,15 +349,6 @@ WIRE: tuple[Place, ...] = (
 )
 
 ANSWERS: tuple[Place, ...] = (
-    Place(
-        "weight-versions/state",
-        "an abort may end its request",
-        AddField(
-            TOKENIZER_MANAGER,
-            "ReqState",
-            "weight_versions: List[Any] = dataclasses.field(default_factory=list)",
-        ),
-    ),
     Place(
         "weight-versions/take",
         "the versions of its tokens",
@@ -454,16 +376,7 @@ ANSWERS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
-        "weight-versions/abort",
-        "those of the tokens that came",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._handle_abort_req",
-            'agentcore.weight_versions.tell(state.weight_versions, out["meta_info"])',
-            before="state.out_list.append(out)",
-        ),
-    ),
+    # Those of an aborted request: ended-requests/finish.
     Place(
         "weight-versions/flag",
         "choices[i].weight_versions",
@@ -492,21 +405,9 @@ ANSWERS: tuple[Place, ...] = (
         ),
         also=("CompletionResponse",),
     ),
+    # That of chat is left out by token-ids/prompt-json.
     Place(
-        "weight-versions/chat-answer-json",
-        "a field that is None is left out",
-        {
-            "0.5.8": absent("token-ids/prompt-json leaves it out"),
-            "0.5.9": Insert(
-                PROTOCOL,
-                "ChatCompletionResponse._serialize",
-                'agentcore.prompts.drop_none(data, "weight_version")',
-                before="return data",
-            ),
-        },
-    ),
-    Place(
-        "weight-versions/completion-answer-json",
+        "weight-versions/answer-json",
         "a field that is None is left out",
         {
             "0.5.8": AddMethod(

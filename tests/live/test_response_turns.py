@@ -192,7 +192,9 @@ def test_a_server_that_remembers_continues_by_itself(
         else:
             # The turn before that one, which the history ends with.
             assert continued in map(ids_of, earlier[:-1])
-    assert n_continued > 1
+    # The tiny model may go on to reason only, of which "bare" sends nothing back.
+    reasons = "--reasoning-parser" in remembering.options.args
+    assert n_continued > (0 if reasons and way == "bare" else 1)
 
 
 def test_the_openai_client_goes_on_without_a_field_of_ours(

@@ -29,6 +29,7 @@ class Manager:
             obj=SimpleNamespace(lora_path=None, lora_id=None, prefilled=(7, None)),
             output_ids=[1, 2, 3],
             customized_info_accumulated={"mirror": [4, 5, 6]},
+            weight_versions=[["v0", 0, 3]],
         )
         self.rid_to_state: dict[str, Any] = {"x": self.state, "other": None}
 
@@ -41,7 +42,11 @@ class Manager:
         out = {
             "text": "abc",
             "output_ids": [3],
-            "meta_info": {"id": "x", "output_token_logprobs": logprobs},
+            "meta_info": {
+                "id": "x",
+                "output_token_logprobs": logprobs,
+                "finish_reason": {"type": "abort"},
+            },
         }
         abort = SimpleNamespace(rid="x", finished_reason=reason)
         manager: Any = self
@@ -66,7 +71,25 @@ def test_an_aborted_answer_is_whole_and_its_request_is_forgotten() -> None:
         meta_info["mirror"] is not manager.state.customized_info_accumulated["mirror"]
     )
     assert len(meta_info["output_token_logprobs"]) == 3
-    assert (meta_info["prompt_tokens"], meta_info["weight_version"]) == (7, "v1")
+    assert (meta_info["prompt_tokens"], meta_info["weight_version"]) == (7, "v0")
+    assert meta_info["weight_versions"] == [{"version": "v0", "start": 0, "end": 3}]
+
+
+def test_an_aborted_answer_without_tokens_has_the_version_of_the_server() -> None:
+    manager = Manager()
+    del manager.state.weight_versions
+    meta_info = manager.finish(is_incremental=False)["meta_info"]
+    assert meta_info["weight_version"] == "v1"
+    assert meta_info["weight_versions"] == []
+
+
+def test_without_their_patch_an_aborted_answer_has_no_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "PATCHES", ("tito",))
+    meta_info = Manager().finish(is_incremental=False)["meta_info"]
+    assert meta_info["weight_version"] == "v1"
+    assert "weight_versions" not in meta_info
 
 
 @pytest.mark.parametrize(

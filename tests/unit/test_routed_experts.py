@@ -191,16 +191,11 @@ def test_a_start_beyond_the_prompt_is_refused(obj: Any, expected: str | None) ->
         assert str(expected) in error
 
 
-@pytest.mark.parametrize("native", [False, True])
-def test_the_engine_is_asked_where_sglang_does_not(
-    monkeypatch: pytest.MonkeyPatch, native: bool
-) -> None:
-    monkeypatch.setattr(release, "ROUTED_EXPERTS_HAVE_START", native)
+def test_the_engine_is_asked() -> None:
     adapted = prompt(0, input_ids=[1, 2, 3], return_routed_experts=False)
     routed_experts.ask(serving(), request(start=2), adapted)
-    expected = (False, 0) if native else (True, 2)
     found = (adapted.return_routed_experts, adapted.routed_experts_start_len)
-    assert found == expected
+    assert found == (True, 2)
     beyond = prompt(4, input_ids=[1, 2, 3])
     with pytest.raises(ValueError, match=r"is 4, and the prompt has only 3 tokens"):
         routed_experts.ask(serving(), request(start=4), beyond)

@@ -68,6 +68,18 @@ def test_tokens_after_a_stop_string_have_no_version() -> None:
     assert weight_versions.of_request(req, 3) == [["a", 0, 3]]
 
 
+def test_an_output_has_the_versions_of_its_requests_alone() -> None:
+    one = request(rid="one", send_token_offset=2)
+    other = request(rid="other", send_token_offset=0)
+    run(one, launch(), n_tokens=3)
+    output = SimpleNamespace(rids=["one"])
+    sent: list[Any] = []
+    sender = SimpleNamespace(send_output=sent.append)
+    weight_versions.send(sender, output, [other, one])
+    assert sent == [output]
+    assert output.weight_versions == [[["a", 0, 2]]]
+
+
 def test_none_is_no_version() -> None:
     weight_versions.set_version(None)
     assert launch().weight_version == "a"
@@ -192,16 +204,6 @@ def test_the_last_version_is_told_on_each_output_and_all_on_the_last() -> None:
 
 def test_without_tokens_there_is_nothing_to_tell() -> None:
     assert told(None, {"type": "stop"})["weight_version"] == "now"
-
-
-def test_an_abort_tells_of_the_tokens_that_came() -> None:
-    meta_info: dict[str, Any] = {
-        "finish_reason": {"type": "abort"},
-        "weight_version": "now",
-    }
-    weight_versions.tell([["a", 0, 2]], meta_info)
-    assert meta_info["weight_version"] == "a"
-    assert meta_info["weight_versions"] == [{"version": "a", "start": 0, "end": 2}]
 
 
 SPANS = [{"version": "b", "start": 0, "end": 2}]
