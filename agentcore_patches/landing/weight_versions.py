@@ -120,16 +120,16 @@ def record(reqs: Iterable[Req]) -> None:
             spans.append([version, begin, end])
 
 
-def send(sender: Any, output: Any, reqs: Iterable[Req]) -> None:
-    """Send the output of a batch, with the versions of the tokens sent so far.
+def of_output(rids: Iterable[str], reqs: Iterable[Req]) -> list[list[Any] | None]:
+    """For each request of an output the versions of its tokens that were sent by then.
 
     Args:
-        reqs: the requests of the batch, some of which may not be in the output.
+        rids: of the requests in the output, in order.
+        reqs: those of the batch, some of which may not be in it.
     """
     by_rid = {req.rid: req for req in reqs}
-    sent = [by_rid[rid] for rid in output.rids]
-    output.weight_versions = [of_request(req, req.send_token_offset) for req in sent]
-    sender.send_output(output)
+    sent = [by_rid[rid] for rid in rids]
+    return [of_request(req, req.send_token_offset) for req in sent]
 
 
 def of_request(req: Req, n_tokens: int) -> list[Any] | None:

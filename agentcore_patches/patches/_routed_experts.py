@@ -89,7 +89,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "routed-experts/request",
+        "routed-experts/chat-request",
         "the experts of each token",
         {
             "0.5.8": AddField(
@@ -99,17 +99,15 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             ),
             "0.5.9": absent("SGLang has the field"),
         },
-        also=("CompletionRequest",),
     ),
     Place(
-        "routed-experts/start",
+        "routed-experts/chat-start",
         "from which token on; null means 0",
         {
             "0.5.8": AddField(PROTOCOL, "ChatCompletionRequest", _START),
             "0.5.12": Replace(PROTOCOL, "ChatCompletionRequest", _NATIVE_START, _START),
         },
         upstream=_UPSTREAM,
-        also=("CompletionRequest",),
     ),
     Place(
         "routed-experts/ask-in-chat",
@@ -120,6 +118,31 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             "agentcore.routed_experts.ask(self, request, adapted_request)",
             before="return adapted_request, request",
         ),
+        upstream=_UPSTREAM,
+    ),
+)
+
+ROUTED_EXPERTS: tuple[Place, ...] = (
+    *ENGINE_ROUTED_EXPERTS,
+    Place(
+        "routed-experts/completion-request",
+        "the experts of each token",
+        {
+            "0.5.8": AddField(
+                PROTOCOL,
+                "CompletionRequest",
+                "return_routed_experts: Optional[bool] = None",
+            ),
+            "0.5.9": absent("SGLang has the field"),
+        },
+    ),
+    Place(
+        "routed-experts/completion-start",
+        "from which token on; null means 0",
+        {
+            "0.5.8": AddField(PROTOCOL, "CompletionRequest", _START),
+            "0.5.12": Replace(PROTOCOL, "CompletionRequest", _NATIVE_START, _START),
+        },
         upstream=_UPSTREAM,
     ),
     Place(
@@ -133,10 +156,6 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
         upstream=_UPSTREAM,
     ),
-)
-
-ROUTED_EXPERTS: tuple[Place, ...] = (
-    *ENGINE_ROUTED_EXPERTS,
     Place(
         "routed-experts/format",
         "a smaller type than int32",

@@ -80,10 +80,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "0.5.8": "SchedulerOutputProcessorMixin.stream_output_generation",
         "0.5.13": "_GenerationStreamAccumulator.accept",
     },
-    "send_generation": {
-        "0.5.8": "SchedulerOutputProcessorMixin.stream_output_generation",
-        "0.5.13": "SchedulerOutputStreamer._stream_output_generation",
-    },
     "output_lists": {"0.5.8": "", "0.5.13": "self."},
     "output_streamer_class": {
         "0.5.8": "SchedulerOutputProcessorMixin",

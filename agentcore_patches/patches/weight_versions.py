@@ -25,6 +25,7 @@ from agentcore_patches.patches.files import (
     HTTP_SERVER,
     IO_STRUCT,
     MULTI_TOKENIZER,
+    OUTPUT_STREAMER,
     PROTOCOL,
     SCHEDULE_BATCH,
     SCHEDULER,
@@ -307,12 +308,22 @@ WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/send",
         "recorded where the tokens were sampled",
-        Replace(
-            "$output_streamer",
-            "$send_generation",
-            "self.send_to_detokenizer.send_output(OUTPUT)",
-            "agentcore.weight_versions.send(self.send_to_detokenizer, OUTPUT, reqs)",
-        ),
+        {
+            "0.5.8": AddKeyword(
+                "$output_streamer",
+                "$stream_output_generation",
+                "BatchTokenIDOutput",
+                "weight_versions=agentcore.weight_versions.of_output(rids, reqs)",
+            ),
+            "0.5.13": Insert(
+                OUTPUT_STREAMER,
+                "SchedulerOutputStreamer._stream_output_generation",
+                "OUTPUT.weight_versions = agentcore.weight_versions.of_output(\n"
+                "    OUTPUT.rids, reqs\n"
+                ")",
+                before="self.send_to_detokenizer.send_output(OUTPUT)",
+            ),
+        },
         upstream=_UPSTREAM,
     ),
     Place(

@@ -15,6 +15,8 @@ from agentcore_verify.results import Outcome
 
 
 class SGLangDocument(TypedDict):
+    """The install that a command was about."""
+
     path: str
     version: str
     release: str | None
@@ -23,6 +25,8 @@ class SGLangDocument(TypedDict):
 
 
 class FileDocument(TypedDict):
+    """The state of a file."""
+
     path: str
     state: FileState
     pristine: bool | None
@@ -96,6 +100,8 @@ class RevertDocument(TypedDict):
 
 
 class PatchDocument(TypedDict):
+    """A patch that can be applied."""
+
     name: str
     summary: str
     files: list[str]
@@ -148,6 +154,8 @@ class DifferenceDocument(TypedDict):
 
 
 class CheckDocument(TypedDict):
+    """The result of one check."""
+
     name: str
     outcome: Outcome
     message: str
@@ -157,6 +165,8 @@ class CheckDocument(TypedDict):
 
 
 class FailureDocument(TypedDict):
+    """Why a command failed."""
+
     kind: FailureKind
     exit_code: int
     message: str

@@ -72,12 +72,8 @@ def test_an_output_has_the_versions_of_its_requests_alone() -> None:
     one = request(rid="one", send_token_offset=2)
     other = request(rid="other", send_token_offset=0)
     run(one, launch(), n_tokens=3)
-    output = SimpleNamespace(rids=["one"])
-    sent: list[Any] = []
-    sender = SimpleNamespace(send_output=sent.append)
-    weight_versions.send(sender, output, [other, one])
-    assert sent == [output]
-    assert output.weight_versions == [[["a", 0, 2]]]
+    versions = weight_versions.of_output(["one"], [other, one])
+    assert versions == [[["a", 0, 2]]]
 
 
 def test_none_is_no_version() -> None:
