@@ -59,11 +59,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "0.5.10": "self.server_args.incremental_streaming_output",
         "0.5.20": "self.incremental_streaming_output",
     },
-    # From 0.5.16 on the arguments have it as given, without what --lora-paths implies.
-    "enable_lora": {
-        "0.5.8": "self.server_args.enable_lora",
-        "0.5.16": "self.enable_lora",
-    },
     "send_to_scheduler": {
         "0.5.8": "send_to_scheduler.send_pyobj",
         "0.5.15": "_dispatch_to_scheduler",
