@@ -289,6 +289,7 @@ def test_a_mistake_of_the_author_has_an_exit_code_of_its_own(
     broken = ModuleType("a_patch", "what it gives")
     vars(broken).update({"PLACES": (place,), "RESPONSE_FIELDS": ()})
     monkeypatch.setitem(sys.modules, "agentcore_patches.patches.tito", broken)
+    registry.edits.cache_clear()
     registry._patch.cache_clear()
     try:
         assert cli.main([command, *target]) == PatchError.exit_code == 7
