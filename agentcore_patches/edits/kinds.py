@@ -30,6 +30,7 @@ from agentcore_patches.edits.matching import (
     Captures,
     MalformedEdit,
     Misplaced,
+    Step,
     compared_fields,
     expect,
     find,
@@ -92,9 +93,17 @@ class Import(Edit):
 
 @dataclass(frozen=True)
 class AddField(DefinitionEdit):
-    """Declare one or more fields after the last one of a class."""
+    """Declare one or more fields after the last one of a class.
+
+    Attributes:
+        declarations: the fields.
+        native: how SGLang declares the same fields, in the releases that have them: ours
+            are put in their places.
+    """
 
     declarations: str
+    _: dataclasses.KW_ONLY
+    native: str = ""
 
     def describe(self) -> str:
         try:
@@ -106,7 +115,7 @@ class AddField(DefinitionEdit):
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of the fields."""
-        return tuple(code_of(field.target) for field in self._fields())
+        return tuple(_declarations(self.declarations))
 
     @property
     def new_code(self) -> str:
@@ -118,41 +127,44 @@ class AddField(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        self._fields()
+        names = {*self.fields}
+        if self.native and {*_declarations(self.native)} != names:
+            raise MalformedEdit("`native` does not declare the same fields")
 
     def apply(self, definition: Definition) -> Definition | None:
         declared = _declared_fields(definition)
-        n_present = 0
-        for field in self._fields():
-            for existing in declared.values():
-                if not matches(existing.target, field.target):
-                    continue
-                if not matches(field, existing):
-                    raise Misplaced(
-                        "the class has another field of that name: "
-                        f"`{code_of(existing)}`"
-                    )
-                n_present += 1
-        if n_present == len(self._fields()):
+        ours = _declarations(self.declarations)
+        native = _declarations(self.native) if self.native else {}
+        places: dict[str, int] = {}
+        native_places: dict[str, int] = {}
+        for index, existing in declared.items():
+            name = code_of(existing.target)
+            if name not in ours:
+                continue
+            if matches(ours[name], existing):
+                places[name] = index
+            elif name in native and matches(native[name], existing):
+                native_places[name] = index
+            else:
+                raise Misplaced(
+                    f"the class has another field of that name: `{code_of(existing)}`"
+                )
+        if len(places) == len(ours):
             return None
-        if n_present:
+        if places or len(native_places) not in (0, len(ours)):
             raise Misplaced("the class has some of these fields, but not all")
         if not declared:
             raise Misplaced("the class declares no fields")
-        new = _new_statements(self.declarations, self.comment)
-        return insert_statements(definition, max(declared) + 1, new)
-
-    def _fields(self) -> list[cst.AnnAssign]:
-        statements = _parse_new(self.declarations).body
-        fields = [
-            field
-            for statement in statements
-            if (field := only_statement(statement, cst.AnnAssign)) is not None
-            and isinstance(field.target, cst.Name)
-        ]
-        if len(fields) < len(statements):
-            raise MalformedEdit(f"`{self.declarations}` does not declare fields")
-        return fields
+        if not native_places:
+            new = _new_statements(self.declarations, self.comment)
+            return insert_statements(definition, max(declared) + 1, new)
+        for name, statement in zip(
+            ours, _parse_new(self.declarations).body, strict=True
+        ):
+            path: list[Step] = [("body", None), ("body", native_places[name])]
+            new_field = statement.with_changes(leading_lines=lines_above(self.comment))
+            definition = _replace_line(definition, path, new_field)
+        return definition
 
 
 class Check(ScopedEdit):
@@ -489,16 +501,8 @@ class Replace(DefinitionEdit):
                 "tell the two apart"
             )
         for path, captures in places:
-            old = descend(definition, path)
             [new] = _new_statements(self.new, self.comment, captures)
-            assert isinstance(old, cst.SimpleStatementLine)
-            assert isinstance(new, cst.SimpleStatementLine)
-            # Blank lines and comments are the file's own, and stay.
-            new = new.with_changes(
-                leading_lines=[*old.leading_lines, *new.leading_lines],
-                trailing_whitespace=old.trailing_whitespace,
-            )
-            definition = replace(definition, path, new)
+            definition = _replace_line(definition, path, new)
         return definition
 
 
@@ -588,6 +592,42 @@ def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
         for index, statement in enumerate(definition.body.body)
         if (field := only_statement(statement, cst.AnnAssign)) is not None
     }
+
+
+@cache
+def _declarations(code: str) -> dict[str, cst.AnnAssign]:
+    """The fields that code declares, by name.
+
+    Raises:
+        MalformedEdit: it does something else.
+    """
+    statements = _parse_new(code).body
+    fields = {
+        field.target.value: field
+        for statement in statements
+        if (field := only_statement(statement, cst.AnnAssign)) is not None
+        and isinstance(field.target, cst.Name)
+    }
+    if len(fields) < len(statements):
+        raise MalformedEdit(f"`{code}` does not declare fields")
+    return fields
+
+
+def _replace_line(
+    definition: Definition, path: Sequence[Step], new: cst.BaseStatement
+) -> Definition:
+    """A definition with one simple statement in place of another.
+
+    Blank lines and comments are the file's own, and stay.
+    """
+    old = descend(definition, path)
+    assert isinstance(old, cst.SimpleStatementLine)
+    assert isinstance(new, cst.SimpleStatementLine)
+    new = new.with_changes(
+        leading_lines=[*old.leading_lines, *new.leading_lines],
+        trailing_whitespace=old.trailing_whitespace,
+    )
+    return replace(definition, path, new)
 
 
 def _check_each(n_places: int) -> None:

@@ -25,19 +25,12 @@ COMPLETIONS: tuple[Place, ...] = (
     Place(
         "completions/request",
         "whether to answer with token IDs; null means absent",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "CompletionRequest",
-                "return_token_ids: Optional[bool] = None",
-            ),
-            "0.5.17": Replace(
-                PROTOCOL,
-                "CompletionRequest",
-                "return_token_ids: bool = False",
-                "return_token_ids: Optional[bool] = None",
-            ),
-        },
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_token_ids: Optional[bool] = None",
+            native="return_token_ids: bool = False",
+        ),
     ),
     Place(
         "completions/choice",

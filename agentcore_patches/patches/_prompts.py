@@ -49,19 +49,12 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "prompts/flag",
         "return the prompt's token IDs; null means absent",
-        {
-            "0.5.8": AddField(
-                IO_STRUCT,
-                "GenerateReqInput",
-                "return_prompt_token_ids: Optional[bool] = None",
-            ),
-            "0.5.13": Replace(
-                IO_STRUCT,
-                "GenerateReqInput",
-                "return_prompt_token_ids: bool = False",
-                "return_prompt_token_ids: Optional[bool] = None",
-            ),
-        },
+        AddField(
+            IO_STRUCT,
+            "GenerateReqInput",
+            "return_prompt_token_ids: Optional[bool] = None",
+            native="return_prompt_token_ids: bool = False",
+        ),
         upstream=_UPSTREAM,
         also=("EmbeddingReqInput",),
     ),

@@ -103,10 +103,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     Place(
         "routed-experts/chat-start",
         "from which token on; null means 0",
-        {
-            "0.5.8": AddField(PROTOCOL, "ChatCompletionRequest", _START),
-            "0.5.12": Replace(PROTOCOL, "ChatCompletionRequest", _NATIVE_START, _START),
-        },
+        AddField(PROTOCOL, "ChatCompletionRequest", _START, native=_NATIVE_START),
         upstream=_UPSTREAM,
     ),
     Place(
@@ -139,10 +136,7 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
     Place(
         "routed-experts/completion-start",
         "from which token on; null means 0",
-        {
-            "0.5.8": AddField(PROTOCOL, "CompletionRequest", _START),
-            "0.5.12": Replace(PROTOCOL, "CompletionRequest", _NATIVE_START, _START),
-        },
+        AddField(PROTOCOL, "CompletionRequest", _START, native=_NATIVE_START),
         upstream=_UPSTREAM,
     ),
     Place(

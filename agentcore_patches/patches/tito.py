@@ -7,7 +7,7 @@ is wrong with `input_ids` is found when the request is validated.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
+from agentcore_patches.edits import AddCondition, AddField, Insert
 from agentcore_patches.patches._defaults import DEFAULTS
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
@@ -29,54 +29,24 @@ REQUEST_FLAGS = ("return_prompt_token_ids", "return_meta_info")
 _CHAT = "OpenAIServingChat"
 _UPSTREAM = "PR 23751, 0.5.13"
 
-# From 0.5.13 on SGLang has the fields itself, but refuses null, and takes "7" for 7.
 FIELDS: tuple[Place, ...] = (
-    # Elements are checked by hand: pydantic would take "7" and report every bad one.
+    # SGLang's own refuse null, and take "7" for 7: elements are checked by hand.
     Place(
         "tito/request",
-        "the prompt as token IDs; what answers have",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "input_ids: Optional[List[Any]] = None\n"
-                "return_prompt_token_ids: Optional[bool] = None\n"
-                "return_meta_info: Optional[bool] = None",
+        "the prompt's IDs; null means absent",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "input_ids: Optional[List[Any]] = None\n"
+            "return_prompt_token_ids: Optional[bool] = None\n"
+            "return_meta_info: Optional[bool] = None",
+            native=(
+                "input_ids: Optional[List[int]] = None\n"
+                "return_prompt_token_ids: bool = False\n"
+                "return_meta_info: bool = False"
             ),
-            "0.5.13": Replace(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "input_ids: Optional[List[int]] = None",
-                "input_ids: Optional[List[Any]] = None",
-            ),
-        },
+        ),
         upstream=_UPSTREAM,
-    ),
-    Place(
-        "tito/prompt-flag",
-        "null means absent",
-        {
-            "0.5.8": absent("tito/request adds it"),
-            "0.5.13": Replace(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "return_prompt_token_ids: bool = False",
-                "return_prompt_token_ids: Optional[bool] = None",
-            ),
-        },
-    ),
-    Place(
-        "tito/meta-info-flag",
-        "null means absent",
-        {
-            "0.5.8": absent("tito/request adds it"),
-            "0.5.13": Replace(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "return_meta_info: bool = False",
-                "return_meta_info: Optional[bool] = None",
-            ),
-        },
     ),
     Place(
         "tito/choice",

@@ -67,19 +67,12 @@ REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "token-ids/request",
         "only false leaves them out",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "return_token_ids: Optional[bool] = None",
-            ),
-            "0.5.17": Replace(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "return_token_ids: bool = False",
-                "return_token_ids: Optional[bool] = None",
-            ),
-        },
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_token_ids: Optional[bool] = None",
+            native="return_token_ids: bool = False",
+        ),
         upstream="return_token_ids for whole answers, 0.5.17",
     ),
 )

@@ -25,6 +25,13 @@ b: Optional[List[int]] = Field(
 """,
     name="tito/more",
 )
+NATIVE = AddField(
+    FILE,
+    "Answer",
+    "a: Optional[int] = None\nb: Optional[bool] = None",
+    native="a: int = 0\nb: bool = False",
+    name="tito/null",
+)
 
 EXAMPLES: Examples = {
     FIELD: """
@@ -161,6 +168,44 @@ EXAMPLES: Examples = {
               a: int = 0
               b: str = ""
     """,
+    NATIVE: """
+        fields that the class does not have
+          class Answer:
+              text: str
+        +     # agentcore-patch: tito/null
+        +     a: Optional[int] = None
+        +     b: Optional[bool] = None
+
+        native fields, each where it is
+          class Answer:
+        -     b: bool = False
+        +     # agentcore-patch: tito/null
+        +     b: Optional[bool] = None
+              text: str
+
+              # About a.
+        -     a: int = 0  # none
+        +     # agentcore-patch: tito/null
+        +     a: Optional[int] = None  # none
+              def f(self): pass
+
+        some of the native fields
+        ! the class has some of these fields, but not all
+          class Answer:
+              a: int = 0
+
+        a native field beside ours
+        ! the class has some of these fields, but not all
+          class Answer:
+              a: int = 0
+              b: Optional[bool] = None
+
+        a field that is neither native nor ours
+        ! the class has another field of that name: `b: bool = True`
+          class Answer:
+              a: int = 0
+              b: bool = True
+    """,
     AddField(FILE, "Outer.Answer", "n: int = 0"): """
         field of a class in a class
           class Answer:
@@ -203,6 +248,9 @@ MALFORMED: Words = {
         FILE, "Answer", "ids: int = "
     ): "`ids: int =` cannot be parsed as Python: ",
     AddField(FILE, "Answer", ""): "its new code has no statement",
+    AddField(FILE, "Answer", "a: int = 0", native="b: int = 0"): (
+        "`native` does not declare the same fields"
+    ),
     AddField(FILE, "", "ids: int = 0"): "the scope `` is not a dotted name",
     AddField(
         FILE, "Answer.", "ids: int = 0"
