@@ -23,50 +23,53 @@ from agentcore_patches.patches.files import (
 )
 from agentcore_patches.patches.places import Place, absent
 
+
+def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Place:
+    """A check for a definition that a release and all later ones have."""
+    return Place(
+        name,
+        why,
+        {"0.5.8": RefuseDefinition(file, scope), first: ExpectDefinition(file, scope)},
+    )
+
+
+def _defined_before(first: str, name: str, why: str, file: str, scope: str) -> Place:
+    """A check for a definition that a release and all later ones lack."""
+    return Place(
+        name,
+        why,
+        {"0.5.8": ExpectDefinition(file, scope), first: RefuseDefinition(file, scope)},
+    )
+
+
 TELLTALES: tuple[Place, ...] = (
-    Place(
+    _defined_from(
+        "0.5.9",
         "telltales/messages",
         "from 0.5.9 on there is /v1/messages",
-        {
-            "0.5.8": RefuseDefinition(HTTP_SERVER, "anthropic_v1_messages"),
-            "0.5.9": ExpectDefinition(HTTP_SERVER, "anthropic_v1_messages"),
-        },
+        HTTP_SERVER,
+        "anthropic_v1_messages",
     ),
-    Place(
+    _defined_from(
+        "0.5.10",
         "telltales/first-line",
         "from 0.5.10 on a stream's first line precedes its status",
-        {
-            "0.5.8": RefuseDefinition(
-                SERVING_BASE, "OpenAIServingBase.extract_routed_dp_rank_from_header"
-            ),
-            "0.5.10": ExpectDefinition(
-                SERVING_BASE, "OpenAIServingBase.extract_routed_dp_rank_from_header"
-            ),
-        },
+        SERVING_BASE,
+        "OpenAIServingBase.extract_routed_dp_rank_from_header",
     ),
-    Place(
+    _defined_from(
+        "0.5.11",
         "telltales/new-logprobs",
         "from 0.5.11 on such chunks hold only the new logprobs",
-        {
-            "0.5.8": RefuseDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._coalesce_streaming_chunks"
-            ),
-            "0.5.11": ExpectDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._coalesce_streaming_chunks"
-            ),
-        },
+        TOKENIZER_MANAGER,
+        "TokenizerManager._coalesce_streaming_chunks",
     ),
-    Place(
+    _defined_from(
+        "0.5.12",
         "telltales/workers-pause",
         "from 0.5.12 on a pause reaches all tokenizer workers",
-        {
-            "0.5.8": RefuseDefinition(
-                MULTI_TOKENIZER, "TokenizerWorker.pause_generation"
-            ),
-            "0.5.12": ExpectDefinition(
-                MULTI_TOKENIZER, "TokenizerWorker.pause_generation"
-            ),
-        },
+        MULTI_TOKENIZER,
+        "TokenizerWorker.pause_generation",
     ),
     Place(
         "telltales/abort-of-unknown",
@@ -80,25 +83,19 @@ TELLTALES: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    _defined_before(
+        "0.5.15",
         "telltales/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
-        {
-            "0.5.8": ExpectDefinition(
-                MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
-            ),
-            "0.5.15": RefuseDefinition(
-                MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
-            ),
-        },
+        MULTI_TOKENIZER,
+        "TokenizerWorker._attach_multi_http_worker_info",
     ),
-    Place(
+    _defined_from(
+        "0.5.17",
         "telltales/server-in-rust",
         "from 0.5.17 on there is a server in Rust",
-        {
-            "0.5.8": RefuseDefinition(HTTP_SERVER, "ORJSONRoute"),
-            "0.5.17": ExpectDefinition(HTTP_SERVER, "ORJSONRoute"),
-        },
+        HTTP_SERVER,
+        "ORJSONRoute",
     ),
     Place(
         "telltales/token-ids",
@@ -119,53 +116,33 @@ TELLTALES: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    _defined_from(
+        "0.5.19",
         "telltales/spans",
         "from 0.5.19 on SGLang has versions of weights",
-        {
-            "0.5.8": RefuseDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._stream_one_response"
-            ),
-            "0.5.19": ExpectDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._stream_one_response"
-            ),
-        },
+        TOKENIZER_MANAGER,
+        "TokenizerManager._stream_one_response",
     ),
-    Place(
+    _defined_from(
+        "0.5.20",
         "telltales/dispatched",
         "from 0.5.20 on a session's prompt may be empty",
-        {
-            "0.5.8": RefuseDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._mark_state_dispatched"
-            ),
-            "0.5.20": ExpectDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._mark_state_dispatched"
-            ),
-        },
+        TOKENIZER_MANAGER,
+        "TokenizerManager._mark_state_dispatched",
     ),
-    Place(
+    _defined_before(
+        "0.5.21",
         "telltales/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob are those of its ID",
-        {
-            "0.5.8": ExpectDefinition(
-                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
-            ),
-            "0.5.21": RefuseDefinition(
-                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
-            ),
-        },
+        SERVING_CHAT,
+        "OpenAIServingChat._process_logprobs_tokens",
     ),
-    Place(
+    _defined_from(
+        "0.5.22",
         "telltales/aborts-release-lora",
         "from 0.5.22 on SGLang releases an aborted one's adapter",
-        {
-            "0.5.8": RefuseDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._release_lora_once"
-            ),
-            "0.5.22": ExpectDefinition(
-                TOKENIZER_MANAGER, "TokenizerManager._release_lora_once"
-            ),
-        },
+        TOKENIZER_MANAGER,
+        "TokenizerManager._release_lora_once",
     ),
     Place(
         "telltales/reported-info",
