@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
@@ -183,10 +184,9 @@ def _look(install: Install, folder: Path) -> Snapshot:
         pending = "leftovers of an unfinished command"
     if record is None:
         return Snapshot(None, {}, pending)
-    wheel = install.wheel_hashes(record.files)
+    wheel = cache(lambda: install.wheel_hashes(record.files))
     states = {
-        path: _state(install, path, file, wheel.get(path))
-        for path, file in record.files.items()
+        path: _state(install, path, file, wheel) for path, file in record.files.items()
     }
     for path in _edited_without_marks(install, record, states, folder):
         states[path] = FileState.EDITED
@@ -245,7 +245,10 @@ def _is_superseded(states: Mapping[str, FileState]) -> bool:
 
 
 def _state(
-    install: Install, path: str, entry: FileRecord, wheel_hash: str | None
+    install: Install,
+    path: str,
+    entry: FileRecord,
+    wheel: Callable[[], Mapping[str, str]],
 ) -> FileState:
     try:
         text = read_bytes(install.package / path, follow=True)
@@ -254,6 +257,8 @@ def _state(
     name = digest(text)
     if name == entry.patched_sha256:
         return FileState.PATCHED
-    if entry.original and name in (entry.original.sha256, wheel_hash):
+    if entry.original and (
+        name == entry.original.sha256 or name == wheel().get(path)
+    ):
         return FileState.ORIGINAL
     return FileState.EDITED if is_ours(path, text) else FileState.REPLACED
