@@ -257,8 +257,6 @@ def _state(
     name = digest(text)
     if name == entry.patched_sha256:
         return FileState.PATCHED
-    if entry.original and (
-        name == entry.original.sha256 or name == wheel().get(path)
-    ):
+    if entry.original and (name == entry.original.sha256 or name == wheel().get(path)):
         return FileState.ORIGINAL
     return FileState.EDITED if is_ours(path, text) else FileState.REPLACED
