@@ -176,7 +176,7 @@ def revert(
     changed: tuple[str, ...] = ()
     recovered = None
     if dry_run:
-        changed = transaction.to_restore(install, snapshot, force=force)
+        changed = tuple(transaction.to_restore(install, snapshot, force=force))
     elif snapshot.record is not None or snapshot.pending is not None:
         with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
             recovered = writer.recovered

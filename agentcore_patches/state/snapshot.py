@@ -120,7 +120,8 @@ def require_own_folder(package: Path) -> None:
     Raises:
         AccessError: it is.
     """
-    for folder in (package / FOLDER, package / FOLDER / "store"):
+    ours = package / FOLDER
+    for folder in (ours, Store(ours).folder):
         try:
             status = folder.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -200,7 +201,7 @@ def _look(install: Install, folder: Path) -> Snapshot:
 
 def _keeps_originals(install: Install, folder: Path) -> bool:
     """Whether originals are stored of files that are patched, and only the record is gone."""
-    stored = Store(folder / "store").files()
+    stored = Store(folder).files()
     return bool(stored) and next(patched_files(install.package), None) is not None
 
 
@@ -211,7 +212,7 @@ def _edited_without_marks(
 
     Where SGLang is the same and all other files are still patched, they were edited.
     """
-    store = Store(folder / "store")
+    store = Store(folder)
     unmarked = []
     for path, state in states.items():
         if state is FileState.REPLACED:
