@@ -35,6 +35,9 @@ print("\\nagentcore-patch:", json.dumps({"origin": spec and spec.origin, "path":
 _PROBE_SECONDS = 60
 _ANSWER = "agentcore-patch:"
 
+_GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/python."
+_NAME_ANOTHER = "Name another interpreter with --python, or SGLang's package folder with --sglang-dir."
+
 UNKNOWN = "unknown"
 """The version of an SGLang that does not tell it."""
 
@@ -237,7 +240,7 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
         advice = (
             f"Did you mean --python {inside}?"
             if inside.exists()
-            else "Give --python an interpreter, such as /opt/venv/bin/python."
+            else _GIVE_AN_INTERPRETER
         )
         raise UnsupportedTarget(f"There is no program {python}. {advice}")
     try:
@@ -266,13 +269,12 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
         ) from None
     except OSError as error:
         raise UnsupportedTarget(
-            f"Cannot run {python}: {error.strerror}. Give --python an interpreter, such "
-            "as /opt/venv/bin/python."
+            f"Cannot run {python}: {error.strerror}. {_GIVE_AN_INTERPRETER}"
         ) from None
     except ValueError:
         raise UnsupportedTarget(
-            f"{python} is not a Python interpreter: it did not answer as one. Give "
-            "--python an interpreter, such as /opt/venv/bin/python."
+            f"{python} is not a Python interpreter: it did not answer as one. "
+            f"{_GIVE_AN_INTERPRETER}"
         ) from None
     return _package_of(origin, str(python)), search
 
@@ -303,13 +305,9 @@ def _package_of(origin: str | None, python: str) -> Path:
             return package
         raise UnsupportedTarget(
             f"{python} imports `sglang` from {origin}, which is not the SGLang server: "
-            "there is no `srt/` in its folder. Name another interpreter with --python, "
-            "or SGLang's package folder with --sglang-dir."
+            f"there is no `srt/` in its folder. {_NAME_ANOTHER}"
         )
-    raise UnsupportedTarget(
-        f"{python} has no SGLang. Name another interpreter with --python, or SGLang's "
-        "package folder with --sglang-dir."
-    )
+    raise UnsupportedTarget(f"{python} has no SGLang. {_NAME_ANOTHER}")
 
 
 def _dist_info(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:

@@ -359,11 +359,10 @@ class _Files:
         A file of SGLang that was missing before is not removed again.
         """
         self._journal.withdraw()
-        if self._journal.prepared.exists():
-            sync(self.folder)
         changes = [change.reversed() for change in reversed(journal.changes)]
         kept = self._changed_by_others(changes)
         if self._journal.prepared.exists():
+            sync(self.folder)
             self._replace(
                 [
                     change
