@@ -254,19 +254,6 @@ def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
     assert not (package / FOLDER).exists()
 
 
-def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
-    package = trees.build(open_path)
-    give_to_nobody(package)
-    first = photograph(open_path)
-
-    run(package, "apply")
-    assert {file.lstat().st_uid for file in package.rglob("*")} == {NOBODY}
-    with another_user():
-        run(package, "upgrade")
-        run(package, "revert")
-    assert photograph(open_path) == first
-
-
 # Bytecode
 
 

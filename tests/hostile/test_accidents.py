@@ -127,6 +127,16 @@ def test_a_mode_that_was_changed_after_apply_is_kept(package: Path) -> None:
     assert (package / MODELS).read_bytes() == SOURCES[MODELS]
 
 
+def test_a_file_of_another_user_in_roots_package_stays_theirs(package: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    os.chown(package / MODELS, USER, GROUP)
+    for command in (apply, revert):
+        assert command(sglang_dir=package).changed
+        found = (package / MODELS).stat()
+        assert (found.st_uid, found.st_gid) == (USER, GROUP)
+
+
 def test_a_time_that_is_no_number_is_refused(run: Run) -> None:
     for command in (["apply"], ["revert"]):
         if command == ["revert"]:
