@@ -17,12 +17,20 @@ from agentcore_patches import files
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
+from agentcore_patches.install import find
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
 from tests.hostile.planting import GROUP, USER, Planted, give_away
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
 COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
+
+
+def recover(sglang_dir: Path) -> None:
+    """What each command that writes does first, alone."""
+    with transaction.locked(find(sglang_dir)):
+        pass
 
 
 def digest(text: bytes) -> str:
@@ -50,7 +58,7 @@ def change(path: str, text: bytes, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["", "store"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, recover])
 def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
     name: str, command: Callable[..., object], package: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from tests.unit.small_install import (
     FIRST,
     FOLDER,
     SECOND,
+    THIRD,
     commit,
     patched,
     photograph,
@@ -54,6 +55,22 @@ def test_an_interrupt_in_the_middle_undoes_the_rest(
     monkeypatch.setattr(Path, "replace", acting_before(number, interrupt))
     with pytest.raises(KeyboardInterrupt):
         commit(install, *ALL)
+
+
+def test_an_interrupted_force_keeps_what_somebody_else_wrote(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(install, *ALL)
+    write(install, THIRD, patched(THIRD) + b"# more\n")
+    before = photograph(install)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", acting_before(2, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        revert(install, force=True)
+    assert photograph(install) == before
 
 
 @pytest.mark.usefixtures("unchanged")
