@@ -38,7 +38,7 @@ class FileState(str, Enum):
     """The file does not exist."""
 
 
-_UNPATCHED = (FileState.ORIGINAL, FileState.REPLACED, FileState.MISSING)
+_UNPATCHED = {FileState.ORIGINAL, FileState.REPLACED, FileState.MISSING}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Snapshot:
 
         Files that we created do not count: pip leaves them where they are.
         """
-        return self.record is not None and _is_superseded(self.files)
+        return _is_superseded(self.files)
 
     def holds(self, patches: Sequence[str], tool_version: str) -> bool:
         """Whether exactly these patches are in place, applied by this version."""
@@ -237,12 +237,8 @@ def _sglang_change(
 
 def _is_superseded(states: Mapping[str, FileState]) -> bool:
     """Whether none of SGLang's own files holds any of the patches any more."""
-    own = [state for path, state in states.items() if not is_created(path)]
-    return (
-        bool(own)
-        and all(state in _UNPATCHED for state in own)
-        and not all(state is FileState.MISSING for state in own)
-    )
+    own = {state for path, state in states.items() if not is_created(path)}
+    return own <= _UNPATCHED and bool(own - {FileState.MISSING})
 
 
 def _state(

@@ -22,7 +22,7 @@ from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
 from tests.hostile.planting import GROUP, USER, Planted, give_away
 from tests.unit.running import Run
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
 COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
 
@@ -75,6 +75,15 @@ def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
         command(sglang_dir=package)
 
     assert photograph(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_in_place_of_our_folder_is_refused(
+    command: Callable[..., object], package: Path
+) -> None:
+    (package / FOLDER).touch()
+    with pytest.raises(AccessError, match="is not a folder"):
+        command(sglang_dir=package)
 
 
 def test_our_folder_of_another_user_is_refused(package: Path) -> None:
@@ -153,6 +162,18 @@ def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> 
         revert(sglang_dir=theirs.package)
 
     assert theirs.outside() == outside
+
+
+def test_a_killed_change_is_not_finished_behind_a_link(
+    package: Path, tmp_path: Path
+) -> None:
+    kill_apply(package, "models.py")
+    elsewhere = (package / "srt").rename(tmp_path / "elsewhere")
+    (package / "srt").symlink_to(elsewhere)
+    before = photograph(elsewhere)
+    with pytest.raises(AccessError, match="srt is a symbolic link"):
+        apply(sglang_dir=package)
+    assert photograph(elsewhere) == before
 
 
 def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -> None:

@@ -55,7 +55,7 @@ def test_a_change_by_others_is_kept_unless_forced(
     assert photograph(install) == before
 
 
-@pytest.mark.parametrize("others", ["patched", "replaced", "original"])
+@pytest.mark.parametrize("others", ["patched", "replaced", "original", "upgraded"])
 def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
     others: str, install: Install
 ) -> None:
@@ -67,6 +67,8 @@ def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
         write(install, SECOND, b"new\n")
     if others == "original":
         write(install, SECOND, vanilla(SECOND))
+    if others == "upgraded":
+        install = replace(install, version="0.5.10")
 
     state = transaction.inspect(install).files[FIRST]
 
