@@ -47,8 +47,9 @@ def test_a_change_by_others_is_kept_unless_forced(
     changed = photograph(install)
     with pytest.raises(SourceConflict, match=rf"{path} in .*--force"):
         revert(install)
-    with pytest.raises(SourceConflict, match="revert --force"):
-        commit(install, path, SECOND, edition="two")
+    for paths in ((path, SECOND), (SECOND,)):
+        with pytest.raises(SourceConflict, match="revert --force"):
+            commit(install, *paths, edition="two")
     assert photograph(install) == changed
 
     assert revert(install, force=True) == (SECOND, path)
@@ -147,7 +148,7 @@ def test_a_change_while_at_work_is_noticed(
 
 @pytest.mark.usefixtures("unchanged")
 def test_what_is_missing_or_no_file_is_refused(install: Install) -> None:
-    with pytest.raises(SourceConflict, match=r"srt/none\.py is missing"):
+    with pytest.raises(SourceConflict, match=r"srt/none\.py is missing\. .* Restore"):
         commit(install, "srt/none.py")
     with pytest.raises(AccessError, match="Not a regular file"):
         commit(install, "srt/deep")
