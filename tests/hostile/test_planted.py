@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import py_compile
 import stat
@@ -20,7 +21,7 @@ from agentcore_patches.files import FOLDER
 from agentcore_patches.install import find
 from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
-from tests.hostile.planting import GROUP, USER, Planted, give_away
+from tests.hostile.planting import GROUP, USER, Planted, give_away, signed
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
@@ -209,6 +210,51 @@ def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -
         assert stat.S_IMODE(found.st_mode) == 0o644
         assert os.listxattr(theirs.package / MODELS) == []
     assert (theirs.package / MODELS).read_bytes() == SOURCES[MODELS]
+
+
+RED = "\x1b[31mred"
+CACHES = {"srt/__pycache__/engine.cpython-311.pyc": info(EVIL)}
+
+SPOILED: list[tuple[str, Callable[[Any], object]]] = [
+    ("state.json", lambda d: d.update(tool_version=RED)),
+    ("state.json", lambda d: d.update(sglang_version=RED)),
+    ("state.json", lambda d: d.update(patches=[RED])),
+    ("state.json", lambda d: d["files"].update({"srt/engine.py": d["files"][MODELS]})),
+    ("state.json", lambda d: d["files"][MODELS].update(original=None)),
+    ("state.json", lambda d: d["files"][MODELS].update(patched_sha256="../x")),
+    ("state.json", lambda d: d["files"][MODELS].update(caches=CACHES)),
+    ("committed.json", lambda d: d.update(action=RED)),
+    ("committed.json", lambda d: d["changes"][0].update(after=None)),
+    ("committed.json", lambda d: d["changes"][0].update(caches_before=CACHES)),
+    ("committed.json", lambda d: d["changes"][0].update(caches_after=CACHES)),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil"), SPOILED)
+def test_a_document_that_no_command_writes_is_refused(
+    name: str, spoil: Callable[[Any], object], package: Path
+) -> None:
+    if name == "state.json":
+        apply(sglang_dir=package)
+    else:
+        kill_apply(package, "models.py")
+    file = package / FOLDER / name
+    document = json.loads(file.read_bytes())
+    spoil(document)
+    file.write_bytes(signed(document))
+    before = photograph(package)
+    for command in COMMANDS:
+        with pytest.raises(AccessError, match=f"{name} cannot be read"):
+            command(sglang_dir=package)
+    assert photograph(package) == before
+
+
+def test_a_document_that_was_changed_by_hand_is_refused(package: Path) -> None:
+    apply(sglang_dir=package)
+    file = package / FOLDER / "state.json"
+    file.write_bytes(file.read_bytes().replace(b"0.5.9", b"0.5.8"))
+    with pytest.raises(AccessError, match=r"state\.json cannot be read"):
+        status(sglang_dir=package)
 
 
 # Links and drafts
