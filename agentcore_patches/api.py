@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from agentcore_patches import install as installs
 from agentcore_patches._version import __version__
@@ -29,18 +29,13 @@ from agentcore_patches.patches.files import FACTS_MODULE
 from agentcore_patches.patches.releases import (
     FIRST_WITH_RUST,
     RUST_SERVER,
-    SUPPORTED_VERSIONS,
     is_between,
 )
 from agentcore_patches.plan import make_plan
 from agentcore_patches.planned_apply import PlannedApply
 from agentcore_patches.results import (
     ApplyResult,
-    EditInfo,
-    EditList,
     FileStatus,
-    PatchInfo,
-    PatchList,
     PatchState,
     RevertResult,
     StatusResult,
@@ -54,9 +49,6 @@ from agentcore_patches.state.snapshot import (
     created_files,
     patched_files,
 )
-
-if TYPE_CHECKING:
-    from agentcore_patches.patches.places import Place
 
 Notify: TypeAlias = Callable[[str], None]
 
@@ -184,7 +176,7 @@ def revert(
     changed: tuple[str, ...] = ()
     recovered = None
     if dry_run:
-        changed = transaction.to_restore(install, snapshot, force=force)
+        changed = tuple(transaction.to_restore(install, snapshot, force=force))
     elif snapshot.record is not None or snapshot.pending is not None:
         with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
             recovered = writer.recovered
@@ -241,72 +233,6 @@ def apply_patch() -> bool:
             "code. Call apply_patch() before SGLang is imported."
         )
     return result.changed
-
-
-def available(
-    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
-) -> PatchList:
-    """All patches, with the files that they change in the SGLang at hand.
-
-    If neither `sglang_dir` nor `python` is given and this interpreter has no SGLang that
-    can be patched, they are those of the newest supported release.
-
-    Raises:
-        UsageError, UnsupportedTarget, AccessError
-    """
-    install, reason, release = None, None, SUPPORTED_VERSIONS[-1]
-    try:
-        install = installs.find(sglang_dir, python)
-        release = installs.require_release(install)
-    except UnsupportedTarget as error:
-        if sglang_dir is not None or python is not None:
-            raise
-        reason = str(error)
-        install = None
-    patches = tuple(
-        PatchInfo(name, registry.summary(name), registry.files([name], release))
-        for name in registry.names()
-    )
-    return PatchList(install, reason, SUPPORTED_VERSIONS, patches)
-
-
-def listed_edits(release: str | None = None) -> EditList:
-    """What the patches change at which place, in which releases of SGLang.
-
-    Args:
-        release: only what is for this release, as it is called there.
-
-    Raises:
-        UsageError: `release` is not a supported one.
-    """
-    from agentcore_patches.patches.places import Absent
-
-    if release is not None:
-        refuse_unknown([release], SUPPORTED_VERSIONS, "release", "releases")
-    holders: dict[Place, list[str]] = {}
-    for name in registry.names():
-        for place in registry.places(name):
-            holders.setdefault(place, []).append(name)
-    found = []
-    for place, patches in holders.items():
-        for since, until, form in place.ranges():
-            if release is not None and not is_between(release, since, until):
-                continue
-            edits = place.edits(release or until)
-            found.append(
-                EditInfo(
-                    name=place.name,
-                    why=place.why,
-                    upstream=place.upstream,
-                    patches=tuple(patches),
-                    since=since,
-                    until=until,
-                    file=edits[0].file if edits else "",
-                    scope=", ".join(edit.scope for edit in edits),
-                    change=form.why if isinstance(form, Absent) else form.describe(),
-                )
-            )
-    return EditList(tuple(found))
 
 
 def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:

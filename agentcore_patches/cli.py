@@ -422,13 +422,15 @@ def list_patches(
       agentcore-patch list
       agentcore-patch list --edits --release 0.5.15
     """
+    from agentcore_patches import listing
+
     if edits:
-        places = api.listed_edits(release)
+        places = listing.listed_edits(release)
         _show(asked, places, lambda output: output.edits(places))
         return
     if release is not None:
         raise UsageError("Give --release with --edits.")
-    result = api.available(**target)
+    result = listing.available(**target)
     _show(asked, result, lambda output: output.patches(result))
 
 

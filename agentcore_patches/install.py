@@ -19,7 +19,7 @@ from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 from agentcore_patches.files import read_bytes
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.rights import rights_of_owner
-from agentcore_patches.typed_json import parse, typed
+from agentcore_patches.typed_json import parse
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -34,6 +34,9 @@ print("\\nagentcore-patch:", json.dumps({"origin": spec and spec.origin, "path":
 """
 _PROBE_SECONDS = 60
 _ANSWER = "agentcore-patch:"
+
+_GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/python."
+_NAME_ANOTHER = "Name another interpreter with --python, or SGLang's package folder with --sglang-dir."
 
 UNKNOWN = "unknown"
 """The version of an SGLang that does not tell it."""
@@ -76,7 +79,7 @@ class Install:
             return {}
         wanted = {f"{self.package.name}/{path}": path for path in paths}
         return {
-            wanted[name]: digest
+            wanted[name]: _hex(digest)
             for name, digest in _read_record(self.dist_info)
             if name in wanted
         }
@@ -237,7 +240,7 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
         advice = (
             f"Did you mean --python {inside}?"
             if inside.exists()
-            else "Give --python an interpreter, such as /opt/venv/bin/python."
+            else _GIVE_AN_INTERPRETER
         )
         raise UnsupportedTarget(f"There is no program {python}. {advice}")
     try:
@@ -252,7 +255,7 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
             timeout=_PROBE_SECONDS,
             check=True,
         )
-        answered = _answer(answer.stdout)
+        origin, search = _answer(answer.stdout)
     except subprocess.TimeoutExpired:
         raise UnsupportedTarget(
             f"{python} was asked where its SGLang is and did not answer within "
@@ -266,38 +269,32 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
         ) from None
     except OSError as error:
         raise UnsupportedTarget(
-            f"Cannot run {python}: {error.strerror}. Give --python an interpreter, such "
-            "as /opt/venv/bin/python."
+            f"Cannot run {python}: {error.strerror}. {_GIVE_AN_INTERPRETER}"
         ) from None
     except ValueError:
         raise UnsupportedTarget(
-            f"{python} is not a Python interpreter: it did not answer as one. Give "
-            "--python an interpreter, such as /opt/venv/bin/python."
+            f"{python} is not a Python interpreter: it did not answer as one. "
+            f"{_GIVE_AN_INTERPRETER}"
         ) from None
-    return _package_of(answered.origin, str(python)), list(answered.path)
+    return _package_of(origin, str(python)), search
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """Where an interpreter finds SGLang, and where it looks for modules."""
+def _answer(printed: str) -> tuple[str | None, list[str]]:
+    """Where SGLang is, and where modules are looked for: what the probe printed of it.
 
-    origin: str | None
-    path: tuple[str, ...]
-
-
-def _answer(printed: str) -> _Answer:
-    """What the probe printed, among what the interpreter prints on its own.
+    It stands among what the interpreter prints on its own.
 
     Raises:
         ValueError: it did not, or something else.
     """
     lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
-    if not lines:
-        raise ValueError("no answer")
-    answer = typed(_Answer, parse(lines[-1].removeprefix(_ANSWER).encode()))
-    if "\0" in "".join([answer.origin or "", *answer.path]):
-        raise ValueError("no paths")
-    return answer
+    answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None
+    match answer:
+        case {"origin": str() | None as origin, "path": [*path]}:
+            texts = [origin or "", *path]
+            if all(isinstance(text, str) and "\0" not in text for text in texts):
+                return origin, path
+    raise ValueError("no answer")
 
 
 def _package_of(origin: str | None, python: str) -> Path:
@@ -308,13 +305,9 @@ def _package_of(origin: str | None, python: str) -> Path:
             return package
         raise UnsupportedTarget(
             f"{python} imports `sglang` from {origin}, which is not the SGLang server: "
-            "there is no `srt/` in its folder. Name another interpreter with --python, "
-            "or SGLang's package folder with --sglang-dir."
+            f"there is no `srt/` in its folder. {_NAME_ANOTHER}"
         )
-    raise UnsupportedTarget(
-        f"{python} has no SGLang. Name another interpreter with --python, or SGLang's "
-        "package folder with --sglang-dir."
-    )
+    raise UnsupportedTarget(f"{python} has no SGLang. {_NAME_ANOTHER}")
 
 
 def _dist_info(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:
@@ -335,7 +328,7 @@ def _metadata_folders(site: Path) -> list[Path]:
 
 
 def _read_record(dist_info: Path) -> Iterator[tuple[str, str]]:
-    """Path and SHA-256 (hex) of each file in a RECORD; none if it is missing or damaged."""
+    """Path and SHA-256 of each file in a RECORD; none if it is missing or damaged."""
     try:
         record = read_bytes(dist_info / "RECORD", follow=True, most=_MOST_RECORD)
     except FileNotFoundError:
@@ -344,7 +337,7 @@ def _read_record(dist_info: Path) -> Iterator[tuple[str, str]]:
     with suppress(csv.Error):
         for row in csv.reader(lines):
             if len(row) > 1 and row[1].startswith("sha256="):
-                yield row[0], _hex(row[1])
+                yield row[0], row[1]
 
 
 def _hex(digest: str) -> str:

@@ -40,7 +40,9 @@ class PlannedApply:
         self.texts = originals.texts(dict.fromkeys([*files, *ours]))
         self.plan = make_plan(self.texts, patches, release, read=self._read)
         paths = tuple(dict.fromkeys([*files, *ours, *self.plan.files]))
-        self.before = read_texts(self.install, paths)
+        self.before = {
+            path: seen.text for path in paths if (seen := originals.seen(path))
+        }
         self.after = {**self.texts, **self.plan.files}
         self.paths = [p for p in paths if p in self.before or p in self.after]
 
@@ -50,7 +52,7 @@ class PlannedApply:
         Raises:
             SourceConflict: it could not be.
         """
-        self.originals.check(self.plan.files)
+        self.originals.for_commit(self.plan.files)
         changed = [
             path for path in self.paths if self.before.get(path) != self.after.get(path)
         ]

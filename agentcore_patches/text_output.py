@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -20,11 +19,8 @@ from agentcore_patches.patches.files import LANDING
 from agentcore_patches.patches.releases import RUST_SERVER
 from agentcore_patches.results import (
     ApplyResult,
-    EditInfo,
-    EditList,
     FileChange,
     FileStatus,
-    PatchList,
     PatchState,
     RevertResult,
     StatusResult,
@@ -34,6 +30,7 @@ from agentcore_patches.state.snapshot import FileState
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.failure import Failure
+    from agentcore_patches.listing import EditInfo, EditList, PatchList
 
 _STATES = {
     FileState.ORIGINAL: "not patched",
@@ -232,6 +229,8 @@ class TextOutput:
         text = with_target(text, self.target)
         if self.width is None or not text:
             return indent + text if text else ""
+        import textwrap
+
         whole = re.sub(
             "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
         )

@@ -1,22 +1,17 @@
-"""Dataclasses as JSON, and back again with the type of every value checked."""
+"""Dataclasses made of JSON, with the type of every value checked."""
 
 from __future__ import annotations
 
 import json
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
-
-
-def to_json(value: Any) -> bytes:
-    """A dataclass as JSON."""
-    return json.dumps(asdict(value), indent=1, default=str).encode()
 
 
 def parse(text: bytes) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from agentcore_patches import install, plan, results
+from agentcore_patches import install, listing, plan, results
 from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.patches import registry
@@ -175,7 +175,7 @@ DOCUMENTS = (
 PARTS: dict[str, Any] = {
     "SGLangDocument": install.Install,
     "EditDocument": plan.EditOutcome,
-    "EditInfoDocument": results.EditInfo,
+    "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
     "FileChangeDocument": results.FileChange,
     "FileDocument": results.FileStatus,

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 from agentcore_patches import api
 from agentcore_patches.cluster.results import NodeAnswer, RayNode
 from agentcore_patches.errors import AccessError, AgentcoreError, UsageError
-from agentcore_patches.typed_json import to_json
 
 Action: TypeAlias = Literal["apply", "status"]
 
@@ -68,7 +67,8 @@ def run_on_node(action: Action, options: dict[str, Any]) -> str:
     if applied and after and not applied.dry_run and not after.complete:
         error = "Somebody changed the sources again right after they were patched."
     error = error and " ".join(error.split())
-    return to_json(NodeAnswer(before, applied, after, error)).decode()
+    answer = NodeAnswer(before, applied, after, error)
+    return json.dumps(asdict(answer), default=str)
 
 
 def unreachable(address: str, reason: str) -> AccessError:

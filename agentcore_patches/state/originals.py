@@ -19,7 +19,7 @@ class Originals:
     def __init__(self, install: Install, snapshot: Snapshot) -> None:
         self.install = install
         self.snapshot = snapshot
-        self._store = Store(install.package / FOLDER / "store")
+        self._store = Store(install.package / FOLDER)
         self._seen: dict[str, File | None] = {}
 
     def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
@@ -35,24 +35,27 @@ class Originals:
             texts = {path: self.of(path)[1] for path in paths}
         return {path: text for path, text in texts.items() if text is not None}
 
-    def check(self, files: Mapping[str, bytes]) -> None:
-        """Raise what `commit` of these files would raise before it writes anything."""
-        with access(self.install.package, UNCHANGED):
-            for path in [*self.leaving(files), *files]:
-                self.of(path, new=files.get(path))
+    def for_commit(
+        self, files: Mapping[str, bytes]
+    ) -> dict[str, tuple[FileInfo | None, bytes | None]]:
+        """What `of` has of each file that `commit` of these ones looks at, in its order.
 
-    def leaving(self, files: Mapping[str, bytes]) -> list[str]:
-        """Patched files that are not to be patched any more, the last one first.
+        First those that are not to be patched any more, the last one first; without
+        those that do not exist, as another SGLang does not have them.
 
-        Without those that do not exist: another SGLang does not have them.
+        Raises:
+            SourceConflict: a file is missing, or somebody else changed or created it.
+            AccessError: a file could not be read.
         """
         record = self.snapshot.record
-        return [
-            path
-            for path in reversed(list(record.files) if record else ())
-            if path not in files
-            and (self.seen(path) is not None or self.snapshot.sglang_change is None)
-        ]
+        with access(self.install.package, UNCHANGED):
+            leaving = [
+                path
+                for path in reversed(list(record.files if record else ()))
+                if path not in files
+                and (self.seen(path) is not None or self.snapshot.sglang_change is None)
+            ]
+            return {path: self.of(path, files.get(path)) for path in [*leaving, *files]}
 
     def seen(self, path: str) -> File | None:
         """The file as it was when it was first asked for."""

@@ -7,17 +7,16 @@ checked when they are read: who can write into the package can write them, too.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from agentcore_patches.errors import AccessError
 from agentcore_patches.files import FileInfo, digest, read_bytes, write_whole
 from agentcore_patches.marks import is_created, may_be_patched
-from agentcore_patches.typed_json import parse, to_json, typed
+from agentcore_patches.typed_json import parse, typed
 
-_FORMAT = 2
 _T = TypeVar("_T")
 
 
@@ -119,7 +118,7 @@ class RecordFile:
 
     def read(self) -> Record | None:
         """What is in place, as the last command left it; None if nothing is."""
-        return read_document(self.file, _record)
+        return _read(self.file, Record)
 
     def prepare(self, record: Record) -> None:
         """Write the record that is to come."""
@@ -156,7 +155,7 @@ class JournalFile:
 
     def read(self) -> Journal | None:
         """What a command that is at work, or was killed, is about to do."""
-        found = (read_document(file, _journal) for file in self.files)
+        found = (_read(file, Journal) for file in self.files)
         return next(filter(None, found), None)
 
     @property
@@ -189,7 +188,7 @@ class JournalFile:
             file.unlink(missing_ok=True)
 
 
-def read_document(file: Path, made: Callable[[Any], _T]) -> _T | None:
+def _read(file: Path, kind: type[_T]) -> _T | None:
     """What a JSON file of ours says; None if it is missing.
 
     Raises:
@@ -197,7 +196,7 @@ def read_document(file: Path, made: Callable[[Any], _T]) -> _T | None:
         OSError: it cannot be read.
     """
     try:
-        return made(parse(read_bytes(file)))
+        return typed(kind, _content(parse(read_bytes(file))))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -210,8 +209,8 @@ def read_document(file: Path, made: Callable[[Any], _T]) -> _T | None:
 
 def _document(value: Record | Journal) -> bytes:
     """The JSON file of a record or a journal, with a checksum against damage."""
-    content = json.loads(to_json(value))
-    marked = {"format": _FORMAT, "checksum": _checksum(content), **content}
+    content = asdict(value)
+    marked = {"format": 2, "checksum": _checksum(content), **content}
     return json.dumps(marked, indent=1).encode()
 
 
@@ -219,29 +218,19 @@ def _checksum(content: Mapping[Any, Any]) -> str:
     return digest(json.dumps(content, sort_keys=True).encode())
 
 
-def _record(document: Any) -> Record:
-    if _format(document) == 1:
-        for file in document.get("files", {}).values():
-            file["patched_sha256"] = file["patched"]
-    return typed(Record, document)
-
-
-def _journal(document: Any) -> Journal:
-    _format(document)
-    return typed(Journal, document)
-
-
-def _format(document: Any) -> int:
-    """Which form a document has.
+def _content(document: Any) -> Any:
+    """What a document says, in its present form.
 
     In the first one, a name was another, and there was no checksum.
     """
     match document:
         case {"format": 1}:
-            return 1
+            for file in document.get("files", {}).values():
+                file["patched_sha256"] = file["patched"]
+            return document
         case {"format": 2, "checksum": checksum, **content}:
             if checksum == _checksum(content):
-                return 2
+                return content
     raise ValueError("damaged, or another format")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
@@ -37,7 +38,7 @@ class FileState(str, Enum):
     """The file does not exist."""
 
 
-_UNPATCHED = (FileState.ORIGINAL, FileState.REPLACED, FileState.MISSING)
+_UNPATCHED = {FileState.ORIGINAL, FileState.REPLACED, FileState.MISSING}
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Snapshot:
 
         Files that we created do not count: pip leaves them where they are.
         """
-        return self.record is not None and _is_superseded(self.files)
+        return _is_superseded(self.files)
 
     def holds(self, patches: Sequence[str], tool_version: str) -> bool:
         """Whether exactly these patches are in place, applied by this version."""
@@ -119,7 +120,8 @@ def require_own_folder(package: Path) -> None:
     Raises:
         AccessError: it is.
     """
-    for folder in (package / FOLDER, package / FOLDER / "store"):
+    ours = package / FOLDER
+    for folder in (ours, Store(ours).folder):
         try:
             status = folder.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -183,10 +185,9 @@ def _look(install: Install, folder: Path) -> Snapshot:
         pending = "leftovers of an unfinished command"
     if record is None:
         return Snapshot(None, {}, pending)
-    wheel = install.wheel_hashes(record.files)
+    wheel = cache(lambda: install.wheel_hashes(record.files))
     states = {
-        path: _state(install, path, file, wheel.get(path))
-        for path, file in record.files.items()
+        path: _state(install, path, file, wheel) for path, file in record.files.items()
     }
     for path in _edited_without_marks(install, record, states, folder):
         states[path] = FileState.EDITED
@@ -200,7 +201,7 @@ def _look(install: Install, folder: Path) -> Snapshot:
 
 def _keeps_originals(install: Install, folder: Path) -> bool:
     """Whether originals are stored of files that are patched, and only the record is gone."""
-    stored = Store(folder / "store").files()
+    stored = Store(folder).files()
     return bool(stored) and next(patched_files(install.package), None) is not None
 
 
@@ -211,7 +212,7 @@ def _edited_without_marks(
 
     Where SGLang is the same and all other files are still patched, they were edited.
     """
-    store = Store(folder / "store")
+    store = Store(folder)
     unmarked = []
     for path, state in states.items():
         if state is FileState.REPLACED:
@@ -236,16 +237,15 @@ def _sglang_change(
 
 def _is_superseded(states: Mapping[str, FileState]) -> bool:
     """Whether none of SGLang's own files holds any of the patches any more."""
-    own = [state for path, state in states.items() if not is_created(path)]
-    return (
-        bool(own)
-        and all(state in _UNPATCHED for state in own)
-        and not all(state is FileState.MISSING for state in own)
-    )
+    own = {state for path, state in states.items() if not is_created(path)}
+    return own <= _UNPATCHED and bool(own - {FileState.MISSING})
 
 
 def _state(
-    install: Install, path: str, entry: FileRecord, wheel_hash: str | None
+    install: Install,
+    path: str,
+    entry: FileRecord,
+    wheel: Callable[[], Mapping[str, str]],
 ) -> FileState:
     try:
         text = read_bytes(install.package / path, follow=True)
@@ -254,6 +254,6 @@ def _state(
     name = digest(text)
     if name == entry.patched_sha256:
         return FileState.PATCHED
-    if entry.original and name in (entry.original.sha256, wheel_hash):
+    if entry.original and (name == entry.original.sha256 or name == wheel().get(path)):
         return FileState.ORIGINAL
     return FileState.EDITED if is_ours(path, text) else FileState.REPLACED

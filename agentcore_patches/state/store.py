@@ -17,10 +17,10 @@ from agentcore_patches.files import (
 
 
 class Store:
-    """A folder of texts. A text is as private as the file that it comes from."""
+    """The texts in our folder. A text is as private as the file that it comes from."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder / "store"
 
     def make(self) -> None:
         """Make the folder if it is missing, and sync what is in it."""

@@ -62,7 +62,9 @@ from agentcore_patches.state.snapshot import (
 from agentcore_patches.state.store import Store
 
 
-def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[str, ...]:
+def to_restore(
+    install: Install, snapshot: Snapshot, *, force: bool
+) -> dict[str, FileRecord]:
     """The files that `revert` restores or removes, in that order.
 
     Raises:
@@ -70,7 +72,7 @@ def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[st
     """
     record = snapshot.record
     if record is None:
-        return ()
+        return {}
     theirs = snapshot.changed
     if change := snapshot.sglang_change:
         own = [path for path in theirs if not is_created(path)]
@@ -87,11 +89,11 @@ def to_restore(install: Install, snapshot: Snapshot, *, force: bool) -> tuple[st
             f"{UNCHANGED} Undo these changes, or restore the original files with "
             "`agentcore-patch revert --force`, which loses them."
         )
-    return tuple(
-        path
-        for path in reversed(list(record.files))
+    return {
+        path: file
+        for path, file in reversed(list(record.files.items()))
         if path in theirs or snapshot.files[path] is FileState.PATCHED
-    )
+    }
 
 
 @contextmanager
@@ -166,11 +168,10 @@ class Transaction:
         """
         record = self.snapshot.record
         old = record.files if record else {}
-        self.originals.check(files)
+        originals = self.originals.for_commit(files)
         changes, entries = [], {}
         with access(self._install.package, UNCHANGED):
-            for path in [*self.originals.leaving(files), *files]:
-                original, text = self.originals.of(path, new=files.get(path))
+            for path, (original, text) in originals.items():
                 before = self.originals.present(path)
                 caches = self._store_bytecode(path)
                 ours = self.snapshot.files.get(path) is FileState.PATCHED
@@ -205,14 +206,10 @@ class Transaction:
             SourceConflict: somebody else changed a file, and no `force`.
             AccessError: something could not be read or written; nothing was changed.
         """
-        record = self.snapshot.record
-        if record is None:
-            return ()
-        paths = to_restore(self._install, self.snapshot, force=force)
+        entries = to_restore(self._install, self.snapshot, force=force)
         changes = []
         with access(self._install.package, UNCHANGED):
-            for path in paths:
-                entry = record.files[path]
+            for path, entry in entries.items():
                 before = self.originals.present(path)
                 after = self._restored(path, entry.original)
                 caches = self._store_bytecode(path)
@@ -263,7 +260,7 @@ class _Files:
     def __init__(self, install: Install) -> None:
         self.package = install.package
         self.folder = install.package / FOLDER
-        self.store = Store(self.folder / "store")
+        self.store = Store(self.folder)
         self.lock = Lock(install.package, self.folder / "lock")
         self._record = RecordFile(self.folder)
         self._journal = JournalFile(self.folder)
@@ -362,11 +359,10 @@ class _Files:
         A file of SGLang that was missing before is not removed again.
         """
         self._journal.withdraw()
-        if self._journal.prepared.exists():
-            sync(self.folder)
         changes = [change.reversed() for change in reversed(journal.changes)]
         kept = self._changed_by_others(changes)
         if self._journal.prepared.exists():
+            sync(self.folder)
             self._replace(
                 [
                     change

@@ -61,22 +61,6 @@ def edition_of(package: Path) -> str:
     return editions.pop()
 
 
-def test_of_32_applies_one_does_the_work_and_all_end_well(
-    tmp_path: Path, count: Counter[str]
-) -> None:
-    package = trees.build(tmp_path)
-    first = photograph(tmp_path)
-
-    ended = all_at_once(package, ["apply"] * 32)
-
-    assert ended == [(0, "")] * 32
-    assert edition_of(package) == "apply"
-    assert trees.stale_bytecode(package) == []
-    count["commands that ran 32 at once"] += 32
-    trees.run(package, "revert")
-    assert photograph(tmp_path) == first
-
-
 @pytest.mark.parametrize("attempt", range(3))
 def test_16_applies_and_16_reverts_leave_one_edition_whole(
     attempt: int, tmp_path: Path, count: Counter[str]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import install
-from agentcore_patches.errors import AccessError, AgentcoreError
+from agentcore_patches.errors import AccessError
 from agentcore_patches.files import FOLDER
 from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
@@ -254,35 +254,6 @@ def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
     assert not (package / FOLDER).exists()
 
 
-def test_a_file_whose_owner_cannot_be_kept_is_refused(open_path: Path) -> None:
-    package = trees.build(open_path)
-    give_to_nobody(package)
-    os.chown(package / PROTOCOL, 0, 0)
-    with refused(open_path, errno.EPERM), another_user():
-        run(package, "apply")
-
-
-def test_what_root_did_its_owner_can_undo(open_path: Path) -> None:
-    package = trees.build(open_path)
-    give_to_nobody(package)
-    first = photograph(open_path)
-
-    run(package, "apply")
-    assert {file.lstat().st_uid for file in package.rglob("*")} == {NOBODY}
-    with another_user():
-        run(package, "upgrade")
-        run(package, "revert")
-    assert photograph(open_path) == first
-
-
-def test_a_folder_without_permission_is_refused(open_path: Path) -> None:
-    package = trees.build(open_path)
-    give_to_nobody(package)
-    (package / PROTOCOL).parent.chmod(0o555)
-    with refused(open_path, errno.EACCES), another_user():
-        run(package, "apply")
-
-
 # Bytecode
 
 
@@ -350,25 +321,6 @@ def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
 
 
 # Links
-
-
-def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
-    package = trees.build(tmp_path)
-    (package / MANAGER).unlink()
-    (package / MANAGER).symlink_to(Path(MANAGER).name)
-    with refused(tmp_path, errno.ELOOP):
-        run(package, "apply")
-
-
-def test_a_folder_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
-    package = trees.build(tmp_path)
-    folder = (package / PROTOCOL).parent
-    folder.rename(tmp_path / "elsewhere")
-    folder.symlink_to(tmp_path / "elsewhere")
-    before = photograph(tmp_path)
-    with pytest.raises(AgentcoreError, match="symbolic link"):
-        run(package, "apply")
-    assert photograph(tmp_path) == before
 
 
 def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> None:

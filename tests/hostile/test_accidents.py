@@ -17,6 +17,8 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.files import FOLDER, sync
 from agentcore_patches.install import Install
+from agentcore_patches.patches.files import LANDING
+from agentcore_patches.results import PatchState
 from agentcore_patches.state import transaction
 from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
@@ -46,6 +48,31 @@ def test_originals_stay_while_anything_is_patched(package: Path) -> None:
     (folder / "state.json").write_bytes(record)
     revert(sglang_dir=package)
     assert contents(package) == SOURCES
+
+
+def test_files_that_are_all_gone_come_back_by_force(package: Path) -> None:
+    apply(sglang_dir=package)
+    for path in (MODELS, SERVING):
+        (package / path).unlink()
+    assert set(status(sglang_dir=package).patches.values()) == {PatchState.CHANGED}
+    revert(sglang_dir=package, force=True)
+    assert contents(package) == SOURCES
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_module_of_ours_without_a_record_is_told_unless_it_is_elsewhere(
+    linked: bool, package: Path, tmp_path: Path
+) -> None:
+    landing = package / LANDING
+    place = tmp_path / "elsewhere" if linked else landing
+    place.mkdir()
+    (place / "of_an_older_version.py").touch()
+    if linked:
+        landing.symlink_to(place)
+        assert not revert(sglang_dir=package).changed
+        return
+    with pytest.raises(SourceConflict, match=rf"version\.py .*then remove {landing}"):
+        revert(sglang_dir=package)
 
 
 def in_a_child_of(user: int, group: int, work: str) -> None:
@@ -125,6 +152,16 @@ def test_a_mode_that_was_changed_after_apply_is_kept(package: Path) -> None:
     revert(sglang_dir=package)
     assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o640
     assert (package / MODELS).read_bytes() == SOURCES[MODELS]
+
+
+def test_a_file_of_another_user_in_roots_package_stays_theirs(package: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user")
+    os.chown(package / MODELS, USER, GROUP)
+    for command in (apply, revert):
+        assert command(sglang_dir=package).changed
+        found = (package / MODELS).stat()
+        assert (found.st_uid, found.st_gid) == (USER, GROUP)
 
 
 def test_a_time_that_is_no_number_is_refused(run: Run) -> None:

@@ -135,7 +135,9 @@ def test_a_checkout_with_a_stale_version_is_left_as_it_is(
 
     found = status(sglang_dir=package)
     assert found.sglang_change == "SGLang's files were replaced by others"
-    assert FileState.EDITED not in {file.state for file in found.files}
+    states = {file.path: file.state for file in found.files}
+    assert FileState.EDITED not in states.values()
+    assert (states[SERVING] is FileState.MISSING) is (SERVING not in files)
     revert(sglang_dir=package, force=force)
 
     assert contents(package) == clean
@@ -262,6 +264,14 @@ def test_an_sglang_that_is_not_supported_has_nothing_to_revert(
     assert run("status").code == run("revert").code == 0
     with pytest.raises(UnsupportedTarget, match=r"0\.6\.1"):
         apply(sglang_dir=package)
+
+
+def test_a_new_version_of_which_our_files_are_the_same_is_noted(package: Path) -> None:
+    apply(sglang_dir=package)
+    (package / "version.py").write_text('__version__ = "0.5.23"\n')
+    assert not status(sglang_dir=package).complete
+    apply(sglang_dir=package)
+    assert status(sglang_dir=package).complete
 
 
 def test_a_local_label_of_the_version_makes_no_other_sglang(package: Path) -> None:

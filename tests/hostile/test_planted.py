@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import py_compile
 import stat
@@ -17,12 +18,20 @@ from agentcore_patches import files
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.files import FOLDER
+from agentcore_patches.install import find
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
-from tests.hostile.planting import GROUP, USER, Planted, give_away
+from tests.hostile.planting import GROUP, USER, Planted, give_away, signed
 from tests.unit.running import Run
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
 COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
+
+
+def recover(sglang_dir: Path) -> None:
+    """What each command that writes does first, alone."""
+    with transaction.locked(find(sglang_dir)):
+        pass
 
 
 def digest(text: bytes) -> str:
@@ -50,7 +59,7 @@ def change(path: str, text: bytes, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["", "store"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, recover])
 def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
     name: str, command: Callable[..., object], package: Path, tmp_path: Path
 ) -> None:
@@ -67,6 +76,15 @@ def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
         command(sglang_dir=package)
 
     assert photograph(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_in_place_of_our_folder_is_refused(
+    command: Callable[..., object], package: Path
+) -> None:
+    (package / FOLDER).touch()
+    with pytest.raises(AccessError, match="is not a folder"):
+        command(sglang_dir=package)
 
 
 def test_our_folder_of_another_user_is_refused(package: Path) -> None:
@@ -147,6 +165,18 @@ def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> 
     assert theirs.outside() == outside
 
 
+def test_a_killed_change_is_not_finished_behind_a_link(
+    package: Path, tmp_path: Path
+) -> None:
+    kill_apply(package, "models.py")
+    elsewhere = (package / "srt").rename(tmp_path / "elsewhere")
+    (package / "srt").symlink_to(elsewhere)
+    before = photograph(elsewhere)
+    with pytest.raises(AccessError, match="srt is a symbolic link"):
+        apply(sglang_dir=package)
+    assert photograph(elsewhere) == before
+
+
 def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -> None:
     theirs.plant(
         "committed.json",
@@ -180,6 +210,51 @@ def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -
         assert stat.S_IMODE(found.st_mode) == 0o644
         assert os.listxattr(theirs.package / MODELS) == []
     assert (theirs.package / MODELS).read_bytes() == SOURCES[MODELS]
+
+
+RED = "\x1b[31mred"
+CACHES = {"srt/__pycache__/engine.cpython-311.pyc": info(EVIL)}
+
+SPOILED: list[tuple[str, Callable[[Any], object]]] = [
+    ("state.json", lambda d: d.update(tool_version=RED)),
+    ("state.json", lambda d: d.update(sglang_version=RED)),
+    ("state.json", lambda d: d.update(patches=[RED])),
+    ("state.json", lambda d: d["files"].update({"srt/engine.py": d["files"][MODELS]})),
+    ("state.json", lambda d: d["files"][MODELS].update(original=None)),
+    ("state.json", lambda d: d["files"][MODELS].update(patched_sha256="../x")),
+    ("state.json", lambda d: d["files"][MODELS].update(caches=CACHES)),
+    ("committed.json", lambda d: d.update(action=RED)),
+    ("committed.json", lambda d: d["changes"][0].update(after=None)),
+    ("committed.json", lambda d: d["changes"][0].update(caches_before=CACHES)),
+    ("committed.json", lambda d: d["changes"][0].update(caches_after=CACHES)),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil"), SPOILED)
+def test_a_document_that_no_command_writes_is_refused(
+    name: str, spoil: Callable[[Any], object], package: Path
+) -> None:
+    if name == "state.json":
+        apply(sglang_dir=package)
+    else:
+        kill_apply(package, "models.py")
+    file = package / FOLDER / name
+    document = json.loads(file.read_bytes())
+    spoil(document)
+    file.write_bytes(signed(document))
+    before = photograph(package)
+    for command in COMMANDS:
+        with pytest.raises(AccessError, match=f"{name} cannot be read"):
+            command(sglang_dir=package)
+    assert photograph(package) == before
+
+
+def test_a_document_that_was_changed_by_hand_is_refused(package: Path) -> None:
+    apply(sglang_dir=package)
+    file = package / FOLDER / "state.json"
+    file.write_bytes(file.read_bytes().replace(b"0.5.9", b"0.5.8"))
+    with pytest.raises(AccessError, match=r"state\.json cannot be read"):
+        status(sglang_dir=package)
 
 
 # Links and drafts

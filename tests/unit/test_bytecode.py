@@ -45,6 +45,10 @@ def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) ->
     compile_unchecked(source, patched(FIRST, "two"))
     revert(install)
     assert photograph(install) == before
+    commit(install, FIRST)
+    cache.parent.rmdir()
+    revert(install)
+    assert photograph(install) == before
 
 
 def test_bytecode_that_the_patches_brought_goes_with_its_folder(
@@ -57,12 +61,15 @@ def test_bytecode_that_the_patches_brought_goes_with_its_folder(
     assert photograph(install) == before
 
 
-def test_bytecode_of_other_modules_is_left_alone(install: Install) -> None:
+def test_what_is_no_bytecode_of_the_source_is_left_alone(install: Install) -> None:
     other = compile_unchecked(install.package / "srt/first_of_all.py", b"")
+    (other.parent / "first.cpython-311.txt").touch()
+    (other.parent / "first.folder.pyc").mkdir()
+    before = photograph(install)
     commit(install, FIRST)
-    assert other.exists()
+    assert len(list(other.parent.iterdir())) == 3
     revert(install)
-    assert other.exists()
+    assert photograph(install) == before
 
 
 def test_bytecode_written_while_at_work_goes_too(

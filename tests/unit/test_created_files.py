@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import py_compile
+import shutil
 import stat
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState
 from tests.unit.small_install import (
     FIRST,
+    FOLDER,
     SECOND,
     TRACES,
     commit,
@@ -64,6 +66,17 @@ def test_bytecode_of_a_created_file_goes_with_it(install: Install) -> None:
     py_compile.compile(str(install.package / TRACES))
     assert (folder(install) / "__pycache__").exists()
     revert(install)
+
+
+def test_bytecode_that_lay_there_before_is_not_put_back(install: Install) -> None:
+    before = photograph(install)
+    commit(install, TRACES)
+    py_compile.compile(str(install.package / TRACES))
+    (install.package / TRACES).unlink()
+    shutil.rmtree(install.package / FOLDER)
+    commit(install, TRACES)
+    revert(install)
+    assert photograph(install) == before
 
 
 def test_a_folder_with_somebody_elses_file_stays(install: Install) -> None:

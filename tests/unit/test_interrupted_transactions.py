@@ -13,12 +13,16 @@ import pytest
 
 from agentcore_patches.errors import AccessError
 from agentcore_patches.install import Install
+from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
+from agentcore_patches.state.records import JournalFile
+from agentcore_patches.state.snapshot import Snapshot
 from tests.unit.small_install import (
     ALL,
     FIRST,
     FOLDER,
     SECOND,
+    THIRD,
     commit,
     patched,
     photograph,
@@ -54,6 +58,22 @@ def test_an_interrupt_in_the_middle_undoes_the_rest(
     monkeypatch.setattr(Path, "replace", acting_before(number, interrupt))
     with pytest.raises(KeyboardInterrupt):
         commit(install, *ALL)
+
+
+def test_an_interrupted_force_keeps_what_somebody_else_wrote(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(install, *ALL)
+    write(install, THIRD, patched(THIRD) + b"# more\n")
+    before = photograph(install)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", acting_before(2, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        revert(install, force=True)
+    assert photograph(install) == before
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -96,6 +116,35 @@ def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
         assert work.recovered == "finished an interrupted revert"
         assert work.snapshot.record is None
     assert photograph(install) == before
+
+
+def test_a_change_of_which_only_the_journal_is_left_is_not_in_place(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = JournalFile.remove
+    monkeypatch.setattr(JournalFile, "remove", lambda journal: os._exit(9))
+    kill(install, 1000, lambda: commit(install, *ALL))
+    monkeypatch.setattr(JournalFile, "remove", remove)
+    assert not transaction.inspect(install).holds(["ours"], "one")
+    snapshot, line = recover(install)
+    assert line == "finished an interrupted apply of ours"
+    assert snapshot.holds(["ours"], "one")
+
+
+def test_a_look_while_a_command_is_at_work_is_taken_again(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(install, FIRST)
+    look = snapshots._look
+
+    def look_before_a_commit(install: Install, folder: Path) -> Snapshot:
+        found = look(install, folder)
+        monkeypatch.setattr(snapshots, "_look", look)
+        commit(install, FIRST, edition="two")
+        return found
+
+    monkeypatch.setattr(snapshots, "_look", look_before_a_commit)
+    assert transaction.inspect(install).holds(["ours"], "two")
 
 
 def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -> None:

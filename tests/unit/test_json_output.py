@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
-from agentcore_patches import api, results
+from agentcore_patches import api, listing, results
 from agentcore_patches.cluster import results as ray_results
 from agentcore_patches.cluster.results import NodeResult, RayNode
 from agentcore_patches.json_output import document
@@ -127,9 +128,9 @@ def test_a_document_says_which_sglang_it_is_about(run: Run, package: Path) -> No
 
 PUBLIC = [
     value
-    for module in (results, ray_results)
+    for module in (results, listing, ray_results)
     for value in vars(module).values()
-    if isinstance(value, type) and value.__module__.startswith("agentcore_patches.")
+    if is_dataclass(value) and value.__module__.startswith("agentcore_patches.")
 ]
 
 

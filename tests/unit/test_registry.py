@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from agentcore_patches import api, cli
+from agentcore_patches import cli, listing
 from agentcore_patches._version import __version__
 from agentcore_patches.edits import (
     AddField,
@@ -314,7 +314,7 @@ def test_a_module_that_cannot_be_imported_is_told(
 
 
 def test_every_form_of_every_place_is_listed_once() -> None:
-    listed = api.listed_edits().edits
+    listed = listing.listed_edits().edits
     places = {place for name in registry.names() for place in registry.places(name)}
     assert len(listed) == sum(len(list(place.ranges())) for place in places)
     for edit in listed:
@@ -325,7 +325,7 @@ def test_every_form_of_every_place_is_listed_once() -> None:
 
 @pytest.mark.parametrize("release", ["0.5.8", "0.5.12.post1", "0.5.17", "0.5.23"])
 def test_a_release_has_one_form_of_each_place(release: str) -> None:
-    listed = api.listed_edits(release).edits
+    listed = listing.listed_edits(release).edits
     assert len({edit.name for edit in listed}) == len(listed)
     files = {edit.file for edit in listed if not edit.change.startswith("a check")}
     changed = registry.files(registry.names(), release)
@@ -334,7 +334,7 @@ def test_a_release_has_one_form_of_each_place(release: str) -> None:
 
 def test_a_release_that_is_not_supported_has_no_places() -> None:
     with pytest.raises(UsageError, match=r"no release named 0\.6"):
-        api.listed_edits("0.6")
+        listing.listed_edits("0.6")
     ran = cli.main(["list", "--release", "0.5.9"])
     assert ran == 2
 

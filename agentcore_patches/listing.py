@@ -1,0 +1,146 @@
+"""What `list` shows: the patches, and the places that they change.
+
+Apart from `api` and `results`, as each class takes time at every start of the command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentcore_patches.errors import UnsupportedTarget
+from agentcore_patches.hints import refuse_unknown
+from agentcore_patches.install import Install, StrPath, find, require_release
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
+
+if TYPE_CHECKING:
+    from agentcore_patches.patches.places import Place
+
+
+@dataclass(frozen=True)
+class PatchInfo:
+    """A patch that can be applied: its name, what it gives, the files it changes."""
+
+    name: str
+    summary: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EditInfo:
+    """What patches change at one place, in a range of releases.
+
+    Attributes:
+        name: of the place: it stands in SGLang's file above the change, and in
+            agentcore_patches/patches.
+        why: the reason.
+        upstream: what SGLang does or proposes of it; empty if nothing.
+        patches: those that have the place.
+        since: the first of the releases.
+        until: the last of them.
+        file: below the `sglang` package; empty if nothing is changed.
+        scope: the definitions that are changed, with commas between; empty if none is.
+        change: what is changed there, or why nothing is.
+    """
+
+    name: str
+    why: str
+    upstream: str
+    patches: tuple[str, ...]
+    since: str
+    until: str
+    file: str
+    scope: str
+    change: str
+
+
+@dataclass(frozen=True)
+class EditList:
+    """The places that patches change, in the order of the patches."""
+
+    edits: tuple[EditInfo, ...]
+
+
+@dataclass(frozen=True)
+class PatchList:
+    """All patches, for the SGLang at hand.
+
+    Attributes:
+        install: the SGLang whose files are named; None if there is none that can be
+            patched, and then they are those of the newest supported release.
+        reason: why `install` is None.
+        sglang_versions: the supported releases, oldest first.
+        patches: all patches.
+    """
+
+    install: Install | None
+    reason: str | None
+    sglang_versions: tuple[str, ...]
+    patches: tuple[PatchInfo, ...]
+
+
+def available(
+    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
+) -> PatchList:
+    """All patches, with the files that they change in the SGLang at hand.
+
+    If neither `sglang_dir` nor `python` is given and this interpreter has no SGLang that
+    can be patched, they are those of the newest supported release.
+
+    Raises:
+        UsageError, UnsupportedTarget, AccessError
+    """
+    install, reason, release = None, None, SUPPORTED_VERSIONS[-1]
+    try:
+        install = find(sglang_dir, python)
+        release = require_release(install)
+    except UnsupportedTarget as error:
+        if sglang_dir is not None or python is not None:
+            raise
+        reason = str(error)
+        install = None
+    patches = tuple(
+        PatchInfo(name, registry.summary(name), registry.files([name], release))
+        for name in registry.names()
+    )
+    return PatchList(install, reason, SUPPORTED_VERSIONS, patches)
+
+
+def listed_edits(release: str | None = None) -> EditList:
+    """What the patches change at which place, in which releases of SGLang.
+
+    Args:
+        release: only what is for this release, as it is called there.
+
+    Raises:
+        UsageError: `release` is not a supported one.
+    """
+    from agentcore_patches.patches.places import Absent
+
+    if release is not None:
+        refuse_unknown([release], SUPPORTED_VERSIONS, "release", "releases")
+    holders: dict[Place, list[str]] = {}
+    for name in registry.names():
+        for place in registry.places(name):
+            holders.setdefault(place, []).append(name)
+    found = []
+    for place, patches in holders.items():
+        for since, until, form in place.ranges():
+            if release is not None and not is_between(release, since, until):
+                continue
+            edits = place.edits(release or until)
+            found.append(
+                EditInfo(
+                    name=place.name,
+                    why=place.why,
+                    upstream=place.upstream,
+                    patches=tuple(patches),
+                    since=since,
+                    until=until,
+                    file=edits[0].file if edits else "",
+                    scope=", ".join(edit.scope for edit in edits),
+                    change=form.why if isinstance(form, Absent) else form.describe(),
+                )
+            )
+    return EditList(tuple(found))
