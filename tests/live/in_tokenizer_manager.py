@@ -319,10 +319,12 @@ def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
         assert await images.start_stream(engine.manager, obj, engine._raw()) is None
         engine.deliver(obj.rid, [12], finish=STOP)
         outputs = engine.manager.generate_request(obj, engine._raw())
-        return [
+        told = [
             (output["output_ids"], len(output["meta_info"]["output_token_logprobs"]))
             async for output in outputs
         ]
+        assert images.started(obj) is None
+        return told
 
     assert asyncio.run(asyncio.wait_for(read(), 10)) == [([11], 1), ([11, 12], 2)]
 
