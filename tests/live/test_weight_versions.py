@@ -169,7 +169,7 @@ def completion(server: Server) -> Said:
 
 
 def chat_stream(server: Server) -> Said:
-    said = Said()
+    said = Said(others=[None])
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
         assert "error" not in event, event
         if "metadata" in event:
