@@ -16,7 +16,6 @@ from tests.helpers.endpoints import (
     answers,
     ids_in,
     post,
-    stream,
 )
 
 
@@ -132,27 +131,20 @@ def test_logprobs_of_completions_name_their_tokens_by_id(
             assert token in top
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_hud_reads_the_prompt_from_the_choice(
-    server: Server, expected: tuple[list[int], list[int]], n: int
-) -> None:
-    prompt, completion = expected
-    answer = post(server, CHAT, **chat("emoji", n=n, return_token_ids=True))
-    for choice in answer["choices"]:
-        assert choice["prompt_token_ids"] == prompt
-        assert choice["token_ids"] == completion
-    assert answer["prompt_token_ids"] == prompt
-
-
+@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("asked", [True, None])
-def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice_if_asked(
-    server: Server, expected: tuple[list[int], list[int]], n: int, asked: bool | None
+def test_hud_reads_the_prompt_from_the_first_chunk_of_each_choice_if_asked(
+    server: Server,
+    expected: tuple[list[int], list[int]],
+    n: int,
+    asked: bool | None,
+    streaming: bool,
 ) -> None:
     prompt = expected[0] if asked else None
-    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=asked))
+    body = chat("emoji", n=n, return_token_ids=asked)
     seen: set[int] = set()
-    for event in events:
+    for event in answers(server, CHAT, streaming, **body):
         for choice in event["choices"]:
             first = choice["index"] not in seen
             seen.add(choice["index"])
