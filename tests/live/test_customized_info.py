@@ -71,7 +71,7 @@ def test_without_a_tokenizer_they_arrive_too(
                 ids = (ids if args else []) + chunk["output_ids"]
                 assert len(ids) == chunk["meta_info"]["completion_tokens"]
             assert ids == output["output_ids"] and len(ids) == length
-        with refused("--skip-tokenizer-init"):
+        with refused("--skip-tokenizer-init", "/generate"):
             client.chat(
                 server.base_url,
                 messages=[{"role": "user", "content": "-"}],
