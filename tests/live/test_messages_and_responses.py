@@ -152,18 +152,6 @@ def test_the_events_have_the_ids_behind_them(
     assert text_of(last).strip() == text_of(whole).strip()
 
 
-@at_each
-@pytest.mark.parametrize("flag", [False, None])
-def test_a_flag_that_is_false_or_null_adds_nothing(
-    server: Server, flag: bool | None, path: str
-) -> None:
-    body = body_of("plain", path, return_token_ids=flag)
-    assert not FIELDS & set(respond(server, path, **body))
-    for event in events_of(server, path, **body):
-        begun = event.get("message") or event.get("response") or ()
-        assert not FIELDS & {*event, *begun}
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("more", "named"),
