@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,3 +54,24 @@ def chat_logprobs(
     ]
     made: Logprobs = Logprobs.model_validate({"content": content})
     return made
+
+
+class Serving:
+    """Makes logprobs as SGLang does, or a fork that adds a suffix to each token.
+
+    Attributes:
+        n_models: how many tokens were made into models.
+    """
+
+    tokenizer_manager = SimpleNamespace(tokenizer=None)
+
+    def __init__(self, suffix: str = "") -> None:
+        self.suffix = suffix
+        self.n_models = 0
+
+    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Logprobs:
+        made = chat_logprobs(ret_item["meta_info"])
+        for entry in made.content:
+            self.n_models += 1
+            entry.token += self.suffix
+        return made

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
+import openai
 import pytest
 import requests
 
@@ -67,6 +69,16 @@ def stream(server: Server, path: str, **body: Any) -> list[Json]:
 def answers(server: Server, path: str, streaming: bool, **body: Any) -> list[Json]:
     """The events of a stream, or else the one answer."""
     return stream(server, path, **body) if streaming else [post(server, path, **body)]
+
+
+def openai_client(server: Server) -> Any:
+    """OpenAI's own client of a server, through no proxy."""
+    return openai.OpenAI(
+        base_url=f"{server.base_url}/v1",
+        api_key="none",
+        max_retries=0,
+        http_client=httpx.Client(trust_env=False),
+    )
 
 
 @contextmanager

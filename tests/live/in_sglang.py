@@ -6,6 +6,7 @@ object: for each of `tests_in` this module, the error or null.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import time
@@ -15,35 +16,73 @@ from types import SimpleNamespace
 from typing import Any
 
 
-def serving(template: str | None = None) -> Any:
-    """The chat endpoint over a stand-in for the tokenizer manager."""
+def tokenizer_manager(**server_args: Any) -> Any:
+    """A real tokenizer manager, which has no engine yet."""
+    from sglang.srt.managers import tokenizer_manager as module
+    from sglang.srt.sampling.sampling_params import SamplingParams
+    from sglang.srt.utils.aio_rwlock import RWLock
+    from sglang.srt.utils.request_logger import RequestLogger
+
+    manager: Any = object.__new__(module.TokenizerManager)
+    manager.server_args = SimpleNamespace(
+        **{
+            "stream_output": False,
+            "allow_auto_truncate": False,
+            "skip_tokenizer_init": False,
+            "language_only": False,
+            "tokenizer_worker_num": 1,
+            "enable_lora": False,
+            "speculative_algorithm": None,
+            "dllm_algorithm": None,
+            "disable_overlap_schedule": False,
+            "weight_version": "v1",
+            "dp_size": 1,
+            "enable_dp_attention": False,
+            "enable_tokenizer_batch_encode": False,
+            "tool_call_parser": None,
+            "reasoning_parser": None,
+            "context_length": 40_960,
+            "enable_cache_report": False,
+            **server_args,
+        }
+    )
+    manager.model_config = SimpleNamespace(
+        vocab_size=100,
+        image_token_id=None,
+        is_multimodal=False,
+        is_multimodal_gen=False,
+        get_default_sampling_params=dict,
+        hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+    )
+    manager.context_len, manager.max_req_input_len = 40_960, 40_000
+    manager.num_reserved_tokens = 0
+    manager.validate_total_tokens = True
+    manager.is_generation = True
+    manager.enable_trace = manager.enable_metrics = False
+    manager.preferred_sampling_params = None
+    manager.mm_processor = None
+    manager.tokenizer = SimpleNamespace(
+        batch_decode=lambda ids: [f"<{i}>" for i in ids], chat_template="-"
+    )
+    manager.sampling_params_class = SamplingParams
+    manager.req_state_class = module.ReqState
+    manager.rid_to_state = {}
+    manager.crash_dump_folder = manager.dump_requests_folder = ""
+    manager.auto_create_handle_loop = lambda: None
+    manager.is_pause = False
+    manager.is_pause_cond = asyncio.Condition()
+    manager.model_update_lock = RWLock()
+    manager.request_logger = RequestLogger(False, 0, "text", None)
+    manager.request_metrics_exporter_manager = SimpleNamespace(
+        exporter_enabled=lambda: False
+    )
+    return manager
+
+
+def serving(manager: Any, template: str | None = None) -> Any:
+    """The chat endpoint over a tokenizer manager."""
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
-    manager = SimpleNamespace(
-        server_args=SimpleNamespace(
-            tool_call_parser="qwen25",
-            reasoning_parser=None,
-            context_length=40_960,
-            allow_auto_truncate=False,
-            skip_tokenizer_init=False,
-            enable_cache_report=False,
-            speculative_algorithm=None,
-            dllm_algorithm=None,
-        ),
-        model_config=SimpleNamespace(
-            get_default_sampling_params=dict,
-            is_multimodal=False,
-            image_token_id=None,
-            vocab_size=1000,
-            hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
-        ),
-        context_len=40_960,
-        num_reserved_tokens=0,
-        max_req_input_len=40_000,
-        is_generation=True,
-        mm_processor=None,
-        tokenizer=None,
-    )
     templates = SimpleNamespace(
         chat_template_name=template,
         jinja_template_content_format="openai",
@@ -68,16 +107,17 @@ def test_a_templates_own_stop_strings_still_stop() -> None:
     for template, own in (("chatml", "<|im_end|>"), ("phi-4-mm", "<|end|>")):
         for stop in ("end", ["end"], None):
             request = chat(input_ids=[5], stop=stop)
-            adapted = converted(serving(template=template), request)
+            adapted = converted(serving(tokenizer_manager(), template), request)
             assert own in adapted.sampling_params["stop"]
             assert ("end" in adapted.sampling_params["stop"]) == (stop is not None)
     request = chat(input_ids=[5], ignore_eos=True)
-    adapted = converted(serving(template="chatml"), request)
+    adapted = converted(serving(tokenizer_manager(), "chatml"), request)
     assert not adapted.sampling_params["stop"]
 
 
 def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
-    endpoint, request = serving(), chat(input_ids=[5] * 32_000)
+    endpoint = serving(tokenizer_manager())
+    request = chat(input_ids=[5] * 32_000)
     times = []
     for _ in range(10):
         began = time.process_time()

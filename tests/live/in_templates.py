@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from tests.helpers.chat_templates import FAMILIES, Family, sampled, tokenizer
-from tests.live.in_sglang import run_tests, serving
+from tests.live.in_sglang import run_tests, serving, tokenizer_manager
 
 Message = dict[str, Any]
 
@@ -37,17 +37,15 @@ def endpoint(family: Family) -> Any:
         detect_jinja_template_content_format,
     )
 
-    made = serving()
-    made.template_manager.jinja_template_content_format = (
-        detect_jinja_template_content_format(tokenizer(family).chat_template)
-    )
-    manager = made.tokenizer_manager
+    manager = tokenizer_manager()
     manager.tokenizer = tokenizer(family)
-    manager.server_args.tool_call_parser = None
     stops = manager.tokenizer.convert_tokens_to_ids(list(family.stop_tokens))
     manager.model_config.hf_eos_token_id = set(stops)
     manager.model_config.vocab_size = len(manager.tokenizer)
-    made.tool_call_parser = None
+    made = serving(manager)
+    made.template_manager.jinja_template_content_format = (
+        detect_jinja_template_content_format(manager.tokenizer.chat_template)
+    )
     return made
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.live.in_sglang import chat, run_tests
+from tests.live.in_sglang import chat, run_tests, serving, tokenizer_manager
 
 PROMPT = [5, 6, 7]
 
@@ -24,69 +24,13 @@ class Engine:
     def __init__(self, script: Callable[[Engine, Any], None], **args: Any) -> None:
         from sglang.srt.managers import tokenizer_manager as module
         from sglang.srt.managers.io_struct import AbortReq
-        from sglang.srt.sampling.sampling_params import SamplingParams
-        from sglang.srt.utils.aio_rwlock import RWLock
-        from sglang.srt.utils.request_logger import RequestLogger
 
         module.wrap_shm_features = lambda obj: obj  # It asks a real server.
         self.script = script
         self.sent: list[Any] = []
         self.released: list[str] = []
         self.abort = AbortReq
-        manager = object.__new__(module.TokenizerManager)
-        self.manager: Any = manager
-        manager.server_args = SimpleNamespace(
-            **{
-                "stream_output": False,
-                "allow_auto_truncate": False,
-                "skip_tokenizer_init": False,
-                "language_only": False,
-                "tokenizer_worker_num": 1,
-                "enable_lora": False,
-                "speculative_algorithm": None,
-                "dllm_algorithm": None,
-                "disable_overlap_schedule": False,
-                "weight_version": "v1",
-                "dp_size": 1,
-                "enable_dp_attention": False,
-                "enable_tokenizer_batch_encode": False,
-                "tool_call_parser": None,
-                "reasoning_parser": None,
-                "context_length": 1000,
-                "enable_cache_report": False,
-                **args,
-            }
-        )
-        manager.model_config = SimpleNamespace(
-            vocab_size=100,
-            image_token_id=None,
-            is_multimodal=False,
-            is_multimodal_gen=False,
-            get_default_sampling_params=dict,
-            hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
-        )
-        manager.context_len, manager.max_req_input_len = 1000, 990
-        manager.num_reserved_tokens = 0
-        manager.validate_total_tokens = True
-        manager.is_generation = True
-        manager.enable_trace = manager.enable_metrics = False
-        manager.preferred_sampling_params = None
-        manager.mm_processor = None
-        manager.tokenizer = SimpleNamespace(
-            batch_decode=lambda ids: [f"<{i}>" for i in ids], chat_template="-"
-        )
-        manager.sampling_params_class = SamplingParams
-        manager.req_state_class = module.ReqState
-        manager.rid_to_state = {}
-        manager.crash_dump_folder = manager.dump_requests_folder = ""
-        manager.auto_create_handle_loop = lambda: None
-        manager.is_pause = False
-        manager.is_pause_cond = asyncio.Condition()
-        manager.model_update_lock = RWLock()
-        manager.request_logger = RequestLogger(False, 0, "text", None)
-        manager.request_metrics_exporter_manager = SimpleNamespace(
-            exporter_enabled=lambda: False
-        )
+        self.manager = manager = tokenizer_manager(**args)
         manager.send_to_scheduler = SimpleNamespace(send_pyobj=self._send)
         manager.lora_registry = SimpleNamespace(release=self._release)
         manager._validate_and_resolve_lora = self._no_lora
@@ -127,15 +71,8 @@ class Engine:
 
     def ask(self, **body: Any) -> list[dict[str, Any]]:
         """A chat answer: the events of a stream, or the one of a whole answer."""
-        from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
-
-        templates = SimpleNamespace(
-            chat_template_name=None,
-            jinja_template_content_format="openai",
-            force_reasoning=False,
-        )
-        endpoint = OpenAIServingChat(self.manager, templates)
-        return self._answer(endpoint, chat(input_ids=PROMPT, model="m", **body))
+        request = chat(input_ids=PROMPT, model="m", **body)
+        return self._answer(serving(self.manager), request)
 
     def complete(self, **body: Any) -> list[dict[str, Any]]:
         from sglang.srt.entrypoints.openai.protocol import CompletionRequest
@@ -319,10 +256,12 @@ def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
         assert await images.start_stream(engine.manager, obj, engine._raw()) is None
         engine.deliver(obj.rid, [12], finish=STOP)
         outputs = engine.manager.generate_request(obj, engine._raw())
-        return [
+        told = [
             (output["output_ids"], len(output["meta_info"]["output_token_logprobs"]))
             async for output in outputs
         ]
+        assert images.started(obj) is None
+        return told
 
     assert asyncio.run(asyncio.wait_for(read(), 10)) == [([11], 1), ([11, 12], 2)]
 

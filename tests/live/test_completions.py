@@ -162,20 +162,6 @@ def test_several_answers_to_a_prompt_leave_nothing_behind(
     assert held_requests(server) == []
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("flag", [False, None])
-def test_a_flag_that_is_false_or_null_adds_nothing(
-    server: Server, flag: bool | None, streaming: bool
-) -> None:
-    body = body_of("logprobs", return_token_ids=flag, return_tokens_as_token_ids=flag)
-    for event in answers(server, COMPLETIONS, streaming, **body):
-        assert ("metadata" in event) is not streaming
-        for choice in event["choices"]:
-            assert not {"token_ids", "prompt_token_ids"} & set(choice)
-            for token in (choice["logprobs"] or {"tokens": []})["tokens"]:
-                assert not token.startswith("token_id:")
-
-
 @pytest.mark.parametrize("field", ["return_token_ids", "return_tokens_as_token_ids"])
 def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
     with refused(field):

@@ -6,8 +6,6 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
-import openai
 import pytest
 from tokenizers import Tokenizer
 
@@ -27,6 +25,7 @@ from tests.helpers.endpoints import (
     assert_traced_as,
     chat_answer,
     ids_in,
+    openai_client,
     refused,
 )
 from tests.helpers.servers import held_requests
@@ -153,18 +152,6 @@ def test_the_events_have_the_ids_behind_them(
     assert text_of(last).strip() == text_of(whole).strip()
 
 
-@at_each
-@pytest.mark.parametrize("flag", [False, None])
-def test_a_flag_that_is_false_or_null_adds_nothing(
-    server: Server, flag: bool | None, path: str
-) -> None:
-    body = body_of("plain", path, return_token_ids=flag)
-    assert not FIELDS & set(respond(server, path, **body))
-    for event in events_of(server, path, **body):
-        begun = event.get("message") or event.get("response") or ()
-        assert not FIELDS & {*event, *begun}
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("more", "named"),
@@ -219,12 +206,7 @@ def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
     asked = body_of("text_then_tool", model=Subject(server.base_url).served_model())
     del asked["return_token_ids"]
     asked["extra_body"] = {"return_token_ids": True}
-    api: Any = openai.OpenAI(
-        base_url=f"{server.base_url}/v1",
-        api_key="none",
-        max_retries=0,
-        http_client=httpx.Client(trust_env=False),
-    )
+    api = openai_client(server)
     created = api.responses.create(**asked)
     token_ids = [
         token_id

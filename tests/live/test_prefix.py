@@ -77,24 +77,6 @@ def test_the_template_alone_drops_the_reasoning(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_prefix_that_was_cut_is_closed_by_the_template(
-    server: Server, tokenizer: Tokenizer, stream: bool
-) -> None:
-    url = server.base_url
-    first = client.ask(url, **body([USER], max_tokens=3))
-    assert first.completions[0].finish_reason == "length"
-    messages = [USER, message_of(first.completions[0]), USER]
-    required = ids_of(first)
-    asked = {"required_prefix_token_ids": required, "stream": stream}
-    second = client.ask(url, **body(messages, **asked))
-    prompt = list(second.prompt_token_ids or ())
-    assert prompt[: len(required)] == required
-    assert tokenizer.decode(prompt[len(required) :], skip_special_tokens=False) == (
-        "<|im_end|>\n<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-@pytest.mark.parametrize("stream", [False, True])
 def test_a_message_that_goes_on_is_continued_from_its_own_tokens(
     server: Server, stream: bool
 ) -> None:
@@ -170,30 +152,6 @@ def test_null_and_empty_mean_absent(server: Server, nothing: Any) -> None:
         server.base_url, **body(messages, required_prefix_token_ids=nothing)
     )
     assert prefix_of(answer) is None
-
-
-def test_ids_of_a_message_that_is_not_the_last_of_the_assistant(
-    server: Server, tokenizer: Tokenizer
-) -> None:
-    url = server.base_url
-    first = client.ask(url, **body([USER]))
-    messages = [USER, message_of(first.completions[0]), USER]
-    second = client.ask(url, **body(messages))
-    messages[1] |= {
-        "prompt_token_ids": list(first.prompt_token_ids or ()),
-        "token_ids": list(first.completions[0].token_ids or ()),
-    }
-    messages += [message_of(second.completions[0]), USER]
-    third = client.ask(url, **body(messages))
-    said = prefix_of(third)
-    assert said is not None and said["source"] == "message"
-    assert said["required"] == len(ids_of(first))
-    assert list(third.prompt_token_ids or ())[: said["kept"]] == ids_of(first)
-    # What follows is the template's, the later turns of the assistant with it.
-    rest = tokenizer.decode(
-        list(third.prompt_token_ids or ())[said["kept"] :], skip_special_tokens=False
-    )
-    assert rest.count("<|im_start|>assistant\n") == 2
 
 
 def test_several_choices_continue_the_same_prefix(server: Server) -> None:

@@ -62,20 +62,6 @@ def test_a_flag_that_is_null_is_not_there(server: Server, stream: bool) -> None:
     assert "prompt_token_ids" not in answer.json()
 
 
-def test_a_stream_of_generate_tells_the_prompt_once(server: Server) -> None:
-    prompt = [5] * 4000
-    sampling = {**SAMPLING, "max_new_tokens": 60, "ignore_eos": True}
-    body: dict[str, Any] = {"input_ids": prompt, "sampling_params": sampling}
-    first, *rest = client.generate_stream(
-        server.base_url, **body, return_prompt_token_ids=True
-    )
-    assert first["prompt_token_ids"] == prompt
-    assert rest
-    assert not any("prompt_token_ids" in chunk for chunk in rest)
-    whole = client.generate(server.base_url, **body, return_prompt_token_ids=True)
-    assert whole["prompt_token_ids"] == prompt
-
-
 def test_a_batch_of_streams_tells_each_prompt_once(server: Server) -> None:
     prompts = [[5, 6], [7]]
     chunks = client.generate_stream(

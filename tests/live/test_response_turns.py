@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-import httpx
-import openai
 import pytest
 import requests
 
@@ -25,6 +23,7 @@ from tests.helpers.endpoints import (
     RESPONSES_TOOLS,
     Json,
     answers,
+    openai_client,
     post,
     refused,
     stream,
@@ -200,12 +199,7 @@ def test_a_server_that_remembers_continues_by_itself(
 def test_the_openai_client_goes_on_without_a_field_of_ours(
     remembering: Server,
 ) -> None:
-    api: Any = openai.OpenAI(
-        base_url=f"{remembering.base_url}/v1",
-        api_key="none",
-        max_retries=0,
-        http_client=httpx.Client(trust_env=False),
-    )
+    api = openai_client(remembering)
     for streaming in (False, True):
         items: list[Any] = []
         said = []
@@ -219,19 +213,8 @@ def test_the_openai_client_goes_on_without_a_field_of_ours(
             else:
                 response = api.responses.create(**body)
             said.append((response.metadata or {}).get("prefix"))
-            items += [
-                item.model_dump(exclude_none=True, exclude={"id"})
-                for item in response.output
-            ]
-            items += [
-                {
-                    "type": "function_call_output",
-                    "call_id": item.call_id,
-                    "output": "sunny",
-                }
-                for item in response.output
-                if item.type == "function_call"
-            ]
+            sent = response.model_dump()
+            items += [*as_sent_back(sent, "items"), *results_of(sent)]
         assert said[0] is None
         assert all(prefix and prefix["source"] == "server" for prefix in said[1:])
 

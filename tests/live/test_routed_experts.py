@@ -146,58 +146,41 @@ def assert_choice(
     assert_routed(model, experts, token_ids, start)
 
 
+SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
+    "chat": (CHAT, {"n": 3}, 3),
+    "completions": (COMPLETIONS, {"n": 3}, 3),
+    "prompts": (COMPLETIONS, {"prompt": [[*range(40, 44)], [*range(50, 57)]]}, 2),
+    "logprobs": (CHAT, {"logprobs": True}, 1),
+}
+"""An endpoint, what it is asked, and how many choices the answer has."""
+
+
 @pytest.mark.parametrize("format", [None, "npy"])
-@pytest.mark.parametrize("start", [0, 7])
+@pytest.mark.parametrize("start", [0, 4])
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("path", "more", "n_choices"), SEVERAL.values(), ids=SEVERAL)
 def test_each_choice_has_its_own(
-    routing: Server, model: Path, path: str, stream: bool, start: int, format: str
+    routing: Server,
+    model: Path,
+    path: str,
+    more: dict[str, Any],
+    n_choices: int,
+    stream: bool,
+    start: int,
+    format: str,
 ) -> None:
     choices = asked(
         routing,
         path,
-        n=3,
         stream=stream,
         routed_experts_start_len=start,
         routed_experts_format=format,
-    )
-    assert len({tuple(choice.token_ids) for choice in choices}) == 3
-    for choice in choices:
-        assert_choice(model, choice, start, format)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_each_prompt_of_a_completion_has_its_own(
-    routing: Server, model: Path, stream: bool
-) -> None:
-    prompts = [[40, 41, 42, 43], [50, 51, 52, 53, 54, 55, 56]]
-    choices = asked(
-        routing,
-        COMPLETIONS,
-        prompt=prompts,
-        stream=stream,
-        routed_experts_start_len=4,
-    )
-    assert [choice.prompt_token_ids for choice in choices] == prompts
-    for choice in choices:
-        assert_choice(model, choice, 4)
-
-
-@pytest.mark.parametrize("logprobs", [False, True])
-@pytest.mark.parametrize("stream", [False, True])
-def test_they_come_beside_logprobs_and_meta_info(
-    routing: Server, model: Path, stream: bool, logprobs: bool
-) -> None:
-    more = {} if stream else {"return_meta_info": True}
-    [choice] = asked(
-        routing,
-        CHAT,
-        stream=stream,
-        logprobs=logprobs,
-        routed_experts_start_len=3,
+        return_meta_info=not stream,
         **more,
     )
-    assert_choice(model, choice, 3)
+    assert len({tuple(choice.token_ids) for choice in choices}) == n_choices
+    for choice in choices:
+        assert_choice(model, choice, start, format)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -39,12 +39,3 @@ def test_a_stream_gives_what_a_whole_answer_gives(
     *lines, done, rest = trees.parsed.read_text().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     assert [line for line in lines if '"choices":[]' not in line] == []
-
-
-def test_the_parser_sees_tool_calls(server: Server) -> None:
-    """Streaming, v0.5.9 itself loses a second call that comes in one piece."""
-    for stream in (False, True):
-        answer = ask(server, CASES["reasoning, then a tool call"], stream=stream)
-        [choice] = answer.completions
-        assert [call.name for call in choice.tool_calls] == ["get_weather"]
-        assert choice.finish_reason == "tool_calls"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agentcore_verify import client
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask
@@ -17,8 +16,6 @@ from tests.helpers.endpoints import (
     answers,
     ids_in,
     post,
-    send,
-    stream,
 )
 
 
@@ -74,54 +71,33 @@ def test_content_is_empty_rather_than_null_only_where_asked_for(
     assert answer["choices"][0]["message"]["content"] == content
 
 
-@pytest.mark.parametrize("return_token_ids", [None, True, False])
+@pytest.mark.parametrize(
+    ("streaming", "return_token_ids"),
+    [(False, None), (False, True), (False, False), (True, None)],
+)
 @pytest.mark.parametrize("name", ["emoji", "tool"])
 def test_nemo_gym_and_art_read_the_ids_from_the_logprobs(
-    server: Server, name: str, return_token_ids: bool | None
+    server: Server, name: str, return_token_ids: bool | None, streaming: bool
 ) -> None:
     request = chat(name, tools=list(TOOLS))
     token_ids = ids_in([post(server, CHAT, **request)])
-    answer = post(
-        server,
-        CHAT,
-        **request,
-        logprobs=True,
-        top_logprobs=0,
-        return_tokens_as_token_ids=True,
-        return_token_ids=return_token_ids,
-    )
-    read = [
-        int(logprob["token"].removeprefix("token_id:"))
-        for logprob in answer["choices"][0]["logprobs"]["content"]
+    n_top = 2 if streaming else 0
+    more = {"top_logprobs": n_top, "return_token_ids": return_token_ids}
+    request |= {"logprobs": True, "return_tokens_as_token_ids": True, **more}
+    entries = [
+        entry
+        for event in answers(server, CHAT, streaming, **request)
+        for choice in event["choices"]
+        if choice["logprobs"]
+        for entry in choice["logprobs"]["content"]
     ]
-    assert read == token_ids != []
-
-
-@pytest.mark.parametrize("name", ["emoji", "tool"])
-def test_logprobs_of_a_stream_name_their_tokens_by_id(
-    server: Server, name: str
-) -> None:
-    request = chat(
-        name,
-        tools=list(TOOLS),
-        logprobs=True,
-        top_logprobs=2,
-        return_tokens_as_token_ids=True,
-    )
-    n_tokens = 0
-    for event in stream(server, CHAT, **request):
-        for choice in event["choices"]:
-            content = (choice["logprobs"] or {"content": []})["content"]
-            token_ids = choice.get("token_ids", [])
-            assert [entry["token"] for entry in content] == [
-                f"token_id:{token_id}" for token_id in token_ids
-            ]
-            n_tokens += len(token_ids)
-            for entry in content:
-                assert len(entry["top_logprobs"]) == 2
-                for top in entry["top_logprobs"]:
-                    assert int(top["token"].removeprefix("token_id:")) < 448
-    assert n_tokens == len(ids_in([post(server, CHAT, **request)])) > 0
+    assert [entry["token"] for entry in entries] == [
+        f"token_id:{token_id}" for token_id in token_ids
+    ]
+    for entry in entries:
+        assert len(entry["top_logprobs"]) == n_top
+        for top in entry["top_logprobs"]:
+            assert int(top["token"].removeprefix("token_id:")) < 448
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -155,65 +131,22 @@ def test_logprobs_of_completions_name_their_tokens_by_id(
             assert token in top
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_hud_reads_the_prompt_from_the_choice(
-    server: Server, expected: tuple[list[int], list[int]], n: int
-) -> None:
-    prompt, completion = expected
-    answer = post(server, CHAT, **chat("emoji", n=n, return_token_ids=True))
-    for choice in answer["choices"]:
-        assert choice["prompt_token_ids"] == prompt
-        assert choice["token_ids"] == completion
-    assert answer["prompt_token_ids"] == prompt
-
-
+@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("asked", [True, None])
-def test_a_stream_has_the_prompt_on_the_first_chunk_of_each_choice_if_asked(
-    server: Server, expected: tuple[list[int], list[int]], n: int, asked: bool | None
+def test_hud_reads_the_prompt_from_the_first_chunk_of_each_choice_if_asked(
+    server: Server,
+    expected: tuple[list[int], list[int]],
+    n: int,
+    asked: bool | None,
+    streaming: bool,
 ) -> None:
     prompt = expected[0] if asked else None
-    events = stream(server, CHAT, **chat("emoji", n=n, return_token_ids=asked))
+    body = chat("emoji", n=n, return_token_ids=asked)
     seen: set[int] = set()
-    for event in events:
+    for event in answers(server, CHAT, streaming, **body):
         for choice in event["choices"]:
             first = choice["index"] not in seen
             seen.add(choice["index"])
             assert choice.get("prompt_token_ids") == (prompt if first else None)
     assert len(seen) == n
-
-
-def test_a_stream_starts_with_the_weight_version(server: Server) -> None:
-    whole = post(server, CHAT, **chat("plain"))
-    first, *others = stream(server, CHAT, **chat("plain"))
-    version = whole["metadata"]["weight_version"]
-    assert first["metadata"] == {"weight_version": version}
-    assert not any("metadata" in event for event in others)
-    for event in stream(server, CHAT, **chat("plain", return_token_ids=False)):
-        assert "metadata" not in event
-
-
-@pytest.mark.usefixtures("slow_engine")
-def test_tokens_of_new_weights_say_so_in_the_stream(server: Server, mode: str) -> None:
-    if "two-workers" in mode:
-        pytest.skip("v0.5.9 tells the new version to one of the workers only")
-    versions: list[tuple[str | None, int]] = []
-    try:
-        for event in client.chat_stream(server.base_url, **chat("long")):
-            n_tokens = sum(len(c.get("token_ids", ())) for c in event["choices"])
-            said = event.get("metadata", {}).get("weight_version")
-            versions.append((said, n_tokens))
-            if len(versions) == 5:
-                set_version(server, "v2")
-    finally:
-        set_version(server, "default")
-    assert versions[0][0] == "default"
-    later = [said for said, n_tokens in versions[1:] if n_tokens]
-    n_old = later.index("v2")
-    assert set(later[:n_old]) == {None}
-    assert set(later[n_old:]) == {"v2"}
-
-
-def set_version(server: Server, version: str) -> None:
-    body = {"new_version": version, "abort_all_requests": False}
-    send(server, "/update_weight_version", **body).raise_for_status()

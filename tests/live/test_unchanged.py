@@ -99,11 +99,14 @@ PROMPTS: dict[str, dict[str, Any]] = {
     "IDs": {"prompt": [5, 6, 7], "logprobs": 1},
     "echo": {"prompt": "Say hello.", "echo": True, "logprobs": 1},
     "n = 2 of several": {"prompt": ["Say hello.", "Show me emoji."], "n": 2},
-    "flags that are null": {
-        "prompt": "Say hello.",
-        "logprobs": 1,
-        "return_token_ids": None,
-        "return_tokens_as_token_ids": None,
+    **{
+        f"flags that are {flag}": {
+            "prompt": "Say hello.",
+            "logprobs": 1,
+            "return_token_ids": flag,
+            "return_tokens_as_token_ids": flag,
+        }
+        for flag in (False, None)
     },
 }
 OTHERS: dict[tuple[str, str], dict[str, Any]] = {
@@ -116,12 +119,15 @@ for name in ("plain", "tool"):
         "max_tokens": 100,
         "tools": MESSAGES_TOOLS,
     }
-    OTHERS[RESPONSES, name] = asked = {
+    OTHERS[RESPONSES, name] = {
         "input": messages,
         "max_output_tokens": 100,
         "tools": RESPONSES_TOOLS,
     }
-    OTHERS[RESPONSES, f"{name}, flag false"] = {**asked, "return_token_ids": False}
+for path in (MESSAGES, RESPONSES):
+    for flag in (False, None):
+        asked = {**OTHERS[path, "plain"], "return_token_ids": flag}
+        OTHERS[path, f"a flag that is {flag}"] = asked
 
 
 @pytest.mark.parametrize("stream", [False, True])

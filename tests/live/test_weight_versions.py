@@ -108,6 +108,15 @@ def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
             yield running
 
 
+@pytest.fixture
+def pause(request: pytest.FixtureRequest, updated: Server, way: str) -> str | None:
+    """How generation is paused while the weights change, None if it is not."""
+    mode: str | None = request.param
+    if way == "two-workers" and mode and is_between(version_of(updated), "", "0.5.11"):
+        pytest.skip("pauses are refused with several tokenizer workers")
+    return mode
+
+
 @pytest.fixture(scope="module")
 def expected(trees: Trees, launch: Launch, model: Weights) -> list[float]:
     """The logprobs of a server that was started with the changed weights."""
@@ -169,7 +178,7 @@ def completion(server: Server) -> Said:
 
 
 def chat_stream(server: Server) -> Said:
-    said = Said()
+    said = Said(others=[None])
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
         assert "error" not in event, event
         if "metadata" in event:
@@ -231,11 +240,6 @@ def through(
     return said, result
 
 
-def skip_pause_of_workers(server: Server, way: str, pause: str | None) -> None:
-    if way == "two-workers" and pause and is_between(version_of(server), "", "0.5.11"):
-        pytest.skip("pauses are refused with several tokenizer workers")
-
-
 def assert_right(said: Said, quiet: Said, old: str, new: str) -> None:
     """Each span says whose tokens it has: the mute weights', or those before them."""
     assert said.spans is not None
@@ -269,17 +273,15 @@ def old(updated: Server, model: Weights) -> str:
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
-@pytest.mark.parametrize("pause", PAUSES)
+@pytest.mark.parametrize("pause", PAUSES, indirect=True)
 def test_each_token_says_which_weights_sampled_it(
     updated: Server,
     model: Weights,
     quiet: list[Said],
     old: str,
-    way: str,
     pause: str | None,
     flush: str,
 ) -> None:
-    skip_pause_of_workers(updated, way, pause)
     assert all(said.finish == "length" for said in quiet)
     said, new = through(
         updated, pause, lambda: update(updated, model.mute, **FLUSHES[flush])
@@ -293,16 +295,14 @@ def test_each_token_says_which_weights_sampled_it(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
-@pytest.mark.parametrize("pause", PAUSES)
+@pytest.mark.parametrize("pause", PAUSES, indirect=True)
 def test_a_later_prompt_takes_nothing_that_other_weights_computed(
     updated: Server,
     model: Weights,
     expected: list[float],
-    way: str,
     pause: str | None,
     flush: str,
 ) -> None:
-    skip_pause_of_workers(updated, way, pause)
     update(updated, model.spoken)
     before = later(updated)
     assert later(updated)["meta_info"]["cached_tokens"] > 290
@@ -347,11 +347,10 @@ def session(server: Server) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("pause", ["in_place", "retract"])
+@pytest.mark.parametrize("pause", ["in_place", "retract"], indirect=True)
 def test_tensors_are_weights_too(
-    updated: Server, model: Weights, quiet: list[Said], old: str, way: str, pause: str
+    updated: Server, model: Weights, quiet: list[Said], old: str, pause: str
 ) -> None:
-    skip_pause_of_workers(updated, way, pause)
     norm = {
         name: tensor
         for name, tensor in load_file(model.mute / "model.safetensors").items()
@@ -374,11 +373,10 @@ def test_tensors_are_weights_too(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("pause", ["in_place", None])
+@pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
 def test_an_update_that_fails_is_refused_and_changes_no_version(
-    updated: Server, model: Weights, way: str, pause: str | None
+    updated: Server, model: Weights, pause: str | None
 ) -> None:
-    skip_pause_of_workers(updated, way, pause)
     version = update(updated, model.spoken)
 
     def fail() -> None:
@@ -401,12 +399,10 @@ def test_an_update_that_fails_is_refused_and_changes_no_version(
 
 
 @pytest.mark.usefixtures("slow_engine", "old")
-@pytest.mark.parametrize("pause", ["in_place", None])
+@pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
 def test_updates_from_disk_at_once_are_all_answered(
-    updated: Server, model: Weights, way: str, pause: str | None
+    updated: Server, model: Weights, pause: str | None
 ) -> None:
-    skip_pause_of_workers(updated, way, pause)
-
     def several() -> list[str]:
         with ThreadPoolExecutor(3) as pool:
             return [*pool.map(lambda _: update(updated, model.mute), range(3))]
@@ -417,12 +413,8 @@ def test_updates_from_disk_at_once_are_all_answered(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("pause", ["in_place", None])
-def test_memory_in_use_is_not_released(
-    updated: Server, way: str, pause: str | None
-) -> None:
-    skip_pause_of_workers(updated, way, pause)
-
+@pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
+def test_memory_in_use_is_not_released(updated: Server, pause: str | None) -> None:
     def release() -> None:
         response = send(updated, "/release_memory_occupation", tags=["kv_cache"])
         assert response.status_code == 400

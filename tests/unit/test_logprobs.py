@@ -12,7 +12,7 @@ orjson = pytest.importorskip("orjson")
 
 from agentcore_patches.landing import logprobs, release  # noqa: E402
 from agentcore_patches.landing.logprobs import ChatLogprobs, cut  # noqa: E402
-from tests.helpers.chat_logprobs import chat_logprobs  # noqa: E402
+from tests.helpers.chat_logprobs import Serving  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -155,26 +155,11 @@ def test_tokens_with_text_keep_it() -> None:
     assert logprobs.name_top_by_id(None) is None
 
 
-class Serving:
-    """What SGLang's models give of the engine's lists, and how often they were made."""
-
-    tokenizer_manager = SimpleNamespace(tokenizer=None)
-
-    def __init__(self, suffix: str = "") -> None:
-        self.suffix = suffix
-        self.made = 0
-
-    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
-        self.made += 1
-        model = chat_logprobs(ret_item["meta_info"])
-        for entry in model.content:
-            entry.token += self.suffix
-        return model
-
-    def expected(self, meta_info: dict[str, Any]) -> str:
-        model = self._process_response_logprobs({"meta_info": meta_info})
-        text: bytes = orjson.dumps(model.model_dump())
-        return text.decode()
+def expected(meta_info: dict[str, Any], suffix: str = "") -> str:
+    """What the models come to, as JSON."""
+    model = Serving(suffix)._process_response_logprobs({"meta_info": meta_info})
+    text: bytes = orjson.dumps(model.model_dump())
+    return text.decode()
 
 
 CHUNKS: list[dict[str, Any]] = [
@@ -194,16 +179,18 @@ def test_only_the_first_logprobs_of_a_stream_are_made_by_models() -> None:
     writer = ChatLogprobs(serving)
     for meta_info in [*CHUNKS, *CHUNKS]:
         written = writer.dump(meta_info)
-        assert serving.made == 1
-        assert written == Serving().expected(meta_info)
+        assert serving.n_models == 1
+        assert written == expected(meta_info)
 
 
 def test_models_that_were_changed_make_all_logprobs_of_a_stream() -> None:
     serving = Serving("changed")
     writer = ChatLogprobs(serving)
     for meta_info in CHUNKS:
-        assert writer.dump(meta_info) == Serving("changed").expected(meta_info)
-    assert serving.made == len(CHUNKS)
+        assert writer.dump(meta_info) == expected(meta_info, "changed")
+    assert serving.n_models == sum(
+        len(chunk["output_token_logprobs"]) for chunk in CHUNKS
+    )
 
 
 @pytest.mark.parametrize(
@@ -226,8 +213,8 @@ def test_logprobs_of_another_form_are_made_by_the_models(
     chunks = [CHUNKS[0], CHUNKS[3], CHUNKS[4]]
     chunks.insert(position, unusual)
     for meta_info in chunks:
-        assert writer.dump(meta_info) == Serving().expected(meta_info)
-    assert serving.made == 2
+        assert writer.dump(meta_info) == expected(meta_info)
+    assert serving.n_models == 2
 
 
 def test_what_the_models_refuse_is_an_error() -> None:
@@ -242,7 +229,7 @@ def test_an_empty_list_says_nothing_of_the_models() -> None:
     writer = ChatLogprobs(serving)
     empty: dict[str, Any] = {"output_token_logprobs": []}
     assert writer.dump(empty) == '{"content":[]}'
-    assert writer.dump(CHUNKS[0]) == Serving("changed").expected(CHUNKS[0])
+    assert writer.dump(CHUNKS[0]) == expected(CHUNKS[0], "changed")
 
 
 def test_openings_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

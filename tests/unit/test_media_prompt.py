@@ -239,58 +239,22 @@ def test_a_request_without_images_is_left_alone(request_: Any) -> None:
 
 
 class Manager:
-    """Generates three outputs, or refuses; remembers what was aborted and closed."""
+    """Generates outputs, and knows whether that was ended."""
 
-    def __init__(self, error: str = "") -> None:
-        self.error = error
-        self.rid_to_state = {"x": None}
-        self.aborted: list[str] = []
+    def __init__(self) -> None:
         self.is_closed = False
-        self.ids = [0]
 
     async def generate_request(self, obj: Any, request: Any) -> AsyncIterator[Any]:
-        if self.error:
-            raise ValueError(self.error)
         try:
-            for i in range(3):
-                self.ids.append(i)
-                yield {"output_ids": self.ids, "meta_info": {"n": i}}
+            while True:
+                yield {"output_ids": [0], "meta_info": {}}
         finally:
             self.is_closed = True
 
-    def abort_request(self, rid: str) -> None:
-        self.aborted.append(rid)
-
 
 def stream(**fields: Any) -> Any:
-    given = {"stream": True, "input_ids": [1], "rid": "x"}
+    given = {"stream": True, "input_ids": [1]}
     return SimpleNamespace(contains_mm_input=lambda: True, **(given | fields))
-
-
-def test_a_stream_that_was_begun_goes_on_with_its_first_output() -> None:
-    manager: Any = Manager()
-    obj = stream()
-
-    async def run() -> list[Any]:
-        assert await images.start_stream(manager, obj, None) is None
-        outputs = images.started(obj)
-        assert outputs is not None
-        assert images.started(obj) is None
-        return [output async for output in outputs]
-
-    first, *rest = asyncio.run(run())
-    assert [output["meta_info"]["n"] for output in (first, *rest)] == [0, 1, 2]
-    # The engine adds to its list before the first output is sent.
-    assert first["output_ids"] == [0, 0]
-
-
-@pytest.mark.parametrize("rids", ["x", ["x", "y"]])
-def test_a_stream_that_is_refused_leaves_nothing_running(rids: Any) -> None:
-    manager: Any = Manager(error="no place")
-    obj = stream(rid=rids)
-    assert asyncio.run(images.start_stream(manager, obj, None)) == "no place"
-    assert manager.aborted == ["x"]
-    assert images.started(obj) is None
 
 
 @pytest.mark.parametrize(

@@ -232,20 +232,6 @@ def test_a_chat_request_says_whether_it_has_images() -> None:
     assert prompts.check_chat(manager, chat([VOCAB_SIZE], "text")) is not None
 
 
-def test_a_chat_request_has_one_prompt() -> None:
-    message = prompts.check_chat(tokenizer_manager(), chat([[1]]))
-    assert message is not None
-    assert "input_ids[0] is of type list" in message
-
-
-def test_without_a_tokenizer_the_way_out_is_named() -> None:
-    manager = tokenizer_manager(skip_tokenizer_init=True)
-    message = prompts.check_chat(manager, chat([1]))
-    assert message is not None
-    assert "--skip-tokenizer-init" in message
-    assert "/generate" in message
-
-
 @pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
 def test_a_stream_of_token_in_requests_has_neither_prompt_nor_meta_info(
     flag: str,
@@ -371,13 +357,6 @@ def test_a_batch_may_have_another_object_for_the_same_request(later: bool) -> No
     assert kept.answer(2) == [5, 6]
     # The requests of n > 1 are copies of the one that was tokenized.
     assert kept.obj.prefilled == (2, [5, 6])
-
-
-def test_a_request_may_be_tokenized_before_it_has_a_state() -> None:
-    kept = Request()
-    kept.manager.rid_to_state.clear()
-    kept.keep([5, 6])
-    assert prompts.count(kept.state) == 2
 
 
 @pytest.mark.parametrize(

@@ -231,18 +231,6 @@ def test_each_choice_gets_the_prompt_on_its_first_line_if_asked_for() -> None:
     assert carried == [(1, [101]), (0, [100]), (1, None), (0, None)]
 
 
-def test_the_prompts_logprobs_are_written_with_a_choices_first_ones() -> None:
-    trace = Trace(False, write_logprobs)
-    engine = Engine(0, False)
-    engine.meta_info["input_token_logprobs"] = [(None, 7, "<7>")]
-    written = []
-    for _ in range(2):
-        trace.push(0, engine.delivers(1, 0))
-        written.append(stamped(trace, 0)["choices"][0]["logprobs"])
-    assert written[0]["input_token_logprobs"] == [[None, 7, "<7>"]]
-    assert written[1] == logprobs([1])
-
-
 def weight_versions(*generated: str | None, n_tokens: int = 1) -> list[str | None]:
     """What the lines of a stream say, made of tokens of these versions."""
     trace = Trace(True, n_choices=1)
@@ -466,16 +454,6 @@ def test_a_stream_that_is_closed_early_leaves_nothing_open(wrapper: Any) -> None
     stream = wrapper(three_chunks(closed))
     assert len(collected(stream(serving(), None, Asked(True), None), 1)) == 1
     assert closed == [True]
-
-
-def test_who_wants_no_token_ids_gets_the_generator_itself() -> None:
-    for wrapper, asked in (
-        (traces.chat, Asked(False)),
-        (traces.completions, Asked(None)),
-        (traces.completions, Asked(False)),
-    ):
-        lines = wrapper(three_chunks())(serving(), None, asked, None)
-        assert collected(lines) == [*[line_of(0, content="fork 0")] * 3, DONE]
 
 
 async def without_a_place(

@@ -103,16 +103,6 @@ def test_without_an_update_the_key_is_that_of_the_request() -> None:
     assert req.extra_key is None
 
 
-def test_each_update_gives_another_key(weights: _Weights) -> None:
-    req = request()
-    keys = []
-    for _ in range(3):
-        weights.n_updates += 1
-        weight_versions.renew(req)
-        keys.append(req.extra_key)
-    assert len({*keys}) == 3
-
-
 def test_the_key_of_a_request_and_its_adapter_stay_apart(weights: _Weights) -> None:
     weights.n_updates = 1
     one, other = request(), request()
