@@ -1,4 +1,4 @@
-"""Per-token metadata of a custom sampler, where the check `customized-info` has none.
+"""Per-token metadata of a custom sampler: what the check `customized-info` leaves out.
 
 The servers here run with a sampler that mirrors each sampled token ID.
 """

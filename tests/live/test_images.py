@@ -185,7 +185,7 @@ def test_images_without_their_places_are_refused(
     assert held_requests(vision_server) == []
 
 
-# To its end such a request would take longer than one is given to leave.
+# Slow, so that the others do not end by themselves before they are looked for.
 @pytest.mark.usefixtures("slow_engine")
 def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")

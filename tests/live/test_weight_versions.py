@@ -178,7 +178,7 @@ def completion(server: Server) -> Said:
 
 
 def chat_stream(server: Server) -> Said:
-    said = Said(others=[None])
+    said = Said(others=[None])  # No line has said a version.
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
         assert "error" not in event, event
         if "metadata" in event:
