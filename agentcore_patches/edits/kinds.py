@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from textwrap import indent
@@ -127,43 +127,56 @@ class AddField(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        names = {*self.fields}
-        if self.native and {*_declarations(self.native)} != names:
+        ours = _declarations(self.declarations)
+        if self.native and _declarations(self.native).keys() != ours.keys():
             raise MalformedEdit("`native` does not declare the same fields")
 
     def apply(self, definition: Definition) -> Definition | None:
         declared = _declared_fields(definition)
+        n_present, native_places = self._look_for(declared)
+        n_fields = len(self.fields)
+        if n_present == n_fields and not native_places:
+            return None
+        if n_present or len(native_places) not in (0, n_fields):
+            raise Misplaced("the class has some of these fields, but not all")
+        if native_places:
+            return self._replace_native(definition, native_places)
+        if not declared:
+            raise Misplaced("the class declares no fields")
+        new = _new_statements(self.declarations, self.comment)
+        return insert_statements(definition, max(declared) + 1, new)
+
+    def _look_for(
+        self, declared: Mapping[int, cst.AnnAssign]
+    ) -> tuple[int, dict[str, int]]:
+        """How many of the fields a class has, and where it has native ones."""
         ours = _declarations(self.declarations)
         native = _declarations(self.native) if self.native else {}
+        n_present = 0
         places: dict[str, int] = {}
-        native_places: dict[str, int] = {}
         for index, existing in declared.items():
-            name = code_of(existing.target)
+            target = existing.target
+            name = target.value if isinstance(target, cst.Name) else ""
             if name not in ours:
                 continue
             if matches(ours[name], existing):
+                n_present += 1
+            elif name in native.keys() - places and matches(native[name], existing):
                 places[name] = index
-            elif name in native and matches(native[name], existing):
-                native_places[name] = index
             else:
                 raise Misplaced(
                     f"the class has another field of that name: `{code_of(existing)}`"
                 )
-        if len(places) == len(ours):
-            return None
-        if places or len(native_places) not in (0, len(ours)):
-            raise Misplaced("the class has some of these fields, but not all")
-        if not declared:
-            raise Misplaced("the class declares no fields")
-        if not native_places:
-            new = _new_statements(self.declarations, self.comment)
-            return insert_statements(definition, max(declared) + 1, new)
-        for name, statement in zip(
-            ours, _parse_new(self.declarations).body, strict=True
-        ):
-            path: list[Step] = [("body", None), ("body", native_places[name])]
-            new_field = statement.with_changes(leading_lines=lines_above(self.comment))
-            definition = _replace_line(definition, path, new_field)
+        return n_present, places
+
+    def _replace_native(
+        self, definition: Definition, places: Mapping[str, int]
+    ) -> Definition:
+        fields = _parse_new(self.declarations).body
+        for name, field in zip(self.fields, fields, strict=True):
+            path: list[Step] = [("body", None), ("body", places[name])]
+            new = field.with_changes(leading_lines=lines_above(self.comment))
+            definition = _replace_line(definition, path, new)
         return definition
 
 

@@ -200,6 +200,20 @@ EXAMPLES: Examples = {
               a: int = 0
               b: Optional[bool] = None
 
+        a native field that is there twice
+        ! the class has another field of that name: `a: int = 0`
+          class Answer:
+              a: int = 0
+              b: bool = False
+              a: int = 0
+
+        ours, and a native field of one of the names
+        ! the class has some of these fields, but not all
+          class Answer:
+              a: Optional[int] = None
+              b: Optional[bool] = None
+              a: int = 0
+
         a field that is neither native nor ours
         ! the class has another field of that name: `b: bool = True`
           class Answer:
