@@ -33,15 +33,6 @@ def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Pla
     )
 
 
-def _defined_before(first: str, name: str, why: str, file: str, scope: str) -> Place:
-    """A check for a definition that a release and all later ones lack."""
-    return Place(
-        name,
-        why,
-        {"0.5.8": ExpectDefinition(file, scope), first: RefuseDefinition(file, scope)},
-    )
-
-
 TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.9",
@@ -83,12 +74,17 @@ TELLTALES: tuple[Place, ...] = (
             ),
         },
     ),
-    _defined_before(
-        "0.5.15",
+    Place(
         "telltales/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
-        MULTI_TOKENIZER,
-        "TokenizerWorker._attach_multi_http_worker_info",
+        {
+            "0.5.8": ExpectDefinition(
+                MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
+            ),
+            "0.5.15": RefuseDefinition(
+                MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
+            ),
+        },
     ),
     _defined_from(
         "0.5.17",
@@ -130,12 +126,17 @@ TELLTALES: tuple[Place, ...] = (
         TOKENIZER_MANAGER,
         "TokenizerManager._mark_state_dispatched",
     ),
-    _defined_before(
-        "0.5.21",
+    Place(
         "telltales/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob are those of its ID",
-        SERVING_CHAT,
-        "OpenAIServingChat._process_logprobs_tokens",
+        {
+            "0.5.8": ExpectDefinition(
+                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
+            ),
+            "0.5.21": RefuseDefinition(
+                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
+            ),
+        },
     ),
     _defined_from(
         "0.5.22",
