@@ -1,7 +1,7 @@
 """What scripts see: one JSON document for each command, made from its result.
 
-A result becomes an object: a key for each attribute and property of its class in
-`results`, which say what it means. Keys are only ever added.
+A result becomes an object: a key for each attribute and property of its class, which
+says what they mean. Keys are only ever added.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ JSON_INTRODUCTION = """\
 # The JSON documents
 
 With `--json` every command prints one document on stdout, errors included. Later versions
-may add keys; they remove none. A key is named as the attribute that it stands for of a
-class in `agentcore_patches.results`.
+may add keys; they remove none. A key is named as the attribute of a result that it stands
+for; those of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
 """
 
 DOCUMENTS = (
