@@ -36,7 +36,10 @@ _PROBE_SECONDS = 60
 _ANSWER = "agentcore-patch:"
 
 _GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/python."
-_NAME_ANOTHER = "Name another interpreter with --python, or SGLang's package folder with --sglang-dir."
+_NAME_ANOTHER = (
+    "Name another interpreter with --python, or SGLang's package folder with "
+    "--sglang-dir."
+)
 
 UNKNOWN = "unknown"
 """The version of an SGLang that does not tell it."""
