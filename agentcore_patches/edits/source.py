@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from textwrap import indent
 from typing import TypeGuard
 
@@ -25,6 +25,7 @@ from agentcore_patches.edits.kinds import (
     RefuseDefinition,
 )
 from agentcore_patches.edits.matching import (
+    MalformedEdit,
     Misplaced,
     Path,
     Step,
@@ -226,9 +227,18 @@ class _Spans:
         return tuple((start - first, end - first) for start, end in spans)
 
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
-        """The text with lines `start` to `end` replaced, for each splice."""
+        """The text with lines `start` to `end` replaced, for each splice.
+
+        Raises:
+            MalformedEdit: a method is for a class in a definition that other edits change.
+        """
         lines = self._lines.copy()
         in_order = sorted(splices, key=lambda splice: splice[:2])
+        for (_, end, _), (start, _, _) in pairwise(in_order):
+            if start < end:
+                raise MalformedEdit(
+                    "a method is for a class in a definition that other edits change"
+                )
         for start, end, new in reversed(in_order):
             lines[start:end] = [new]
         return "".join(lines)

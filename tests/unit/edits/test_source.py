@@ -17,6 +17,7 @@ from agentcore_patches.edits import (
     Import,
     Insert,
     Land,
+    MalformedEdit,
     RefuseField,
     apply_edits,
 )
@@ -110,6 +111,13 @@ def test_a_member_is_looked_for_where_its_class_is_changed_as_well(
     assert str(refused.value) == (
         f"{FILE}: in `Answer.f`, cannot place {edit.describe()}: {found}"
     )
+
+
+def test_a_method_of_an_inner_class_is_refused_beside_edits_around_it() -> None:
+    source = b"class Answer:\n    class Inner:\n        n: int\n\n    text: str\n"
+    inner = AddMethod(FILE, "Answer.Inner", "def method(self): ...")
+    with pytest.raises(MalformedEdit, match="a method is for a class in a definition"):
+        apply_edits(source, [inner, FIELD])
 
 
 def test_each_edit_tells_whether_it_changed_anything() -> None:
