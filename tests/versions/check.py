@@ -54,6 +54,8 @@ CORE = (
     "tests/live/test_tito.py",
     "tests/live/test_customized_info.py",
     "tests/live/test_unchanged.py",
+    "tests/live/test_messages_and_responses.py",
+    "tests/live/test_response_turns.py",
 )
 
 
