@@ -12,70 +12,80 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 
-def tokenizer_manager(**server_args: Any) -> Any:
-    """A real tokenizer manager, which has no engine yet."""
+class Plain(SimpleNamespace):
+    """What a model without anything special says of itself: None, if it is asked."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def server_args(**args: Any) -> Any:
+    """The arguments of a server without a model, where SGLang looks for them.
+
+    `stream_output`: --stream-output, whatever a release calls it.
+    """
+    from sglang.srt.agentcore import release
+    from sglang.srt.server_args import ServerArgs
+
+    if "stream_output" in args:
+        name = release.STREAM_OUTPUT.rpartition(".")[2]
+        args[name] = args.pop("stream_output")
+    made = ServerArgs(model_path="dummy", **args)
+    if hasattr(made, "resolve_once"):
+        made.resolve_once()
+    if find_spec("sglang.srt.runtime_context"):
+        from sglang.srt.runtime_context import get_context
+
+        get_context().set_server_args(made)
+    return made
+
+
+def tokenizer_manager(**args: Any) -> Any:
+    """A real tokenizer manager without an engine, in front of a model that is none."""
     from sglang.srt.managers import tokenizer_manager as module
     from sglang.srt.sampling.sampling_params import SamplingParams
-    from sglang.srt.utils.aio_rwlock import RWLock
-    from sglang.srt.utils.request_logger import RequestLogger
 
     manager: Any = object.__new__(module.TokenizerManager)
-    manager.server_args = SimpleNamespace(
-        **{
-            "stream_output": False,
-            "allow_auto_truncate": False,
-            "skip_tokenizer_init": False,
-            "language_only": False,
-            "tokenizer_worker_num": 1,
-            "enable_lora": False,
-            "speculative_algorithm": None,
-            "dllm_algorithm": None,
-            "disable_overlap_schedule": False,
-            "weight_version": "v1",
-            "dp_size": 1,
-            "enable_dp_attention": False,
-            "enable_tokenizer_batch_encode": False,
-            "tool_call_parser": None,
-            "reasoning_parser": None,
-            "context_length": 40_960,
-            "enable_cache_report": False,
-            **server_args,
-        }
-    )
-    manager.model_config = SimpleNamespace(
+    manager.server_args = server_args(context_length=40_960, **args)
+    manager.model_config = Plain(
         vocab_size=100,
-        image_token_id=None,
-        is_multimodal=False,
-        is_multimodal_gen=False,
         get_default_sampling_params=dict,
-        hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
+        hf_config=Plain(model_type="x", architectures=["X"]),
     )
+    manager.model_path = manager.served_model_name = "dummy"
     manager.context_len, manager.max_req_input_len = 40_960, 40_000
     manager.num_reserved_tokens = 0
     manager.validate_total_tokens = True
     manager.is_generation = True
     manager.enable_trace = manager.enable_metrics = False
     manager.preferred_sampling_params = None
+    manager.enable_priority_scheduling = False
+    manager.elastic_worker_count = 1
+    for name in ("enable_lora", "incremental_streaming_output", "skip_tokenizer_init"):
+        setattr(manager, name, getattr(manager.server_args, name, False))
     manager.mm_processor = None
     manager.tokenizer = SimpleNamespace(
         batch_decode=lambda ids: [f"<{i}>" for i in ids], chat_template="-"
     )
     manager.sampling_params_class = SamplingParams
     manager.req_state_class = module.ReqState
-    manager.rid_to_state = {}
-    manager.crash_dump_folder = manager.dump_requests_folder = ""
+    manager.crash_dump_folder = ""
     manager.auto_create_handle_loop = lambda: None
-    manager.is_pause = False
-    manager.is_pause_cond = asyncio.Condition()
-    manager.model_update_lock = RWLock()
-    manager.request_logger = RequestLogger(False, 0, "text", None)
-    manager.request_metrics_exporter_manager = SimpleNamespace(
-        exporter_enabled=lambda: False
-    )
+    manager.init_running_status()
+    manager.init_request_logging_and_dumping()
+    manager.init_weight_update()
+    manager.init_lora()
+    manager.init_disaggregation()
+    if hasattr(manager, "init_positional_embeds_transport"):
+        manager.init_positional_embeds_transport()
+    if hasattr(module, "CudaVmmFeatureTransport"):
+        transport = module.CudaVmmFeatureTransport(manager.server_args, None)
+        manager.cuda_vmm_feature_transport = transport
     return manager
 
 
@@ -83,12 +93,18 @@ def serving(manager: Any, template: str | None = None) -> Any:
     """The chat endpoint over a tokenizer manager."""
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
-    templates = SimpleNamespace(
-        chat_template_name=template,
-        jinja_template_content_format="openai",
-        force_reasoning=False,
-    )
-    return OpenAIServingChat(manager, templates)
+    made = OpenAIServingChat(manager, template_manager())
+    made.template_manager._chat_template_name = template
+    return made
+
+
+def template_manager() -> Any:
+    """What knows the templates of a server; it moved in 0.5.20."""
+    try:
+        from sglang.srt.parser.template_manager import TemplateManager
+    except ImportError:
+        from sglang.srt.managers.template_manager import TemplateManager
+    return TemplateManager()
 
 
 def chat(**body: Any) -> Any:

@@ -43,7 +43,7 @@ def endpoint(family: Family) -> Any:
     manager.model_config.hf_eos_token_id = set(stops)
     manager.model_config.vocab_size = len(manager.tokenizer)
     made = serving(manager)
-    made.template_manager.jinja_template_content_format = (
+    made.template_manager._jinja_template_content_format = (
         detect_jinja_template_content_format(manager.tokenizer.chat_template)
     )
     return made

@@ -7,13 +7,20 @@ do what no engine on a CPU does: several tokens in a step, or no logprobs.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
+import inspect
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.live.in_sglang import chat, run_tests, serving, tokenizer_manager
+from tests.live.in_sglang import (
+    chat,
+    run_tests,
+    serving,
+    template_manager,
+    tokenizer_manager,
+)
 
 PROMPT = [5, 6, 7]
 
@@ -32,6 +39,7 @@ class Engine:
         self.abort = AbortReq
         self.manager = manager = tokenizer_manager(**args)
         manager.send_to_scheduler = SimpleNamespace(send_pyobj=self._send)
+        manager._dispatch_to_scheduler = self._send  # From 0.5.15 on.
         manager.lora_registry = SimpleNamespace(release=self._release)
         manager._validate_and_resolve_lora = self._no_lora
 
@@ -55,7 +63,7 @@ class Engine:
         values = [-0.01 * (so_far + i) for i in range(n_logprobs)]
         named = (ids + [99] * n_logprobs)[:n_logprobs]
         finish = more.pop("finish", None)
-        self.manager._handle_batch_output(
+        self.hand_on(
             output(
                 rids=[rid],
                 output_ids=[ids],
@@ -69,6 +77,13 @@ class Engine:
             )
         )
 
+    def hand_on(self, batch: Any) -> None:
+        """Hand a batch of outputs to the manager, which waits for nothing."""
+        handling = self.manager._handle_batch_output(batch)
+        if inspect.iscoroutine(handling):  # From 0.5.12 on.
+            with contextlib.suppress(StopIteration):
+                handling.send(None)
+
     def ask(self, **body: Any) -> list[dict[str, Any]]:
         """A chat answer: the events of a stream, or the one of a whole answer."""
         request = chat(input_ids=PROMPT, model="m", **body)
@@ -80,8 +95,7 @@ class Engine:
             OpenAIServingCompletion,
         )
 
-        templates = SimpleNamespace(completion_template_name=None)
-        endpoint = OpenAIServingCompletion(self.manager, templates)
+        endpoint = OpenAIServingCompletion(self.manager, template_manager())
         request = CompletionRequest(prompt=PROMPT, model="m", logprobs=0, **body)
         return self._answer(endpoint, request)
 
@@ -90,13 +104,22 @@ class Engine:
         from sglang.srt.managers.io_struct import GenerateReqInput
 
         http_server._global_state = SimpleNamespace(tokenizer_manager=self.manager)
-        asked = http_server.generate_request(GenerateReqInput(**body), self._raw())
+        asked = http_server.generate_request(
+            GenerateReqInput(**body), self._raw(**body)
+        )
         return asyncio.run(asyncio.wait_for(asked, timeout=10))
 
-    def _raw(self) -> Any:
+    def _raw(self, **body: Any) -> Any:
+        async def json() -> dict[str, Any]:
+            return body
+
+        async def is_disconnected() -> bool:
+            return False
+
         return SimpleNamespace(
             headers={},
-            is_disconnected=self._connected,
+            json=json,
+            is_disconnected=is_disconnected,
             state=SimpleNamespace(),
             scope={},
         )
@@ -112,30 +135,34 @@ class Engine:
                     for line in lines
                     if line.startswith("data: {")
                 ]
+            if not hasattr(response, "body"):  # From 0.5.20 on.
+                return [json.loads(response.model_dump_json())]
             return [json.loads(response.body)]
 
         return asyncio.run(asyncio.wait_for(answered(), timeout=10))
-
-    async def _connected(self) -> bool:
-        return False
 
 
 def output(**values: Any) -> Any:
     """What the detokenizer hands on for a batch."""
     from sglang.srt.managers.io_struct import BatchStrOutput
 
-    names = [field.name for field in dataclasses.fields(BatchStrOutput)]
+    names = inspect.signature(BatchStrOutput).parameters
     n = len(values["rids"])
-    rest = {"cached_tokens": [0] * n, "retraction_counts": [0] * n}
+    zeros = "cached_tokens", "reasoning_tokens", "retraction_counts"
     lists: dict[str, Any] = {
         name: [[]] * n for name in names if "input_" in name and "logprobs" in name
     }
+    rest = {name: [0] * n for name in zeros if name in names}
     return BatchStrOutput(**dict.fromkeys(names) | lists | rest | values)
 
 
 STOP = {"type": "stop", "matched": 2}
 STEPS = [[11], [12, 13, 14], [], [15, 16], [17]]
 IDS = [i for step in STEPS for i in step]
+
+
+def nothing(engine: Engine, tokenized: Any) -> None:
+    """Deliver nothing."""
 
 
 def in_steps(engine: Engine, tokenized: Any) -> None:
@@ -213,10 +240,12 @@ def test_so_are_those_of_a_completion_that_has_token_ids() -> None:
 
 
 def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
-    for args in (
-        {"speculative_algorithm": "EAGLE"},
-        {"dllm_algorithm": "LowConfidence"},
-    ):
+    from sglang.srt.agentcore import release
+
+    servers = [{"dllm_algorithm": "LowConfidence"}]
+    if release.SPECULATION_LOSES_LOGPROBS:
+        servers.append({"speculative_algorithm": "EAGLE"})
+    for args in servers:
         for stream in (False, True):
             engine = Engine(in_steps, **args)
             [refused] = engine.ask(stream=stream, logprobs=True)
@@ -329,30 +358,34 @@ def test_what_the_scheduler_refuses_carries_no_token() -> None:
     from sglang.srt.sampling.sampling_params import SamplingParams
 
     schedule_batch.get_tensor_model_parallel_rank = lambda: 0
+    schedule_batch.get_parallel = lambda: SimpleNamespace(tp_rank=0)  # From 0.5.18 on.
     params = SamplingParams(max_new_tokens=9)
     req = schedule_batch.Req("r", "", PROMPT, params, vocab_size=100)
     req.set_finish_with_abort("too long")
     req.output_ids.append(11)
-    req.check_finished()
+    if hasattr(req, "check_finished"):
+        req.check_finished()
+    else:  # From 0.5.13 on.
+        req.update_finish_state()
     assert req.finished()
-    assert req.output_ids_through_stop == []
+    assert [*req.output_ids_through_stop] == []
 
 
 def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
+    from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.multi_tokenizer_mixin import _handle_output_by_index
 
-    engine = Engine(in_steps)
-    manager = engine.manager
-
     async def deliver(whole: bool) -> list[Any]:
-        from sglang.srt.managers.io_struct import GenerateReqInput
-
-        for rid in "abc":
-            obj = GenerateReqInput(input_ids=PROMPT, rid=rid, stream=False)
-            manager.rid_to_state[rid] = manager.req_state_class(
-                [], False, asyncio.Event(), obj, created_time=0.0
-            )
-        states = [*manager.rid_to_state.values()]
+        engine = Engine(nothing)
+        manager = engine.manager
+        asked = [
+            GenerateReqInput(input_ids=PROMPT, rid=rid, stream=False) for rid in "abc"
+        ]
+        answers = [
+            asyncio.ensure_future(anext(manager.generate_request(obj))) for obj in asked
+        ]
+        while len(manager.rid_to_state) < len(asked):
+            await asyncio.sleep(0)
         batch = output(
             rids=[*"abc"],
             output_ids=[[1], [2, 3], [4]],
@@ -365,11 +398,12 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
         # As one batch, or as the workers get it.
         parts = [_handle_output_by_index(batch, i) for i in range(3)]
         for part in [batch] if whole else parts:
-            manager._handle_batch_output(part)
-        return [state.out_list[-1]["meta_info"].get("key") for state in states]
+            engine.hand_on(part)
+        return [(await answer)["meta_info"].get("key") for answer in answers]
 
     for whole in (True, False):
-        assert asyncio.run(deliver(whole)) == [None, ["x", "y"], None]
+        values = asyncio.run(asyncio.wait_for(deliver(whole), 10))
+        assert values == [None, ["x", "y"], None]
 
 
 def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
@@ -393,9 +427,7 @@ async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     """The prompts that the states of a batch's requests hold once it is sent."""
     from sglang.srt.agentcore import prompts
 
-    engine = Engine(in_steps, enable_tokenizer_batch_encode=batch_encode)
-    manager = engine.manager
-    manager.send_to_scheduler = SimpleNamespace(send_pyobj=lambda _: None)
+    manager = Engine(nothing, enable_tokenizer_batch_encode=batch_encode).manager
     by_text = dict(zip(("a", "bb", "ccc"), ids, strict=True))
 
     def tokenized(obj: Any) -> Any:
@@ -408,7 +440,8 @@ async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     async def tokenize_all(size: int, obj: Any) -> Any:
         return [tokenized(obj[i]) for i in range(size)]
 
-    async def answer(_: Any, state: Any, __: Any = None) -> Any:
+    async def answer(obj: Any, *_: Any) -> Any:
+        state = manager.rid_to_state[obj.rid]
         out = {"meta_info": {"prompt_tokens": prompts.count(state)}}
         prompts.add(state, out, False)
         yield out["prompt_token_ids"]
@@ -416,8 +449,7 @@ async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     manager._tokenize_one_request = tokenize_one
     manager._batch_tokenize_and_process = tokenize_all
     manager._wait_one_response = answer
-    request.normalize_batch_and_arguments()
-    return await manager._handle_batch_request(request).__anext__()
+    return await anext(manager.generate_request(request))
 
 
 if __name__ == "__main__":

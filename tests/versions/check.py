@@ -56,6 +56,7 @@ CORE = (
     "tests/live/test_unchanged.py",
     "tests/live/test_messages_and_responses.py",
     "tests/live/test_response_turns.py",
+    "tests/live/test_patched_classes.py",
 )
 
 
