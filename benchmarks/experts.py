@@ -15,7 +15,6 @@ import asyncio
 import base64
 import gc
 import json
-import statistics
 import sys
 from functools import cache
 from typing import Any
@@ -67,33 +66,18 @@ def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
 
 def main() -> None:
     if sys.argv[1:] == ["--child"]:
-        figures = {
-            f"{'streamed' if stream else 'whole'}, {name}": measure(stream, asked)
-            for stream in (False, True)
-            for name, asked in FORMATS.items()
-        }
+        figures = {}
+        for stream in (False, True):
+            for name, asked in FORMATS.items():
+                what = f"{'streamed' if stream else 'whole'}, {name}"
+                milliseconds, size = measure(stream, asked)
+                figures[f"{what}, ms"] = milliseconds
+                figures[f"{what}, MB"] = size / 1e6
         print(json.dumps(figures))
         return
 
     options = report.options(__doc__)
-    found = rounds(__file__, 1 if options.quick else 5)
-    rows: list[dict[str, str | float]] = []
-    for name in found[0][0]:
-        vanilla, patched = (
-            statistics.median(figures[i][name][0] for figures in found)
-            for i in range(2)
-        )
-        before, after = (found[0][i][name][1] / 1e6 for i in range(2))
-        rows.append(
-            {
-                "answer": name,
-                "vanilla_ms": vanilla,
-                "patched_ms": patched,
-                "ratio": patched / vanilla,
-                "vanilla_mb": before,
-                "patched_mb": after,
-            }
-        )
+    rows = rounds(__file__, 1 if options.quick else 5)
     report.show(
         f"Experts of {TOKENS:,} tokens, {LAYERS} layers, top {TOP_K}",
         rows,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,6 @@ from pathlib import Path
 
 import report
 from trees import copies
-
-BARS = {"apply": 0.8, "apply, nothing to do": 0.12, "status": 0.12}
 
 
 def timed(env: Mapping[str, str], *command: str) -> float:
@@ -39,7 +36,7 @@ def timed(env: Mapping[str, str], *command: str) -> float:
     return time.perf_counter() - began
 
 
-def measured(folder: Path, turns: int, bytecode: str) -> list[dict[str, str | float]]:
+def measured(folder: Path, turns: int, bytecode: str) -> list[report.Row]:
     """One row for each command; `bytecode` is "as installed" or "all"."""
     vanilla, patched, fresh = folder / "vanilla", folder / "patched", folder / "fresh"
     env = {"PYTHONPATH": str(vanilla), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -58,18 +55,15 @@ def measured(folder: Path, turns: int, bytecode: str) -> list[dict[str, str | fl
             ("apply, nothing to do", (*command, "apply", *target)),
             ("status", (*command, "status", *target)),
         ):
-            times.setdefault(name, []).append(timed(env, *line))
+            times.setdefault(name, []).append(timed(env, *line) * 1e3)
         shutil.rmtree(fresh)
-    medians = {name: statistics.median(all_[1:]) for name, all_ in times.items()}
     return [
-        {
-            "command": name,
-            "bytecode": bytecode,
-            "median_ms": median * 1e3,
-            "of_import": median / medians["import sglang"],
-            "bar": str(BARS.get(name, "")),
-        }
-        for name, median in medians.items()
+        report.compared(
+            f"{name}, bytecode {bytecode}, ms",
+            import_sglang=times["import sglang"][1:],
+            command=found[1:],
+        )
+        for name, found in times.items()
     ]
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+Row = dict[str, str | float]
 
 
 def options(docstring: str) -> argparse.Namespace:
@@ -21,9 +24,14 @@ def options(docstring: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def show(
-    title: str, rows: Sequence[Mapping[str, str | float]], file: Path | None
-) -> None:
+def compared(what: str, **figures: Sequence[float]) -> Row:
+    """A row: the median of each of two series, and the second's by the first's."""
+    medians = {name: statistics.median(found) for name, found in figures.items()}
+    first, second = medians.values()
+    return {"what": what, **medians, "ratio": second / first}
+
+
+def show(title: str, rows: Sequence[Row], file: Path | None) -> None:
     """Print a table of the rows and write them, with machine and date, as JSON."""
     table = Table(title=title, title_justify="left")
     for name in rows[0]:

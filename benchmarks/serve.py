@@ -33,7 +33,6 @@ REQUESTS = 64
 CROWD_TOKENS = 256
 PREFILL_TOKENS = 64
 """Tokens of the stream after which the prompts of the others are prefilled."""
-BAR = 0.98
 
 
 def body(tokens: int, **more: Any) -> dict[str, Any]:
@@ -148,20 +147,14 @@ def main() -> None:
                     if i > 0:  # the first turn warms up
                         seen[what][name].append(value)
 
-    rows: list[dict[str, str | float]] = []
+    rows = []
     for what, values in seen.items():
-        before = statistics.median(values["vanilla"])
-        after = statistics.median(values["patched"])
-        ratio = before / after if what.endswith("ms") else after / before
-        rows.append(
-            {
-                "load": what,
-                "vanilla": before,
-                "patched": after,
-                "ratio": ratio,
-                "bar": BAR,
-            }
+        row = report.compared(
+            what, vanilla=values["vanilla"], patched=values["patched"]
         )
+        if what.endswith("ms"):
+            row["ratio"] = 1 / float(row["ratio"])
+        rows.append(row)
     report.show(f"A server under {STREAMS} streams", rows, options.json)
 
 

@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from report import Row, compared
+
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
 from agentcore_verify import cpu
@@ -20,21 +22,15 @@ from agentcore_verify.server import Server, ServerOptions
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def copies(folder: Path, *selections: tuple[str, ...]) -> tuple[Path, ...]:
-    """Folders that hold a `sglang`, ready for PYTHONPATH.
-
-    A vanilla one, one with all patches, and one with each of `selections` alone.
-    """
+def copies(folder: Path) -> tuple[Path, Path]:
+    """Folders that hold a `sglang`, ready for PYTHONPATH: a vanilla and a patched one."""
     package = find().package
-    trees = [folder / "vanilla", folder / "patched"]
-    trees += [folder / "+".join(selection) for selection in selections]
-    for tree in trees:
+    vanilla, patched = folder / "vanilla", folder / "patched"
+    for tree in (vanilla, patched):
         shutil.copytree(package, tree / "sglang")
         revert(sglang_dir=tree / "sglang")
-    apply(sglang_dir=trees[1] / "sglang")
-    for tree, selection in zip(trees[2:], selections, strict=True):
-        apply(sglang_dir=tree / "sglang", only=selection)
-    return tuple(trees)
+    apply(sglang_dir=patched / "sglang")
+    return vanilla, patched
 
 
 def measured(script: str, tree: Path) -> Any:
@@ -52,11 +48,19 @@ def measured(script: str, tree: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def rounds(script: str, count: int, *selections: tuple[str, ...]) -> list[list[Any]]:
-    """What a benchmark measures in each round, on each of `copies` in turn."""
+def rounds(script: str, count: int) -> list[Row]:
+    """A row for each figure that a benchmark measures, in turn on each of `copies`."""
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
-        trees = copies(Path(folder), *selections)
-        return [[measured(script, tree) for tree in trees] for _ in range(count)]
+        trees = copies(Path(folder))
+        found = [[measured(script, tree) for tree in trees] for _ in range(count)]
+    return [
+        compared(
+            name,
+            vanilla=[vanilla[name] for vanilla, _ in found],
+            patched=[patched[name] for _, patched in found],
+        )
+        for name in found[0][0]
+    ]
 
 
 def server(tree: Path, *args: str) -> Server:

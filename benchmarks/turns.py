@@ -12,7 +12,6 @@ SGLang in this interpreter; its install is copied, never changed.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ ROUNDS = 400
 
 
 def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, int]]:
-    """Seconds to the first token, cached and all tokens of the prompt, turn by turn."""
+    """Milliseconds to the first token, cached and all tokens of the prompt, turn by turn."""
     messages: list[dict[str, Any]] = []
     past: dict[str, Any] = {}
     found = []
@@ -46,7 +45,7 @@ def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, in
         for event in client.chat_stream(url, **body):
             events.append(event)
             if not first and any(c.get("token_ids") for c in event["choices"]):
-                first = time.perf_counter() - began
+                first = (time.perf_counter() - began) * 1000
         answer = client.read_events(events)
         assert answer.usage is not None
         details = answer.usage.get("prompt_tokens_details") or {}
@@ -61,31 +60,25 @@ def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, in
     return found
 
 
-def measured_turns(tree: Path, conversations: int) -> list[dict[str, str | float]]:
-    rows: list[dict[str, str | float]] = []
+def measured_turns(tree: Path, conversations: int) -> list[report.Row]:
     with server(tree, "--enable-cache-report") as running:
         turns(running.base_url, False, -1)
-        for with_prefix in (False, True):
-            runs = [
-                turns(running.base_url, with_prefix, number)
-                for number in range(conversations)
-            ]
-            for turn in range(1, TURNS):
-                at_turn = [run[turn] for run in runs]
-                seconds = statistics.median(first for first, _, _ in at_turn)
-                rows.append(
-                    {
-                        "prefix": "yes" if with_prefix else "no",
-                        "turn": str(turn + 1),
-                        "first token, ms": seconds * 1000,
-                        "cached": str(at_turn[0][1]),
-                        "prompt": str(at_turn[0][2]),
-                    }
-                )
-    return rows
+        without, prefixed = (
+            [turns(running.base_url, flag, i) for i in range(conversations)]
+            for flag in (False, True)
+        )
+    return [
+        report.compared(
+            f"turn {turn + 1}, {what}",
+            without=[run[turn][column] for run in without],
+            prefixed=[run[turn][column] for run in prefixed],
+        )
+        for turn in range(1, TURNS)
+        for column, what in enumerate(("first token, ms", "cached", "prompt"))
+    ]
 
 
-def costs() -> list[dict[str, str | float]]:
+def costs() -> list[report.Row]:
     """Milliseconds to make a prompt of 41 messages."""
     from sglang.srt.agentcore import conversations
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
@@ -132,13 +125,8 @@ def costs() -> list[dict[str, str | float]]:
         for name, (made, memory) in ways.items():
             with mock.patch.object(conversations, "memory", return_value=memory):
                 times[name].append(once(made))
-    own = statistics.median(times["SGLang's own"])
     return [
-        {
-            "request": name,
-            "ms": statistics.median(found),
-            "ratio": statistics.median(found) / own,
-        }
+        report.compared(f"{name}, ms", own=times["SGLang's own"], request=found)
         for name, found in times.items()
     ]
 

@@ -1,29 +1,17 @@
 """Makes the pictures of `docs/`, with the SGLang of this interpreter.
 
-    python docs/pictures.py [retokenization] [prefix] [verify]
+    python docs/pictures.py [retokenization] [prefix]
 
-`retokenization` tokenizes a text of the scripted model again, `prefix` a turn of it, and
-`verify` runs `agentcore-patch verify --model scripted` on a patched copy of SGLang.
+`retokenization` tokenizes a text of the scripted model again, and `prefix` a turn of it.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from rich.console import Console
-
-from agentcore_patches import apply, revert
-from agentcore_patches.install import find
-from agentcore_verify import runner
-from agentcore_verify.progress import Progress
-from agentcore_verify.report import render_svg
-from agentcore_verify.results import Report
 from agentcore_verify.scripted_model import ensure_scripted_model, line
 
 HERE = Path(__file__).parent
@@ -131,35 +119,9 @@ def _label(left: int, top: int, text: str, anchor: str = "start") -> str:
     return f'<text x="{left}" y="{top}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def verify() -> str:
-    """The table that `agentcore-patch verify --model scripted` prints."""
-    package = find().package
-    with tempfile.TemporaryDirectory(prefix="agentcore-pictures-") as folder:
-        copy = Path(folder) / "sglang"
-        shutil.copytree(package, copy)
-        for info in package.parent.glob("sglang-*.dist-info"):
-            shutil.copytree(info, Path(folder) / info.name)
-        revert(sglang_dir=copy)
-        apply(sglang_dir=copy)
-        report = _run(copy)
-    target = report.target.replace(
-        str(copy), "/opt/venv/lib/python3/site-packages/sglang"
-    )
-    return render_svg(replace(report, target=target))
-
-
-def _run(package: Path) -> Report:
-    options = runner.Options(model=runner.SCRIPTED, sglang_dir=package)
-    report = runner.run(options, Progress(Console(file=sys.stderr)))
-    if not report.passed:
-        raise SystemExit("verify failed: no picture was made")
-    return report
-
-
 PICTURES: dict[str, tuple[Path, Callable[[], str]]] = {
     "retokenization": (HERE / "explanation/retokenization.svg", retokenization),
     "prefix": (HERE / "explanation/prefix.svg", prefix),
-    "verify": (HERE / "verify.svg", verify),
 }
 
 

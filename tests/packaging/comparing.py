@@ -11,7 +11,6 @@ MORE = re.compile(r"(\d+) more")
 
 # What differs from run to run or from machine to machine, and what stands for it.
 MASKS = (
-    (re.compile(r"\x1b\[[\d;]*m"), ""),
     (re.compile(r"\b\d+(\.\d+)? ?(ms|s|min)\b"), "<time>"),
     (re.compile(r"\b\d(\.\d+)?e-\d+\b"), "<tiny>"),
     (re.compile(r"\bpython3\.\d+\b"), "python3"),
@@ -49,16 +48,15 @@ def _lines(text: str) -> list[str]:
 def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
     """Where a JSON value differs from what is shown of it; empty if it does not.
 
-    Fields that are not shown do not count. `id` may be any text of that length; a
-    number with a fraction is compared to the digits shown; in a list, "59 more" stands
-    for that many entries and "…" for any; in a text, "…" stands for anything.
+    Fields that are not shown do not count. A number with a fraction is compared to the
+    digits shown; in a list, "59 more" stands for that many entries and "…" for any; in a
+    text, "…" stands for anything.
     """
     if isinstance(shown, dict) and isinstance(seen, dict):
         for key, value in shown.items():
             if key not in seen:
                 return f"{where}.{key} is shown and not there"
-            alike = key == "id" and _is_id(value, seen[key])
-            if not alike and (found := unlike_json(value, seen[key], f"{where}.{key}")):
+            if found := unlike_json(value, seen[key], f"{where}.{key}"):
                 return found
         return ""
     if isinstance(shown, list) and isinstance(seen, list):
@@ -73,10 +71,6 @@ def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
     else:
         alike = type(shown) is type(seen) and shown == seen
     return "" if alike else f"{where} is {seen!r}, shown is {shown!r}"
-
-
-def _is_id(shown: Any, seen: Any) -> bool:
-    return isinstance(shown, str) and isinstance(seen, str) and len(shown) == len(seen)
 
 
 def _unlike_list(shown: list[Any], seen: list[Any], where: str) -> str:

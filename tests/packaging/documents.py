@@ -6,8 +6,7 @@ What is run, by the language of a block:
               lines below a command are its output. A command must end with 0, but for
               the last one of a block with the word `exit=N`, and one before an `echo $?`.
               `python -m sglang.launch_server ... &` launches a server on the CPU, of the
-              environment's SGLang, which from then on is the live one of the document.
-              Documents that launch the same command on the same patches share a server
+              environment's SGLang, which from then on is the live one of the document
     bash      the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
@@ -69,8 +68,7 @@ class Document:
     """A document, run block by block.
 
     `fork_server` starts the server that it launches; `places` is for the `Shell` in which
-    it is run. From document to document, `ran` remembers runs of `verify`, and `launched`
-    the servers, which whoever made it stops.
+    it is run. From document to document, `ran` remembers runs of `verify`.
     """
 
     scratch: Scratch
@@ -79,7 +77,6 @@ class Document:
     server: Callable[[], str]
     places: Mapping[str, Callable[[], str]]
     ran: dict[tuple[str, str], Ran]
-    launched: dict[tuple[str, str], Server]
 
     def __post_init__(self) -> None:
         places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
@@ -88,6 +85,11 @@ class Document:
         self._request: Callable[[], list[Json]] | None = None
         self._launched: Server | None = None
         (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
+
+    def stop(self) -> None:
+        """End the server that it launched."""
+        if self._launched:
+            self._launched.stop()
 
     def failures(self, markdown: str) -> list[str]:
         """Runs all blocks; what is wrong with each, by row."""
@@ -207,11 +209,7 @@ class Document:
                 "a server is launched once, by `python -m sglang.launch_server "
                 "--model-path ... &`"
             )
-        key = self._as_patched(script)
-        if key in self.launched:
-            self._launched = self.launched[key]
-            return Ran(0, "")
-        server = ForkedServer(
+        self._launched = ForkedServer(
             ServerOptions(
                 python=self.scratch.python,
                 model=known.model_path,
@@ -223,12 +221,7 @@ class Document:
             ),
             self.fork_server,
         )
-        try:
-            server.start()
-        except BaseException:
-            server.stop()
-            raise
-        self._launched = self.launched[key] = server
+        self._launched.start()
         return Ran(0, "")
 
     def _make(self, target: str) -> Ran:

@@ -45,7 +45,6 @@ def test_unlike(shown: str, seen: str) -> None:
 ALIKE_JSON: dict[str, tuple[Any, Any]] = {
     "equal": ({"a": [1, None, True, "x"]}, {"a": [1, None, True, "x"]}),
     "a field that is not shown": ({"a": 1}, {"a": 1, "b": 2}),
-    "an ID": ({"id": "abc"}, {"id": "xyz"}),
     "entries that are left out": ([1, "3 more", 5], [1, 2, 3, 4, 5]),
     "entries left out at the end": ([1, "2 more"], [1, 2, 3]),
     "any entries": ([1, "…", 4, 5], [1, 2, 3, 4, 5]),
@@ -55,8 +54,6 @@ ALIKE_JSON: dict[str, tuple[Any, Any]] = {
 UNLIKE_JSON: dict[str, tuple[Any, Any]] = {
     "a field that is gone": ({"a": 1}, {"b": 1}),
     "another ID of a token": ([1, 2], [1, 3]),
-    "another length of an ID": ({"id": "abc"}, {"id": "abcd"}),
-    "an ID that is none": ({"id": "abc"}, {"id": None}),
     "fewer left out": ([1, "3 more", 5], [1, 2, 5]),
     "more left out": ([1, "2 more"], [1, 2, 3, 4]),
     "too few": ([1, 2, 3], [1, 2]),

@@ -7,11 +7,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from agentcore_verify import checks
 from agentcore_verify.server import Server
 from tests.helpers.forking import ForkServer
 from tests.helpers.servers import Launch, Trees
@@ -50,15 +48,6 @@ def ran() -> dict[tuple[str, str], Ran]:
     return {}
 
 
-@pytest.fixture(scope="module")
-def launched() -> Iterator[dict[tuple[str, str], Server]]:
-    """Servers that documents launch, and share."""
-    servers: dict[tuple[str, str], Server] = {}
-    yield servers
-    for server in servers.values():
-        server.stop()
-
-
 @pytest.fixture
 def document(
     request: pytest.FixtureRequest,
@@ -68,8 +57,7 @@ def document(
     scripted_model: Path,
     tree: Path,
     ran: dict[tuple[str, str], Ran],
-    launched: dict[tuple[str, str], Server],
-) -> Document:
+) -> Iterator[Document]:
     """An environment with SGLang, in which a document is run."""
     scratch = wheel_scratch()
 
@@ -77,7 +65,7 @@ def document(
         live: Server = request.getfixturevalue("live")
         return live.base_url
 
-    return Document(
+    made = Document(
         scratch,
         tree,
         fork_server,
@@ -90,8 +78,9 @@ def document(
             "Qwen/Qwen3-0.6B": lambda: str(scripted_model),
         },
         ran,
-        launched,
     )
+    yield made
+    made.stop()
 
 
 @each([path for path in DOCUMENTS if any(blocks(path.read_text()))])
@@ -107,38 +96,6 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         target = path.parent / file if file else path
         assert target.exists(), file
         assert not anchor or anchor in anchors_of(target.read_text()), anchor
-
-
-VERIFY = "agentcore-patch verify --model scripted"
-ROW = re.compile(
-    r"^\s*([a-z-]+)\s+(passed|failed|inconclusive|not exercised|skipped)\s+"
-    r"[\d.]+ s\s+(.*?)\s*$",
-    re.MULTILINE,
-)
-
-
-def rows_of_verify(text: str) -> list[tuple[str, ...]]:
-    """The rows of the table: check, outcome, and how what was seen begins, without numbers."""
-    return [
-        (name, outcome, re.sub(r"[\d.e-]+", "N", seen)[:20])
-        for name, outcome, seen in ROW.findall(text)
-    ]
-
-
-def test_the_picture_of_verify_is_what_it_prints(document: Document) -> None:
-    document.failures(
-        f"```console\n$ pip install agentcore-patches\n$ agentcore-patch apply\n$ {VERIFY}\n```"
-    )
-    printed = rows_of_verify(
-        next(ran.out for key, ran in document.ran.items() if key[0] == VERIFY)
-    )
-    svg = ElementTree.parse(ROOT / "docs/verify.svg")
-    lines: dict[str, list[str]] = {}
-    for text in svg.iter("{http://www.w3.org/2000/svg}text"):
-        lines.setdefault(text.get("y", ""), []).append(text.text or "")
-    shown = "\n".join("  ".join(line) for line in lines.values())
-    assert len(printed) == len(checks.NAMES)
-    assert rows_of_verify(shown.replace("\xa0", " ")) == printed, "run `make docs`"
 
 
 def test_the_picture_of_retokenization_is_what_is_drawn(
