@@ -177,14 +177,24 @@ def test_a_port_in_use_is_an_error(stubbed: Stubbed) -> None:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 @pytest.mark.parametrize(
-    ("how", "moment"),
-    [("never-ready", "the stub begins"), ("silent", "the stub falls silent")],
-    ids=["while it starts", "during a check"],
+    ("how", "moment", "check"),
+    [
+        ("never-ready", "the stub begins", "concurrency"),
+        ("silent", "the stub falls silent", "concurrency"),
+        ("silent-streaming", "the stub falls silent", "concurrency"),
+        ("silent-streaming", "the stub falls silent", "pauses"),
+    ],
+    ids=["while it starts", "during a check", "with streams open", "before a pause"],
 )
 def test_a_signal_ends_the_server_with_the_command(
-    stubbed: Stubbed, number: signal.Signals, code: int, how: str, moment: str
+    stubbed: Stubbed,
+    number: signal.Signals,
+    code: int,
+    how: str,
+    moment: str,
+    check: str,
 ) -> None:
-    process = stubbed.start(how, "--check", "concurrency")
+    process = stubbed.start(how, "--check", check)
     wait_until(lambda: stubbed.log_says(moment))
     process.send_signal(number)
     process.communicate(timeout=20)
