@@ -171,8 +171,10 @@ def _flush(subject: Subject) -> None:
 
 
 def _first_logprob(subject: Subject) -> float:
-    [completion] = subject.ask("long", max_tokens=8, logprobs=True).completions
-    assert completion.logprobs is not None
+    reply = subject.ask("long", max_tokens=8, logprobs=True)
+    [completion] = reply.completions
+    if not completion.logprobs:
+        raise Failed(f"{reply.where}, after an update: the answer has no logprobs.")
     return float(completion.logprobs[0]["logprob"])
 
 
