@@ -133,7 +133,7 @@ class MessageWithoutIds(Defect):
         return response
 
 
-@plant("a message without its logprobs", "other-traces", ": 0 logprobs for")
+@plant("a message without its logprobs", "other-traces", "but 0 logprobs")
 class MessageWithoutLogprobs(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == "/v1/messages":
