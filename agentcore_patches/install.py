@@ -101,11 +101,11 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
     refuse_both(sglang_dir, python)
     try:
         if sglang_dir is not None:
-            package = _in_folder(Path(sglang_dir))
+            package = _in_folder(expand_user(sglang_dir))
             search: list[str] = []
             found = "given by --sglang-dir"
         elif python is not None:
-            package, search = _of_other_interpreter(Path(python))
+            package, search = _of_other_interpreter(expand_user(python))
             found = f"imported by {Path(python)}"
         else:
             package, search = _of_this_interpreter(), sys.path
@@ -190,8 +190,12 @@ def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
     return texts
 
 
+def expand_user(path: StrPath) -> Path:
+    """The path, with `~` as the home folder; as it is if there is no such user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path's raises then.
+
+
 def _in_folder(folder: Path) -> Path:
-    folder = folder.expanduser()
     try:
         package = folder.resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):
@@ -236,7 +240,6 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
     import shutil
     import subprocess
 
-    python = python.expanduser()
     command = python if python.is_file() else shutil.which(python)
     if command is None:
         inside = python / "bin" / "python"

@@ -2,9 +2,11 @@
 
     stub_server.py PROBE --port PORT ...
 
-$STUB says how: it `dies` at start, is `never-ready`, `crashes` at the first chat request
-or falls `silent` at it, `babbles`: answers with nonsense, or `clings`: does that and does
-not end when asked to. The IDs of its processes are appended to $STUB_PIDS.
+$STUB says how: it `dies` at start, is `never-ready`, is `busy`: refuses to generate with
+503 so often as $STUB_BUSY says, `crashes` at the first chat request
+or falls `silent` at it, is `silent-streaming`: answers but those that are streamed,
+`babbles`: answers with nonsense, or `clings`: does that and does not end when asked to.
+The IDs of its processes are appended to $STUB_PIDS.
 """
 
 from __future__ import annotations
@@ -19,25 +21,42 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+WHOLE = {
+    "choices": [{"index": 0, "message": {"content": "-"}, "token_ids": [1]}],
+    "prompt_token_ids": [1],
+}
+
 
 class Handler(BaseHTTPRequestHandler):
+    n_busy = 0
+
     def do_GET(self) -> None:
         self.answer({})
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer: object = {"text": ""}
+        if self.path == "/generate" and os.environ["STUB"] == "busy":
+            print("the stub is busy", flush=True)
+            Handler.n_busy += 1
+            if Handler.n_busy <= int(os.environ["STUB_BUSY"]):
+                self.answer(answer, 503)
+                return
         if self.path == "/v1/chat/completions":
-            if os.environ["STUB"] == "crashes":
+            how = os.environ["STUB"]
+            if how == "crashes":
                 print("the stub crashes", flush=True)
                 os._exit(3)
-            if os.environ["STUB"] == "silent":
+            if how == "silent" or (how == "silent-streaming" and body.get("stream")):
                 print("the stub falls silent", flush=True)
                 time.sleep(300)
-        self.answer({"text": ""})
+            if how == "silent-streaming":
+                answer = WHOLE
+        self.answer(answer)
 
-    def answer(self, value: object) -> None:
+    def answer(self, value: object, status: int = 200) -> None:
         text = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)

@@ -123,6 +123,22 @@ def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
     stubbed.assert_nothing_left()
 
 
+@pytest.mark.parametrize("n_busy", [2, 10_000])
+def test_a_server_that_answers_5xx_is_asked_again_until_time_is_over(
+    stubbed: Stubbed, monkeypatch: pytest.MonkeyPatch, n_busy: int
+) -> None:
+    monkeypatch.setenv("STUB_BUSY", str(n_busy))
+    log = stubbed.folder / "server.log"
+    args = ("--startup-timeout", "3", "--check", "tito", "--log", str(log))
+    code, _, err = stubbed.run("busy", *args)
+    assert log.read_text().count("the stub is busy") > 2
+    if n_busy == 2:
+        assert code == 1 and "SGLang is ready" in err
+    else:
+        assert code == 6 and "was not ready after 3 s" in err
+    stubbed.assert_nothing_left()
+
+
 def test_a_server_that_dies_during_a_check_is_reported_with_that_check(
     stubbed: Stubbed,
 ) -> None:
@@ -177,14 +193,24 @@ def test_a_port_in_use_is_an_error(stubbed: Stubbed) -> None:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 @pytest.mark.parametrize(
-    ("how", "moment"),
-    [("never-ready", "the stub begins"), ("silent", "the stub falls silent")],
-    ids=["while it starts", "during a check"],
+    ("how", "moment", "check"),
+    [
+        ("never-ready", "the stub begins", "concurrency"),
+        ("silent", "the stub falls silent", "concurrency"),
+        ("silent-streaming", "the stub falls silent", "concurrency"),
+        ("silent-streaming", "the stub falls silent", "pauses"),
+    ],
+    ids=["while it starts", "during a check", "with streams open", "before a pause"],
 )
 def test_a_signal_ends_the_server_with_the_command(
-    stubbed: Stubbed, number: signal.Signals, code: int, how: str, moment: str
+    stubbed: Stubbed,
+    number: signal.Signals,
+    code: int,
+    how: str,
+    moment: str,
+    check: str,
 ) -> None:
-    process = stubbed.start(how, "--check", "concurrency")
+    process = stubbed.start(how, "--check", check)
     wait_until(lambda: stubbed.log_says(moment))
     process.send_signal(number)
     process.communicate(timeout=20)

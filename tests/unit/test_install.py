@@ -85,11 +85,21 @@ def test_a_folder_near_it_is_refused_with_the_one_that_is_meant(
         find(tmp_path / given)
 
 
+def test_a_folder_may_begin_with_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(tmp_path / "sglang")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find("~/sglang").package == package
+
+
 def test_any_other_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTarget, match="that holds `srt/`"):
         find(tmp_path)
     with pytest.raises(UnsupportedTarget, match="no folder"):
         find(tmp_path / "missing")
+    with pytest.raises(UnsupportedTarget, match="no folder"):
+        find("~no-such-user/sglang")
     (tmp_path / "file").touch()
     with pytest.raises(UnsupportedTarget):
         find(tmp_path / "file")

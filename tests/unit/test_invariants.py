@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from agentcore_verify.at_once import at_once
+from agentcore_verify.at_once import at_once, in_threads
 from agentcore_verify.client import read_events
 from agentcore_verify.differences import logprob_distance, text_difference
 from agentcore_verify.invariants import assert_whole, is_in_order, letters
@@ -237,3 +238,14 @@ def test_concurrent_answers_come_back_in_order() -> None:
     assert at_once(lambda number: number * number, range(8)) == [
         *(0, 1, 4, 9, 16, 25, 36, 49)
     ]
+
+
+def test_an_error_waits_for_the_other_threads_and_an_interrupt_does_not() -> None:
+    go_on = threading.Event()
+    with pytest.raises(KeyboardInterrupt), in_threads([go_on.wait]) as asked:
+        raise KeyboardInterrupt
+    assert not asked[0].done()
+    go_on.set()
+    with pytest.raises(Failed), in_threads([lambda: time.sleep(0.1)]) as others:
+        raise Failed("-")
+    assert others[0].done()

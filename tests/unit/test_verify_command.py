@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from agentcore_patches.cli import main
-from agentcore_patches.errors import ServerError
+from agentcore_patches.errors import ServerError, UsageError
 from agentcore_verify import checks, runner
 from agentcore_verify.checks import weight_versions
 from agentcore_verify.client import HttpError, Json
@@ -121,6 +121,44 @@ def test_a_file_in_a_missing_folder_is_an_error_before_the_run(
         code, _, err = said(capsys, "--model", "scripted", option, file)
         assert code == 5
         assert file in err
+
+
+def test_every_path_may_begin_with_the_home_folder(
+    capsys: pytest.CaptureFixture[str],
+    runs: list[runner.Options],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(elsewhere)
+    reports = [f"--{kind}=~/{kind}" for kind in ("json-file", "junit", "svg")]
+
+    paths = ("--log=~/log", "--python=~/python", "--sglang-dir=~/sglang")
+    code, _, err = said(capsys, "--model", "m", *paths, *reports)
+
+    assert code == 1, err
+    assert {file.name for file in home.iterdir()} == {"json-file", "junit", "svg"}
+    [options] = runs
+    assert options.log == home / "log"
+    assert options.python == home / "python"
+    assert options.sglang_dir == home / "sglang"
+
+
+@pytest.mark.parametrize("option", ["--log", "--junit", "--sglang-dir"])
+def test_the_home_folder_of_nobody_is_an_error_in_words(
+    capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    code, _, err = said(capsys, "--model", "scripted", option, "~no-such-user/x/y")
+    assert code in (3, 5)
+    assert "~no-such-user/x" in err
+
+
+def test_a_model_in_the_home_folder_of_nobody_does_not_exist() -> None:
+    with pytest.raises(UsageError, match="~no-such-user/model does not exist"):
+        runner._existing_model("~no-such-user/model")
 
 
 def test_the_checks_are_listed_with_their_summaries(

@@ -3,36 +3,49 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-def at_once(ask: Callable[[Item], Value], items: Sequence[Item]) -> list[Value]:
-    """What `ask` returns for each item, in order; one thread per item.
+def at_once(ask: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+    """What `ask` returns for each item, in order.
 
-    When all have ended, raises the exception of the first item that has one. The threads
-    are daemons: an interrupted program does not wait for them.
+    When all have ended, raises the exception of the first item that has one.
     """
-    values: dict[int, Value] = {}
-    errors: dict[int, BaseException] = {}
+    with in_threads(partial(ask, item) for item in items) as asked:
+        pass
+    return [future.result() for future in asked]
 
-    def work(number: int, item: Item) -> None:
-        try:
-            values[number] = ask(item)
-        except BaseException as error:
-            errors[number] = error
 
-    threads = [
-        threading.Thread(target=work, args=(number, item), daemon=True)
-        for number, item in enumerate(items)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[min(errors)]
-    return [values[number] for number in range(len(items))]
+@contextmanager
+def in_threads(calls: Iterable[Callable[[], Value]]) -> Iterator[list[Future[Value]]]:
+    """The futures of calls that run beside the block, each in a thread of its own.
+
+    At the end of the block all are over, also if it raises an error. A program that is
+    interrupted does not wait for them.
+    """
+    futures: list[Future[Value]] = []
+    for call in calls:
+        future: Future[Value] = Future()
+        futures.append(future)
+        # No pool: Python waits for the threads of one before it ends.
+        threading.Thread(target=_run, args=(call, future), daemon=True).start()
+    try:
+        yield futures
+    except Exception:
+        wait(futures)
+        raise
+    wait(futures)
+
+
+def _run(call: Callable[[], Value], future: Future[Value]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)

@@ -22,6 +22,7 @@ from agentcore_patches.asked import (
 )
 from agentcore_patches.errors import AccessError
 from agentcore_patches.hints import refuse_unknown
+from agentcore_patches.install import expand_user
 from agentcore_patches.printing import print_text
 
 from . import checks, runner
@@ -37,10 +38,17 @@ _LOG_WIDTH = 120
 """Columns of the table if stdout is not a terminal."""
 
 
+class _Path(click.Path):
+    """A path that may begin with `~`, which no shell expands in `--log=~/file`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        return super().convert(expand_user(value), param, ctx)
+
+
 def _file_option(option: str, text: str) -> Callable[[Any], Any]:
-    return click.option(
-        option, type=click.Path(path_type=Path), metavar="FILE", help=text
-    )
+    return click.option(option, type=_Path(), metavar="FILE", help=text)
 
 
 class _Command(click.Command):
@@ -75,7 +83,7 @@ class _Command(click.Command):
 @click.option("--api-key", metavar="KEY", help="The API key of that server.")
 @click.option(
     "--python",
-    type=click.Path(path_type=Path),
+    type=_Path(),
     metavar="EXE",
     callback=remember_target,
     help="The Python interpreter to launch SGLang with. Default: the one that runs this "
@@ -83,7 +91,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--sglang-dir",
-    type=click.Path(path_type=Path),
+    type=_Path(),
     metavar="DIR",
     callback=remember_target,
     help="The `sglang` package folder to launch, the one that contains srt/. Default: "
@@ -278,7 +286,7 @@ def _refuse_conflicting(options: runner.Options) -> None:
 
 def _assert_writable(path: Path) -> None:
     """Raise AccessError now rather than when the run is over."""
-    folder = path.expanduser().absolute().parent
+    folder = path.absolute().parent
     if path.is_dir():
         raise AccessError(f"Cannot write {path}: it is a folder.")
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
@@ -287,7 +295,7 @@ def _assert_writable(path: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.expanduser().write_text(text, "utf-8", errors="backslashreplace")
+        path.write_text(text, "utf-8", errors="backslashreplace")
     except OSError as error:
         raise AccessError(f"Cannot write {path}: {error.strerror}.") from error
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
+
+from agentcore_patches.patches import registry
 
 from .client import Completion, Json, Piece
 from .differences import first_difference, text_difference
@@ -13,6 +15,9 @@ from .results import Failed
 from .subject import Reply, Subject
 
 _UNREADABLE = re.compile(r"[\s\ufffd]")
+NEW_FIELDS = registry.response_fields()
+"""The fields of answers that patches add."""
+
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -39,7 +44,7 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
         if subject.can_decode:
             _assert_text(subject, reply, completion)
         if reply.body.get("logprobs"):
-            _assert_logprobs_in_step(reply, completion)
+            assert_logprobs_in_step(reply, completion)
     _assert_counts(reply)
 
 
@@ -136,21 +141,52 @@ def assert_no_error(reply: Reply) -> None:
         raise Failed(f"{reply.where}: the stream has an error event: {error['error']}")
 
 
-def keys_in(value: object) -> set[str]:
-    """All keys of all objects in a JSON value, but for what `metadata` has."""
-    if isinstance(value, dict):
-        parts = (part for key, part in value.items() if key != "metadata")
-        return set(value) | {key for part in parts for key in keys_in(part)}
-    if isinstance(value, list | tuple):
-        return {key for part in value for key in keys_in(part)}
-    return set()
+def assert_logprobs_in_step(reply: Reply, completion: Completion) -> None:
+    """Raise Failed unless each chunk of a choice has a logprob for each token ID."""
+    for piece in completion.pieces:
+        place = f"chunk {piece.position}" if reply.streamed else "the answer"
+        where = f"{reply.where}: choice {completion.index}: {place}"
+        assert_in_step(where, piece.token_ids, piece.logprobs)
 
 
-def assert_metadata(subject: Subject, where: str, answers: Iterable[Json]) -> None:
-    """Failed if an answer's `metadata` has what SGLang itself does not give."""
+def assert_in_step(
+    where: str, ids: Sequence[int] | None, logprobs: Sequence[object] | None
+) -> None:
+    """Raise Failed unless there are as many logprobs as token IDs."""
+    n_ids, n_logprobs = len(ids or ()), len(logprobs or ())
+    if n_ids != n_logprobs:
+        raise Failed(f"{where} has {n_ids} token_ids but {n_logprobs} logprobs.")
+
+
+def assert_input_ids(subject: Subject, reply: Reply) -> None:
+    """Raise Failed unless the prompt is the `input_ids` of the request."""
+    asked = tuple(reply.body["input_ids"])
+    if reply.prompt_ids != asked:
+        raise Failed(
+            f"{reply.where}: prompt_token_ids differ from the input_ids of the request.",
+            difference=subject.id_difference(
+                "input_ids", asked, "prompt_token_ids", reply.prompt_ids
+            ),
+        )
+
+
+def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) -> None:
+    """Raise Failed if an answer has a field that SGLang itself does not give."""
+    if found := sorted(_keys_in(list(answers)) & NEW_FIELDS):
+        raise Failed(f"{where}: the answer has {', '.join(found)}.")
     for answer in answers:
         if found := sorted({*(answer.get("metadata") or ())} - subject.metadata()):
             raise Failed(f"{where}: the answer's metadata has {', '.join(found)}.")
+
+
+def _keys_in(value: object) -> set[str]:
+    """All keys of all objects in a JSON value, but for what `metadata` has."""
+    if isinstance(value, dict):
+        parts = (part for key, part in value.items() if key != "metadata")
+        return set(value) | {key for part in parts for key in _keys_in(part)}
+    if isinstance(value, list):
+        return {key for part in value for key in _keys_in(part)}
+    return set()
 
 
 def _assert_prompt(subject: Subject, reply: Reply) -> None:
@@ -163,10 +199,7 @@ def _assert_prompt(subject: Subject, reply: Reply) -> None:
         )
     _assert_are_ids(f"{reply.where}: prompt_token_ids", ids)
     if "input_ids" in reply.body:
-        if ids != tuple(reply.body["input_ids"]):
-            raise Failed(
-                f"{reply.where}: prompt_token_ids are not the input_ids of the request."
-            )
+        assert_input_ids(subject, reply)
         return
     if not subject.can_decode:
         return
@@ -352,17 +385,6 @@ def _assert_stop_token(reply: Reply, completion: Completion) -> None:
             f"{reply.where}: choice {completion.index} was stopped by token {stop}, "
             f"but its token_ids end with {list(ids[-3:])}."
         )
-
-
-def _assert_logprobs_in_step(reply: Reply, completion: Completion) -> None:
-    for piece in completion.pieces:
-        n_ids, n_logprobs = len(piece.token_ids or ()), len(piece.logprobs or ())
-        if n_ids != n_logprobs:
-            place = f"chunk {piece.position}" if reply.streamed else "the answer"
-            raise Failed(
-                f"{reply.where}: choice {completion.index}: {place} has {n_ids} "
-                f"token_ids but {n_logprobs} logprobs."
-            )
 
 
 def _assert_counts(reply: Reply) -> None:

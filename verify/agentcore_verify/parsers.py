@@ -118,7 +118,7 @@ def _first(rules: tuple[Rule, ...], model_type: str, template: str) -> str | Non
 
 def _read(python: Path, model: str) -> dict[str, str]:
     """The texts of those of `FILES` that exist, by name."""
-    folder = Path(model).expanduser()
+    folder = Path(model)
     if folder.is_dir():
         paths = {name: folder / name for name in FILES}
     else:

@@ -17,6 +17,7 @@ import requests
 from agentcore_patches import api
 from agentcore_patches.errors import ServerError, UsageError
 from agentcore_patches.hints import with_target
+from agentcore_patches.install import expand_user
 from agentcore_patches.results import PatchState, StatusResult
 from agentcore_patches.text_output import NO_RUST_SERVER
 
@@ -272,9 +273,7 @@ class _Run:
             mirror_sampler=True,
             env=env,
             pythonpath=(
-                (options.sglang_dir.expanduser().resolve().parent,)
-                if options.sglang_dir
-                else ()
+                (options.sglang_dir.resolve().parent,) if options.sglang_dir else ()
             ),
             startup_timeout=options.startup_timeout,
         )
@@ -398,7 +397,7 @@ def _log_file(requested: Path | None) -> Iterator[Path]:
 
 def _existing_model(model: str) -> str:
     """The model as it was given; UsageError if it is a path that does not exist."""
-    path = Path(model).expanduser()
+    path = expand_user(model)
     looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
     if looks_like_path and not path.exists():
         raise UsageError(f"The model {path} does not exist.")
@@ -420,15 +419,14 @@ def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
 
 def _served_model(url: str, api_key: str | None) -> str:
     """The name of the model that a server serves; also checks that it answers."""
+    subject = Subject(url, api_key=api_key)
     try:
-        response = Subject(url, api_key=api_key).get("/v1/models")
+        response = subject.get("/v1/models")
     except requests.RequestException as error:
         raise ServerError(f"No server answers at {url}.") from error
     if response.status_code in (401, 403):
         raise UsageError(f"The server at {url} needs an API key: give --api-key.")
-    with suppress(ValueError, LookupError, TypeError):
-        return str(response.json()["data"][0]["id"])
-    return "default"
+    return subject.served_model()
 
 
 def _wait_for_death(server: Server) -> None:

@@ -106,8 +106,16 @@ class Subject:
     def info(self) -> Json:
         """The JSON of /server_info; empty if there is none."""
         if self._info is None:
-            self._info = self._request_info()
+            self._info = self.told("/server_info")
         return self._info
+
+    def told(self, path: str) -> Json:
+        """The JSON object at a path, which the server tells of itself; empty if none."""
+        try:
+            told = self.get(path).json()
+        except (requests.RequestException, ValueError):
+            return {}
+        return told if isinstance(told, dict) else {}
 
     def require_parser(self, option: str) -> None:
         """End the check if the server runs without the parser that `option` sets.
@@ -145,8 +153,8 @@ class Subject:
 
     def served_model(self) -> str:
         """The model by the name that the server has for it."""
-        with suppress(requests.RequestException, ValueError, LookupError, TypeError):
-            return str(self.get("/v1/models").json()["data"][0]["id"])
+        with suppress(LookupError, TypeError):
+            return str(self.told("/v1/models")["data"][0]["id"])
         return self.model
 
     def metadata(self) -> frozenset[str]:
@@ -175,13 +183,6 @@ class Subject:
         """The numbers of the server's version, without what a build adds to them."""
         found = re.match(r"\d+(\.\d+)+", str(self.info.get("version")))
         return found and found[0]
-
-    def _request_info(self) -> Json:
-        try:
-            info = self.get("/server_info").json()
-        except (requests.RequestException, ValueError):
-            return {}
-        return info if isinstance(info, dict) else {}
 
     @staticmethod
     @contextmanager
@@ -304,15 +305,22 @@ class Subject:
         events = client.post_stream(url, body, api_key=self.api_key, done=done)
         return {"non-streaming": [whole], "streaming": list(events)}
 
-    def refusal(self, body: Json, where: str) -> str:
-        """The body of the HTTP 400 that answers a chat request; Failed if none does."""
+    def assert_refused(self, body: Json, where: str, *words: str) -> None:
+        """Failed unless a chat request gets an HTTP 400 with these words."""
         with self.asking(where):
             try:
                 self.post("/v1/chat/completions", body).close()
             except HttpError as error:
-                if error.status == 400:
-                    return error.body
-                raise Failed(f"{where}: expected HTTP 400, but got {error}") from error
+                if error.status != 400:
+                    raise Failed(
+                        f"{where}: expected HTTP 400, but got {error}"
+                    ) from error
+                for word in words:
+                    if word not in error.body:
+                        raise Failed(
+                            f"{where}: the HTTP 400 does not name {word!r}: {error.body}"
+                        ) from error
+                return
         raise Failed(f"{where}: expected HTTP 400, but the request was answered.")
 
     def post(self, path: str, body: Json) -> requests.Response:

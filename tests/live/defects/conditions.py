@@ -133,7 +133,7 @@ class MessageWithoutIds(Defect):
         return response
 
 
-@plant("a message without its logprobs", "other-traces", ": 0 logprobs for")
+@plant("a message without its logprobs", "other-traces", "but 0 logprobs")
 class MessageWithoutLogprobs(Defect):
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == "/v1/messages":
@@ -181,8 +181,9 @@ class GapOfVersions(ChatWhole):
                 new["start"] += 1
 
 
-@plant("a prompt from a cache of other weights", "weight-versions", "other weights")
-class OldCache(ChatWhole):
+class AfterUpdate(ChatWhole):
+    """Changes what is answered after the last update, until the cache is flushed."""
+
     updated = False
 
     def request(self, path: str, body: Json) -> Json:
@@ -192,9 +193,24 @@ class OldCache(ChatWhole):
             self.updated = False
         return body
 
-    def chat(self, body: Json, response: Json) -> None:
+    def choice(self, body: Json, choice: Json) -> None:
         if self.updated:
-            response["choices"][0]["logprobs"]["content"][0]["logprob"] -= 0.5
+            self.updated_choice(choice)
+
+    def updated_choice(self, choice: Json) -> None:
+        raise NotImplementedError
+
+
+@plant("a prompt from a cache of other weights", "weight-versions", "other weights")
+class OldCache(AfterUpdate):
+    def updated_choice(self, choice: Json) -> None:
+        choice["logprobs"]["content"][0]["logprob"] -= 0.5
+
+
+@plant("no logprobs after an update", "weight-versions", "the answer has no logprobs")
+class NoLogprobsAfterUpdate(AfterUpdate):
+    def updated_choice(self, choice: Json) -> None:
+        choice["logprobs"] = None
 
 
 @plant("versions on no chunk", "weight-versions", "no weight_versions")

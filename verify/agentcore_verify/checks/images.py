@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import requests
-
 from agentcore_verify.client import Json
-from agentcore_verify.invariants import assert_same
-from agentcore_verify.results import Failed, Skipped
+from agentcore_verify.invariants import (
+    assert_input_ids,
+    assert_logprobs_in_step,
+    assert_same,
+)
+from agentcore_verify.results import Skipped
 from agentcore_verify.subject import Reply, Subject
 
 PATCHES = ("token-ids", "tito")
@@ -35,27 +37,17 @@ def check(subject: Subject) -> str:
     first = _ask(subject, "an image")
     streamed = _ask(subject, "an image, streamed", stream=True)
     assert_same(subject, first, streamed)
-    for piece in streamed.completions[0].pieces:
-        if len(piece.logprobs or ()) != len(piece.token_ids or ()):
-            raise Failed(f"{streamed.where}: a chunk's logprobs are not in step.")
+    assert_logprobs_in_step(streamed, streamed.completions[0])
     past = [*first.prompt_ids, *first.ids()]
     for stream in (False, True):
         where = "a second turn of token IDs and the image"
         second = _ask(subject, where, input_ids=past, stream=stream)
-        if [*second.prompt_ids] != past:
-            raise Failed(
-                f"{where}: prefilled were {len(second.prompt_ids)} token IDs, which are "
-                f"not the {len(past)} of the request."
-            )
+        assert_input_ids(subject, second)
     return f"a prompt of {len(first.prompt_ids)} tokens; a second turn of {len(past)}"
 
 
 def _takes_images(subject: Subject) -> bool:
-    try:
-        info = subject.get("/model_info").json()
-    except (requests.RequestException, ValueError):
-        return False
-    return bool(isinstance(info, dict) and info.get("has_image_understanding"))
+    return bool(subject.told("/model_info").get("has_image_understanding"))
 
 
 def _ask(subject: Subject, where: str, **more: Any) -> Reply:

@@ -10,6 +10,7 @@ trainers that read these places lose their samples without a message.
 from __future__ import annotations
 
 from agentcore_verify.client import Json
+from agentcore_verify.invariants import assert_in_step
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import MAX_TOKENS, Reply, Subject
@@ -79,7 +80,7 @@ def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:
                 f"{reply.where} with {BY_ID}: the token of the logprob at position "
                 f"{position} is {entry['token']!r}, not {name!r}."
             )
-    _assert_in_step(f"{reply.where} with {BY_ID}", len(expected), len(entries))
+    assert_in_step(f"{reply.where} with {BY_ID}", chat.ids(), entries)
 
 
 def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
@@ -103,8 +104,7 @@ def _assert_trace(
     `prompts` are what may have the prompt's IDs, `traced` what has the completion's.
     """
     for part in traced:
-        n_logprobs = len(part.get("token_logprobs") or ())
-        _assert_in_step(where, len(part.get("token_ids") or ()), n_logprobs)
+        assert_in_step(where, part.get("token_ids"), part.get("token_logprobs"))
     for name, expected, parts in (
         ("prompt_token_ids", chat.prompt_ids, prompts),
         ("token_ids", chat.ids(), traced),
@@ -115,8 +115,3 @@ def _assert_trace(
                 f"{where}: {name} differ from those of the chat endpoint.",
                 difference=subject.id_difference("chat", expected, where, got),
             )
-
-
-def _assert_in_step(where: str, n_ids: int, n_logprobs: int) -> None:
-    if n_ids != n_logprobs:
-        raise Failed(f"{where}: {n_logprobs} logprobs for {n_ids} token IDs.")

@@ -11,11 +11,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from agentcore_verify.at_once import in_threads
 from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.results import NotExercised, Skipped
@@ -63,14 +64,14 @@ def _aborted_answers(subject: Subject) -> int:
 def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply], int]:
     """The answers to streams during which the server is paused; how many were open."""
     begun = [threading.Event() for _ in range(N_STREAMS)]
-    with ThreadPoolExecutor(N_STREAMS) as pool:
-        asked = [pool.submit(_stream, subject, event, **more) for event in begun]
+    streams = [partial(_stream, subject, event, **more) for event in begun]
+    with in_threads(streams) as asked:
         for event in begun:
             event.wait()
         with paused(subject, mode):
             time.sleep(PAUSE)
             n_open = sum(not reply.done() for reply in asked)
-        return [reply.result() for reply in asked], n_open
+    return [reply.result() for reply in asked], n_open
 
 
 def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:

@@ -106,8 +106,7 @@ def _assert_refused(subject: Subject) -> None:
             asked = {"messages": messages, "required_prefix_token_ids": required}
             body = subject.body("plain", **{**asked, **more}, stream=stream)
             where = f"required_prefix_token_ids, {what}"
-            if "required_prefix_token_ids" not in subject.refusal(body, where):
-                raise Failed(f"{where}: the 400 does not name the field.")
+            subject.assert_refused(body, where, "required_prefix_token_ids")
 
 
 def _assert_memory(subject: Subject) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_verify.invariants import assert_same
-from agentcore_verify.results import Failed
 from agentcore_verify.subject import Subject
 
 PATCHES = ("tito", "token-ids")
@@ -37,23 +36,14 @@ def check(subject: Subject) -> str:
     n_refused = 0
     for field in ("return_prompt_token_ids", "return_meta_info"):
         body = subject.body("plain", stream=True, **{field: True})
-        _assert_refused(subject, body, f"streaming with {field}", field, "stream")
+        subject.assert_refused(body, f"streaming with {field}", field, "stream")
         n_refused += 1
     for what, ids in cases.items():
         for stream in (False, True):
             body = subject.body("plain", input_ids=ids, stream=stream)
             mode = "streaming" if stream else "non-streaming"
             where = f"{mode} with input_ids that are {what}"
-            _assert_refused(subject, body, where, "input_ids")
+            subject.assert_refused(body, where, "input_ids")
             n_refused += 1
         assert_same(subject, expected, subject.ask("plain"))
     return f"{n_refused} bad requests refused; the server serves on"
-
-
-def _assert_refused(
-    subject: Subject, body: dict[str, Any], where: str, *words: str
-) -> None:
-    refusal = subject.refusal(body, where)
-    for word in words:
-        if word not in refusal:
-            raise Failed(f"{where}: the HTTP 400 does not name {word!r}: {refusal}")

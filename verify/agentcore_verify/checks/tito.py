@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_verify.client import Json
-from agentcore_verify.invariants import assert_whole
+from agentcore_verify.invariants import assert_input_ids, assert_whole
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Reply, Subject
 
@@ -47,20 +47,11 @@ def _assert_round_trip(
         messages=IGNORED,
         input_ids=list(by_messages.prompt_ids),
     )
-    what = f"{by_ids.where} with input_ids"
-    if by_ids.prompt_ids != by_messages.prompt_ids:
-        raise Failed(
-            f"{what}: prompt_token_ids differ from the input_ids.",
-            difference=subject.id_difference(
-                "input_ids",
-                by_messages.prompt_ids,
-                "prompt_token_ids",
-                by_ids.prompt_ids,
-            ),
-        )
+    assert_input_ids(subject, by_ids)
     if by_ids.ids() != by_messages.ids():
         raise Failed(
-            f"{what}: the answer differs from the one to the messages.",
+            f"{by_ids.where} with input_ids: the answer differs from the one to the "
+            "messages.",
             difference=subject.id_difference(
                 "by messages", by_messages.ids(), "by input_ids", by_ids.ids()
             ),

@@ -15,11 +15,12 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentcore_verify.at_once import in_threads
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.results import Failed, NotExercised, Skipped
@@ -98,16 +99,15 @@ def _check_tokens(subject: Subject, model: Path, mute: Path) -> int:
 
 def _replies_through(subject: Subject, mute: Path) -> list[Reply]:
     """The answers to streams during which the server gets other weights."""
-    with ThreadPoolExecutor(N_STREAMS) as pool:
-        asked = [
-            pool.submit(subject.ask, "long", stream=bool(i % 2), logprobs=True, **LONG)
-            for i in range(N_STREAMS)
-        ]
+    with in_threads(
+        partial(subject.ask, "long", stream=bool(i % 2), logprobs=True, **LONG)
+        for i in range(N_STREAMS)
+    ) as asked:
         # It is answered after the first tokens of the others.
         subject.stream("plain", max_tokens=8)
         with paused(subject, "in_place"):
             _update(subject, mute, "second", flush_cache=False)
-        return [reply.result() for reply in asked]
+    return [reply.result() for reply in asked]
 
 
 def _spans(reply: Reply) -> list[Json]:
@@ -171,8 +171,10 @@ def _flush(subject: Subject) -> None:
 
 
 def _first_logprob(subject: Subject) -> float:
-    [completion] = subject.ask("long", max_tokens=8, logprobs=True).completions
-    assert completion.logprobs is not None
+    reply = subject.ask("long", max_tokens=8, logprobs=True)
+    [completion] = reply.completions
+    if not completion.logprobs:
+        raise Failed(f"{reply.where}, after an update: the answer has no logprobs.")
     return float(completion.logprobs[0]["logprob"])
 
 
