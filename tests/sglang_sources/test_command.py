@@ -19,7 +19,6 @@ import pytest
 from agentcore_patches import __version__, install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
-from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
 from tests.sglang_sources.releases import changed_files, sources
@@ -186,42 +185,7 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
         assert (tmp_path / "sglang" / path).read_bytes() == patched
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_only_has_exactly_one_patch_whatever_was_there(
-    run: Run, package: Path, name: str
-) -> None:
-    originals = sources(VERSION)
-    wanted = {**originals, **make_plan(originals, [name], VERSION).files}
-
-    for first in ([], ["apply"]):
-        if first:
-            run(*first)
-        assert run("apply", "--only", name).returncode == 0
-        assert {path: (package / path).read_bytes() for path in wanted} == wanted
-        assert run("status", "--check", "--only", name).returncode == 0
-        assert run("status", "--check").returncode == 1
-        assert run("apply", "--only", name).stdout.endswith(
-            f"Nothing to do: {name} is already in place.\n"
-        )
-    run("revert")
-    assert {path: (package / path).read_bytes() for path in originals} == originals
-
-
 # Refusals
-
-
-def test_a_lost_record_is_no_reason_to_patch_twice(run: Run, package: Path) -> None:
-    run("apply")
-    shutil.rmtree(package / OURS)
-    before = picture(package)
-
-    applied = document(run("apply", "--json"))
-
-    assert (applied["changed"], applied["recorded"]) == (False, False)
-    assert {edit["outcome"] for edit in applied["edits"]} == {"present"}
-    assert run("status", "--check").returncode == 0
-    assert run("revert").returncode == 4
-    assert picture(package) == before
 
 
 def test_a_held_lock_is_5(run: Run, package: Path) -> None:
