@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -183,26 +182,6 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
     for path in files:
         patched = (package / path).read_bytes()
         assert (tmp_path / "sglang" / path).read_bytes() == patched
-
-
-# Refusals
-
-
-def test_a_held_lock_is_5(run: Run, package: Path) -> None:
-    run("apply")
-    before = picture(package)
-
-    with (package / OURS / "lock").open("r+") as lock:
-        flock(lock, LOCK_EX)
-        for command in ("apply --only tito", "revert"):
-            ran = run(*command.split(), "--lock-timeout", "0.2")
-            assert (ran.returncode, ran.stdout) == (5, "")
-            waiting, error = ran.stderr.splitlines()
-            assert waiting.startswith("agentcore-patch: waiting for another")
-            assert "within 0.2 s" in error
-        assert run("apply").returncode == 0  # which needs no lock
-        assert run("status", "--check").returncode == 0
-    assert picture(package) == before
 
 
 # Quick, and fit for a terminal
