@@ -79,10 +79,9 @@ def package(wheel: Path, tmp_path: Path) -> Path:
 def run(package: Path) -> Run:
     """Run the command on the copy: `run("apply", "--json")`."""
 
-    def run(*args: str, target: bool = True) -> subprocess.CompletedProcess[str]:
-        options = ["--sglang-dir", str(package)] if target else []
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*COMMAND, *args, *options],
+            [*COMMAND, *args, "--sglang-dir", str(package)],
             env={**os.environ, "PYTHONPATH": str(package.parent)},
             cwd="/",
             capture_output=True,
