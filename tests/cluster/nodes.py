@@ -15,7 +15,7 @@ from agentcore_patches.patches import registry
 from tests.cluster.local_ray import LocalNode, LocalRay
 from tests.helpers.planning import VERSION
 
-COMMAND = (sys.executable, "-m", "agentcore_patches")
+COMMAND = ("-m", "agentcore_patches")
 FILES = registry.files(registry.names(), VERSION)
 
 Tree = Callable[[str], Path]
@@ -39,12 +39,17 @@ class Cluster:
         return self.members[0].node.address
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run the command."""
+        return self.python(*COMMAND, *args)
+
+    def python(self, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run this Python, with these variables set as well."""
         return subprocess.run(
-            [*COMMAND, *args],
-            env=self.ray.env,
+            [sys.executable, *args],
+            env={**self.ray.env, **env},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=180,
             check=False,
         )
 

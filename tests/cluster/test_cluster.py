@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -169,7 +168,7 @@ def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
     held = nodes.members[-1].package
     with transaction.locked(find(held)):
         command = subprocess.Popen(
-            [*COMMAND, "apply", "--ray", nodes.address],
+            [sys.executable, *COMMAND, "apply", "--ray", nodes.address],
             env=nodes.ray.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -223,17 +222,6 @@ print(json.dumps(ray.get(crowd[0].imports.remote())))
 """
 
 
-def example(*command: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command],
-        env=dict(env),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
 def test_workers_that_start_at_once_all_start_on_patched_sources(
     nodes: Cluster, patched: dict[str, bytes], sglang_python: Path
 ) -> None:
@@ -243,7 +231,7 @@ def test_workers_that_start_at_once_all_start_on_patched_sources(
         nodes=[member.node.node_id for member in nodes.members],
     )
 
-    ran = example("-c", code, env={**nodes.ray.env, "RAY_ADDRESS": nodes.address})
+    ran = nodes.python("-c", code, RAY_ADDRESS=nodes.address)
 
     assert ran.returncode == 0, ran.stderr
     started, imported = map(json.loads, ran.stdout.splitlines())
@@ -260,9 +248,9 @@ def test_the_example_runs_on_a_ray_of_its_own(
     nodes: Cluster, tree: Tree, patched: dict[str, bytes]
 ) -> None:
     package = tree("own")
-    env = {**nodes.ray.env, "PYTHONPATH": str(package.parent)}
+    path = str(package.parent)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        ran = example(str(EXAMPLE), env={**env, "RAY_TMPDIR": folder})
+        ran = nodes.python(str(EXAMPLE), PYTHONPATH=path, RAY_TMPDIR=folder)
 
     assert ran.returncode == 0, ran.stderr
     told = ran.stdout.splitlines()
@@ -287,7 +275,7 @@ def test_no_worker_starts_on_sources_that_cannot_be_patched(nodes: Cluster) -> N
         (member.package / CHAT).write_text("class OpenAIServingChat: ...\n")
     code = REFUSED.format(folder=str(EXAMPLE.parent))
 
-    ran = example("-c", code, env={**nodes.ray.env, "RAY_ADDRESS": nodes.address})
+    ran = nodes.python("-c", code, RAY_ADDRESS=nodes.address)
 
     assert ran.returncode == 1
     assert "agentcore_patches.errors.SourceConflict" in ran.stdout + ran.stderr

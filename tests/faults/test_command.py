@@ -55,13 +55,7 @@ def command(package: Path, *words: str) -> list[str]:
 
 
 def start(package: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(package, *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tracing.ENVIRONMENT,
-    )
+    return tracing.start(*command(package, *words))
 
 
 def contents(package: Path) -> dict[str, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import subprocess
 import sys
 import time
@@ -21,16 +20,6 @@ from tests.faults import tracing, trees
 from tests.helpers.trees import photograph
 
 
-def start(*command: str | Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=tracing.ENVIRONMENT,
-    )
-
-
 def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
     """Run a command for each action, all together: their exit codes and errors."""
     gate = package.parents[1] / "gate"
@@ -38,7 +27,7 @@ def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
     with gate.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         started = [
-            start("flock", "--shared", gate, *tracing.command(package, action))
+            tracing.start("flock", "--shared", gate, *tracing.command(package, action))
             for action in actions
         ]
     ended = []
@@ -92,7 +81,7 @@ def test_commands_killed_at_work_do_not_stop_the_others(
     for turn in range(30):
         point = package / FOLDER / POINTS[turn % len(POINTS)]
         crowd = [
-            start(*tracing.command(package, action))
+            tracing.start(*tracing.command(package, action))
             for action in ("apply", "revert", "upgrade")
         ]
         victim = kill_at_work(crowd, package / FOLDER / "lock", point)
@@ -120,27 +109,6 @@ def kill_at_work(
                     return process
         time.sleep(0.001)
     return None
-
-
-def test_a_waiting_command_says_for_whom_and_gives_up_in_time(tmp_path: Path) -> None:
-    install = trees.install_of(trees.build(tmp_path))
-    said: list[str] = []
-    with transaction.locked(install):
-        start = time.monotonic()
-        with (
-            pytest.raises(
-                AccessError,
-                match=rf"process {os.getpid()}\), which did not finish within 0\.2 s\."
-                ".* --lock-timeout",
-            ),
-            transaction.locked(install, timeout=0.2, notify=said.append),
-        ):
-            pass
-        assert 0.2 <= time.monotonic() - start < 2
-    assert said == [
-        f"waiting for another agentcore-patch (process {os.getpid()}) to finish with "
-        f"{install.package}"
-    ]
 
 
 def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ from tests.faults.trees import (
     run,
 )
 from tests.helpers.trees import photograph
-
-NOBODY = 65534
+from tests.helpers.users import GROUP, USER, give_away, require_root
 
 
 @contextmanager
@@ -211,22 +210,14 @@ def mount_layers(root: Path) -> None:
 
 @contextmanager
 def another_user() -> Iterator[None]:
-    if os.geteuid() != 0:
-        pytest.skip("only root can be another user")
-    os.setegid(NOBODY)
-    os.seteuid(NOBODY)
+    require_root()
+    os.setegid(GROUP)
+    os.seteuid(USER)
     try:
         yield
     finally:
         os.seteuid(0)
         os.setegid(0)
-
-
-def give_to_nobody(package: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
-    for place in (package, *package.rglob("*")):
-        os.chown(place, NOBODY, NOBODY, follow_symlinks=False)
 
 
 @pytest.fixture
@@ -296,7 +287,7 @@ def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
 ) -> None:
     package = trees.build(open_path)
     caches = (package / PROTOCOL).parent / "__pycache__"
-    give_to_nobody(package)
+    give_away(package)
     caches.chmod(0o555)
     with refused(open_path, errno.EACCES), another_user():
         run(package, "apply")
@@ -308,7 +299,7 @@ def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
     package = trees.build(open_path)
     caches = (package / PROTOCOL).parent / "__pycache__"
     Path(importlib.util.cache_from_source(str(package / PROTOCOL))).unlink()
-    give_to_nobody(package)
+    give_away(package)
     caches.chmod(0o555)
     first = photograph(open_path)
     with another_user():

@@ -123,6 +123,17 @@ def command(package: Path, action: str) -> list[str]:
     return [sys.executable, "-S", str(DRIVER), str(package), action]
 
 
+def start(*command: str | Path) -> subprocess.Popen[str]:
+    """Start a program that prints into pipes, with nothing of this environment."""
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+
 def calls(package: Path, *args: str) -> list[Call]:
     """Run a command to its end; the calls it makes on its package, in order.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import tempfile
@@ -14,9 +13,9 @@ from typing import Any
 import pytest
 
 from agentcore_patches import planned_apply
-from agentcore_patches.patches import registry
 from agentcore_patches.plan import Plan, make_plan
-from tests.hostile.planting import Planted, give_away
+from tests.helpers.users import give_away, require_root
+from tests.hostile.planting import Planted
 from tests.unit.conftest import install as install
 from tests.unit.conftest import package as package
 from tests.unit.conftest import run as run
@@ -49,9 +48,7 @@ def theirs(package: Path) -> Iterator[Planted]:
 
     Beside it lie files that only root may read or write.
     """
-    assert registry.WRITING_ORDER
-    if os.geteuid() != 0:
-        pytest.skip("only root can make files of another user")
+    require_root()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         root.chmod(0o755)

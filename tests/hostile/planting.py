@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,7 @@ from typing import Any
 from agentcore_patches.files import FOLDER
 from agentcore_patches.state import records
 from tests.helpers.trees import Photograph, photograph
-
-USER, GROUP = 12345, 12346
-
-
-def give_away(folder: Path) -> None:
-    """Make everything below a folder another user's."""
-    for place in (folder, *folder.rglob("*")):
-        os.chown(place, USER, GROUP, follow_symlinks=False)
+from tests.helpers.users import give_away
 
 
 @dataclass(frozen=True)

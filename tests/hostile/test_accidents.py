@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.api import apply, revert, status
-from agentcore_patches.errors import (
-    AccessError,
-    AgentcoreError,
-    SourceConflict,
-)
+from agentcore_patches.errors import AccessError, AgentcoreError, SourceConflict
 from agentcore_patches.files import FOLDER, sync
 from agentcore_patches.install import Install
 from agentcore_patches.patches.files import LANDING
@@ -22,7 +18,8 @@ from agentcore_patches.results import PatchState
 from agentcore_patches.state import transaction
 from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
-from tests.hostile.planting import GROUP, USER, Planted, give_away
+from tests.helpers.users import GROUP, USER, give_away
+from tests.hostile.planting import Planted
 from tests.unit.running import Run
 from tests.unit.small_install import FIRST, commit, vanilla
 from tests.unit.small_install import revert as revert_alone
@@ -155,9 +152,7 @@ def test_a_mode_that_was_changed_after_apply_is_kept(package: Path) -> None:
 
 
 def test_a_file_of_another_user_in_roots_package_stays_theirs(package: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can make files of another user")
-    os.chown(package / MODELS, USER, GROUP)
+    give_away(package / MODELS)
     for command in (apply, revert):
         assert command(sglang_dir=package).changed
         found = (package / MODELS).stat()

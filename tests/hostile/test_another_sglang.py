@@ -209,11 +209,11 @@ def test_files_that_we_created_for_the_old_release_are_removed(
     assert not (package / TRACES).parent.exists()
 
 
+@pytest.mark.usefixtures("landing")
 @pytest.mark.parametrize("change", ["edited", "removed"])
 def test_what_is_left_of_a_created_file_stops_nobody(
-    change: str, package: Path, request: pytest.FixtureRequest
+    change: str, package: Path
 ) -> None:
-    request.getfixturevalue("landing")
     apply(sglang_dir=package)
     clean = pip(package, "0.5.23", OTHER)
     if change == "edited":

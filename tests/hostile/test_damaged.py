@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.files import FOLDER
@@ -144,12 +142,3 @@ def test_damaged_files_of_ours_are_refused_or_make_no_difference(
     count[
         "damaged files: no traceback, nothing outside changed, no part of a patch"
     ] += FILES
-
-
-@pytest.mark.parametrize("name", ["state.json", "prepared.json", "committed.json"])
-def test_a_file_that_is_nested_too_deeply_is_refused(name: str, package: Path) -> None:
-    (package / FOLDER).mkdir()
-    (package / FOLDER / name).write_bytes(b"[" * 200_000)
-    for command in (api.status, api.apply, api.revert):
-        with pytest.raises(AgentcoreError, match=rf"{name} cannot be read"):
-            command(sglang_dir=package)

@@ -21,7 +21,8 @@ from agentcore_patches.files import FOLDER
 from agentcore_patches.install import find
 from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
-from tests.hostile.planting import GROUP, USER, Planted, give_away, signed
+from tests.helpers.users import GROUP, USER, give_away, require_root
+from tests.hostile.planting import Planted, signed
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
 
@@ -88,8 +89,6 @@ def test_a_file_in_place_of_our_folder_is_refused(
 
 
 def test_our_folder_of_another_user_is_refused(package: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can make files of another user")
     apply(sglang_dir=package)
     give_away(package / FOLDER)
     with pytest.raises(AccessError, match=f"belongs to user {USER}"):
@@ -97,8 +96,7 @@ def test_our_folder_of_another_user_is_refused(package: Path) -> None:
 
 
 def test_a_folder_of_another_user_in_roots_package_is_refused(package: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can make files of another user")
+    require_root()
     os.chown(package / "srt", USER, GROUP)
     before = photograph(package)
     with pytest.raises(AccessError, match=rf"srt belongs to user {USER}"):
@@ -337,11 +335,9 @@ def test_rights_come_back_after_an_error(theirs: Planted) -> None:
     assert os.geteuid() == 0
 
 
-def test_bytecode_that_root_wrote_into_it_stops_nobody(
-    theirs: Planted, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.usefixtures("landing")
+def test_bytecode_that_root_wrote_into_it_stops_nobody(theirs: Planted) -> None:
     """As after root ran the server, in a container with somebody's checkout."""
-    request.getfixturevalue("landing")
     apply(sglang_dir=theirs.package)
     folders = [theirs.package / "srt", theirs.package / "srt/agentcore"]
     for folder in folders:

@@ -12,7 +12,7 @@ from agentcore_patches import edits, plan, undefined
 from agentcore_patches.edits import Edit, source
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def planned_once() -> Iterator[None]:
     """Remember what the planner made of a file, or of one definition in it.
 

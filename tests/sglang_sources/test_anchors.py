@@ -22,8 +22,6 @@ from tests.helpers.planning import VERSION, refusal
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import sources
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
 SOURCES = sources(VERSION)
 EDITS = list(
     dict.fromkeys(

@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from agentcore_patches.patches import registry
 from tests.sglang_sources.releases import FAMILIES, NAMES, patched, sources
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
-
-pytestmark = pytest.mark.usefixtures("planned_once")
 
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES = "/v1/responses"

@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import pytest
 from agentcore_patches import __version__, install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
-from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
 from tests.sglang_sources.releases import changed_files, sources
@@ -81,10 +79,9 @@ def package(wheel: Path, tmp_path: Path) -> Path:
 def run(package: Path) -> Run:
     """Run the command on the copy: `run("apply", "--json")`."""
 
-    def run(*args: str, target: bool = True) -> subprocess.CompletedProcess[str]:
-        options = ["--sglang-dir", str(package)] if target else []
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*COMMAND, *args, *options],
+            [*COMMAND, *args, "--sglang-dir", str(package)],
             env={**os.environ, "PYTHONPATH": str(package.parent)},
             cwd="/",
             capture_output=True,
@@ -184,61 +181,6 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
     for path in files:
         patched = (package / path).read_bytes()
         assert (tmp_path / "sglang" / path).read_bytes() == patched
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_only_has_exactly_one_patch_whatever_was_there(
-    run: Run, package: Path, name: str
-) -> None:
-    originals = sources(VERSION)
-    wanted = {**originals, **make_plan(originals, [name], VERSION).files}
-
-    for first in ([], ["apply"]):
-        if first:
-            run(*first)
-        assert run("apply", "--only", name).returncode == 0
-        assert {path: (package / path).read_bytes() for path in wanted} == wanted
-        assert run("status", "--check", "--only", name).returncode == 0
-        assert run("status", "--check").returncode == 1
-        assert run("apply", "--only", name).stdout.endswith(
-            f"Nothing to do: {name} is already in place.\n"
-        )
-    run("revert")
-    assert {path: (package / path).read_bytes() for path in originals} == originals
-
-
-# Refusals
-
-
-def test_a_lost_record_is_no_reason_to_patch_twice(run: Run, package: Path) -> None:
-    run("apply")
-    shutil.rmtree(package / OURS)
-    before = picture(package)
-
-    applied = document(run("apply", "--json"))
-
-    assert (applied["changed"], applied["recorded"]) == (False, False)
-    assert {edit["outcome"] for edit in applied["edits"]} == {"present"}
-    assert run("status", "--check").returncode == 0
-    assert run("revert").returncode == 4
-    assert picture(package) == before
-
-
-def test_a_held_lock_is_5(run: Run, package: Path) -> None:
-    run("apply")
-    before = picture(package)
-
-    with (package / OURS / "lock").open("r+") as lock:
-        flock(lock, LOCK_EX)
-        for command in ("apply --only tito", "revert"):
-            ran = run(*command.split(), "--lock-timeout", "0.2")
-            assert (ran.returncode, ran.stdout) == (5, "")
-            waiting, error = ran.stderr.splitlines()
-            assert waiting.startswith("agentcore-patch: waiting for another")
-            assert "within 0.2 s" in error
-        assert run("apply").returncode == 0  # which needs no lock
-        assert run("status", "--check").returncode == 0
-    assert picture(package) == before
 
 
 # Quick, and fit for a terminal

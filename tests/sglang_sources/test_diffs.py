@@ -17,8 +17,6 @@ import pytest
 from tests.sglang_sources.hunks import Hunk, hunks, written
 from tests.sglang_sources.releases import FAMILIES, patched, sources
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
 EXPECTED = Path(__file__).parent / "expected"
 WRITE = "AGENTCORE_WRITE_DIFFS"
 

@@ -21,8 +21,6 @@ from tests.sglang_sources.releases import (
     sources,
 )
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
 Located = ast.expr | ast.arg | ast.keyword
 
 

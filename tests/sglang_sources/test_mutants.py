@@ -26,8 +26,6 @@ from tests.sglang_sources.releases import (
 SEED = 59
 N_MUTANTS = 350
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
 Places = list[surgery.Definition]
 
 

@@ -13,8 +13,6 @@ from agentcore_patches.plan import make_plan
 from tests.helpers.wheels import wheel_files
 from tests.sglang_sources.releases import FAMILIES, NAMES
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
 
 def tree(
     selection: tuple[str, ...], release: str, number: str

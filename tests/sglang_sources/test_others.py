@@ -7,12 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import FACTS_MODULE
 from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION, refusal
 from tests.sglang_sources.releases import changed_files, sources
-
-pytestmark = pytest.mark.usefixtures("planned_once")
 
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
@@ -101,17 +98,3 @@ def test_one_file_that_is_not_as_the_others_is_refused(file: str) -> None:
         message = refusal_with_advice(mixed, registry.names())
         assert said in message
         assert "somebody else's version of this patch, or a part of ours" in message
-
-
-@pytest.mark.parametrize("installed", registry.names())
-@pytest.mark.parametrize("wanted", registry.names())
-def test_another_patch_of_ours_is_no_source_to_start_from(
-    installed: str, wanted: str
-) -> None:
-    """The writer gives originals to the planner; it may not count on being given them."""
-    patched = {**SOURCES, **make_plan(SOURCES, (installed,), VERSION).files}
-    if installed == wanted:
-        assert make_plan(patched, (wanted,), VERSION).files == {}
-    else:
-        message = refusal_with_advice(patched, (wanted,))
-        assert message.startswith(f"{FACTS_MODULE}: in the install, cannot place")

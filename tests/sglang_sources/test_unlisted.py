@@ -16,8 +16,6 @@ from agentcore_patches.planned_apply import fitting_release
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import NAMES, changed_files, patched
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
 # These have a post-release beside them, or are one.
 FITTING = {
     *("0.5.8", "0.5.8.post1", "0.5.10", "0.5.10.post1", "0.5.12", "0.5.12.post1"),

@@ -27,9 +27,6 @@ from tests.sglang_sources.releases import (
     sources,
 )
 
-pytestmark = pytest.mark.usefixtures("planned_once")
-
-
 each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 each_family = pytest.mark.parametrize("version", FAMILIES)
 
@@ -99,7 +96,7 @@ def test_no_name_of_another_release_lands(version: str) -> None:
                     assert name == releases.of_release(version, by_release), path
 
 
-@pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
+@each_version
 def test_the_command_patches_an_install_and_puts_it_back(
     version: str, tmp_path: Path
 ) -> None:

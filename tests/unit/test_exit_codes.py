@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -15,8 +17,9 @@ import pytest
 from agentcore_patches import __version__, cli
 from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.failure import failure_of
+from agentcore_patches.install import find
 from agentcore_patches.state import transaction
-from tests.helpers.trees import contents
+from tests.helpers.trees import contents, photograph
 from tests.unit.running import Run, program
 from tests.unit.small_sglang import SERVING
 
@@ -138,6 +141,27 @@ def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
     assert ran.stderr.startswith("Error: --ray needs Ray, and ")
     assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 1
     assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
+
+
+def test_a_command_that_waited_in_vain_says_for_whom(run: Run, package: Path) -> None:
+    run("apply")
+    who = f"another agentcore-patch (process {os.getpid()})"
+    with transaction.locked(find(package)):
+        before = photograph(package)
+        for command in (["apply", "--only", "alpha"], ["revert"]):
+            start = time.monotonic()
+            ran = run(*command, "--lock-timeout", "0.2")
+            assert 0.2 <= time.monotonic() - start < 30
+            assert (ran.code, ran.out) == (5, "")
+            assert ran.err == (
+                f"agentcore-patch: waiting for {who} to finish with {package}\n"
+                f"Error: {package} is locked by {who}, which did not finish within "
+                "0.2 s. Nothing was changed. Try again, or wait longer with "
+                "--lock-timeout.\n"
+            )
+        assert run("apply").code == 0  # which needs no lock
+        assert run("status", "--check").code == 0
+        assert photograph(package) == before
 
 
 def test_a_bug_is_told_without_a_traceback(

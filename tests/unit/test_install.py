@@ -374,9 +374,10 @@ ANSWERS = (
         ("exit 7", r"failed with exit code 7 \(no message\)"),
         ("echo a >&2; echo no >&2; exit 1", r"failed with exit code 1 \(no\)"),
         ("true", "is not a Python interpreter"),
+        # An answer without what is before ours.
+        ("""echo '{"origin": null, "path": []}'""", "is not a Python interpreter"),
         *(
-            (f"cat <<'END'\n{start}{answer}\nEND", "is not a Python interpreter")
-            for start in ("", "agentcore-patch: ")
+            (f"cat <<'END'\nagentcore-patch: {answer}\nEND", "is not a Python interp")
             for answer in ANSWERS
         ),
     ],

@@ -1,3 +1,5 @@
+"""From sources and patches to new texts, or to a refusal that says what to do."""
+
 from __future__ import annotations
 
 from typing import TypeAlias

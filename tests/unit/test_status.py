@@ -12,9 +12,7 @@ import pytest
 
 from agentcore_patches import api
 from agentcore_patches.api import apply, revert, status
-from agentcore_patches.errors import (
-    SourceConflict,
-)
+from agentcore_patches.errors import SourceConflict
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents, photograph

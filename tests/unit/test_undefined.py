@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from textwrap import dedent
 
 import pytest
@@ -121,8 +122,12 @@ FILES = {
 }
 
 
-def check(*edits: Edit) -> None:
-    refuse_undefined_attributes(edits, {FILE: dedent(SOURCE).encode()}, FILES.get)
+def check(
+    *edits: Edit,
+    source: str = SOURCE,
+    read: Callable[[str], bytes | None] = FILES.get,
+) -> None:
+    refuse_undefined_attributes(edits, {FILE: dedent(source).encode()}, read)
 
 
 def insert(code: str, scope: str = "Manager.run") -> ScopedEdit:
@@ -227,14 +232,9 @@ def test_server_args_may_be_made_of_fields_that_other_modules_declare() -> None:
         "srt/arg_groups/fields/serving.py": "class Serving:\n    declared: int = 1\n",
     }
     read = {name: text.encode() for name, text in files.items()}
-    source = dedent(SOURCE).encode()
-    refuse_undefined_attributes(
-        [insert("server_args.declared")], {FILE: source}, read.get
-    )
+    check(insert("server_args.declared"), read=read.get)
     with pytest.raises(SourceConflict, match=r"`server_args\.undeclared`"):
-        refuse_undefined_attributes(
-            [insert("server_args.undeclared")], {FILE: source}, read.get
-        )
+        check(insert("server_args.undeclared"), read=read.get)
 
 
 @pytest.mark.parametrize(
@@ -263,12 +263,10 @@ def test_what_other_edits_add_may_be_read() -> None:
 
 
 def test_what_the_old_code_of_the_file_reads_may_be_read() -> None:
-    source = dedent(SOURCE).replace("log(data)", "log(self.server_args.forked)")
-    edit = insert("server_args.forked")
-    refuse_undefined_attributes([edit], {FILE: source.encode()}, FILES.get)
+    source = SOURCE.replace("log(data)", "log(self.server_args.forked)")
+    check(insert("server_args.forked"), source=source)
 
 
 def test_what_cannot_be_looked_up_may_be_there() -> None:
     edit = insert("self.nothing; server_args.nothing")
-    sources = {FILE: dedent(SOURCE).encode()}
-    refuse_undefined_attributes([edit], sources, lambda path: None)
+    check(edit, read=lambda path: None)

@@ -1,0 +1,22 @@
+"""Another user, whose files only root can make."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+USER, GROUP = 12345, 12346
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files of another user, or be one")
+
+
+def give_away(place: Path) -> None:
+    """Make a file, or a folder with everything below it, another user's."""
+    require_root()
+    for path in (place, *place.rglob("*")):
+        os.chown(path, USER, GROUP, follow_symlinks=False)
