@@ -6,7 +6,6 @@ object: for each of `tests_in` this module, the error or null.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
