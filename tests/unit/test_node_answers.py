@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches import cluster
+from agentcore_patches import api, cluster
 from agentcore_patches.cluster import driver
 from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
 from agentcore_patches.errors import AccessError, UsageError
+from agentcore_patches.results import ApplyResult
 from agentcore_patches.typed_json import parse, typed
 
 NODES = [RayNode(name * 8, "127.0.0.1", "here") for name in "abc"]
@@ -27,23 +28,43 @@ def answer_of(package: Path, action: driver.Action = "apply") -> str:
     return driver.run_on_node(action, {**target, **more})
 
 
+def received(package: Path, action: driver.Action = "apply") -> NodeAnswer:
+    return typed(NodeAnswer, parse(answer_of(package, action).encode()))
+
+
 def test_an_answer_arrives_as_it_was_sent(package: Path) -> None:
-    answer = typed(NodeAnswer, parse(answer_of(package).encode()))
+    answer = received(package)
 
     assert answer.error is None
     assert answer.applied is not None and answer.applied.changed
     assert answer.applied.install.package == package
     assert answer.before is not None and not answer.before.complete
     assert answer.status is not None and answer.status.complete
-    again = typed(NodeAnswer, parse(answer_of(package, "status").encode()))
-    assert again.status == answer.status
+    assert received(package, "status").status == answer.status
 
 
 def test_an_error_of_a_node_is_one_line(package: Path) -> None:
     (package / "srt/serving.py").write_text("def reply(): ...\n")
-    answer = typed(NodeAnswer, parse(answer_of(package).encode()))
+    answer = received(package)
     assert answer.applied is None and answer.status is not None
     assert answer.error is not None and "`answer`" in answer.error
+
+
+def test_patches_that_somebody_takes_out_at_once_are_an_error(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply = api.apply
+
+    def apply_and_lose(**options: Any) -> ApplyResult:
+        result = apply(**options)
+        api.revert(sglang_dir=package)
+        return result
+
+    monkeypatch.setattr(api, "apply", apply_and_lose)
+    answer = received(package)
+    assert answer.applied is not None and answer.applied.changed
+    assert answer.error is not None
+    assert answer.error.startswith("Somebody changed the sources again right after")
 
 
 def spoiled(answer: str, change: Callable[[Any], object]) -> str:
