@@ -178,11 +178,8 @@ def chunks() -> list[Any]:
 
     first = chunk(role="assistant", content="")
     floats = -0.5, 0.0, -1e-7, 5e-324, 1e16, 1e22, float("-inf"), float("nan")
-    details = p.CachedTokensDetails(device=3)
-    usage = p.UsageInfo(
-        prompt_tokens=1,
-        prompt_tokens_details=p.PromptTokensDetails(cached_tokens=3),
-    )
+    usage = {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 3}}
+    cached = {"cached_tokens_details": {"device": 3}}
     end = {"choices": [], "id": "x", "model": "m"}
     return [
         first,
@@ -195,10 +192,8 @@ def chunks() -> list[Any]:
         chunk(choice={"finish_reason": "abort", "matched_stop": "end"}),
         chunk(hidden_states=[0.5, -1e-9]),
         p.ChatCompletionStreamResponse(**end, usage=usage),
-        p.ChatCompletionStreamResponse(**end, sglext=p.SglExt(routed_experts="AA")),
-        p.ChatCompletionStreamResponse(
-            **end, sglext=p.SglExt(cached_tokens_details=details)
-        ),
+        p.ChatCompletionStreamResponse(**end, sglext={"routed_experts": "AA"}),
+        p.ChatCompletionStreamResponse(**end, sglext=cached),
         chunk(hidden_states=[2**70]),  # orjson refuses it, pydantic does not
     ]
 
