@@ -80,7 +80,7 @@ class Engine:
     def hand_on(self, batch: Any) -> None:
         """Hand a batch of outputs to the manager, which waits for nothing."""
         handling = self.manager._handle_batch_output(batch)
-        if inspect.iscoroutine(handling):  # From 0.5.12 on.
+        if inspect.iscoroutine(handling):  # From 0.5.11 on.
             with contextlib.suppress(StopIteration):
                 handling.send(None)
 
@@ -135,7 +135,7 @@ class Engine:
                     for line in lines
                     if line.startswith("data: {")
                 ]
-            if not hasattr(response, "body"):  # From 0.5.20 on.
+            if not hasattr(response, "body"):  # Its JSON is made elsewhere.
                 return [json.loads(response.model_dump_json())]
             return [json.loads(response.body)]
 
@@ -358,7 +358,7 @@ def test_what_the_scheduler_refuses_carries_no_token() -> None:
     from sglang.srt.sampling.sampling_params import SamplingParams
 
     schedule_batch.get_tensor_model_parallel_rank = lambda: 0
-    schedule_batch.get_parallel = lambda: SimpleNamespace(tp_rank=0)  # From 0.5.18 on.
+    schedule_batch.get_parallel = lambda: SimpleNamespace(tp_rank=0)  # From 0.5.16 on.
     params = SamplingParams(max_new_tokens=9)
     req = schedule_batch.Req("r", "", PROMPT, params, vocab_size=100)
     req.set_finish_with_abort("too long")

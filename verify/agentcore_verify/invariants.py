@@ -14,10 +14,10 @@ from .differences import first_difference, text_difference
 from .results import Failed
 from .subject import Reply, Subject
 
-_UNREADABLE = re.compile(r"[\s\ufffd]")
 NEW_FIELDS = registry.response_fields()
 """The fields of answers that patches add."""
 
+_UNREADABLE = re.compile(r"[\s\ufffd]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -172,7 +172,7 @@ def assert_input_ids(subject: Subject, reply: Reply) -> None:
 
 def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) -> None:
     """Raise Failed if an answer has a field that SGLang itself does not give."""
-    if found := sorted(_keys_in(list(answers)) & NEW_FIELDS):
+    if found := sorted(_keys_in(answers) & NEW_FIELDS):
         raise Failed(f"{where}: the answer has {', '.join(found)}.")
     for answer in answers:
         if found := sorted({*(answer.get("metadata") or ())} - subject.metadata()):
@@ -184,7 +184,7 @@ def _keys_in(value: object) -> set[str]:
     if isinstance(value, dict):
         parts = (part for key, part in value.items() if key != "metadata")
         return set(value) | {key for part in parts for key in _keys_in(part)}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return {key for part in value for key in _keys_in(part)}
     return set()
 

@@ -419,14 +419,15 @@ def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
 
 def _served_model(url: str, api_key: str | None) -> str:
     """The name of the model that a server serves; also checks that it answers."""
-    subject = Subject(url, api_key=api_key)
     try:
-        response = subject.get("/v1/models")
+        response = Subject(url, api_key=api_key).get("/v1/models")
     except requests.RequestException as error:
         raise ServerError(f"No server answers at {url}.") from error
     if response.status_code in (401, 403):
         raise UsageError(f"The server at {url} needs an API key: give --api-key.")
-    return subject.served_model()
+    with suppress(ValueError, LookupError, TypeError):
+        return str(response.json()["data"][0]["id"])
+    return "default"
 
 
 def _wait_for_death(server: Server) -> None:
