@@ -153,8 +153,12 @@ def test_the_events_have_the_ids_behind_them(
     last = others[-1]["response"]
     assert last["prompt_token_ids"] == whole["prompt_token_ids"]
     assert (last["token_ids"], last["token_logprobs"]) == (token_ids, token_logprobs)
-    # White space beside a tool call is SGLang's own.
-    assert text_of(last).strip() == text_of(whole).strip()
+    streamed, text = text_of(last).strip(), text_of(whole).strip()
+    if CASES[name]:
+        # SGLang's parser loses the text before a tool call in the same result.
+        assert text.startswith(streamed)
+    else:
+        assert streamed == text
 
 
 @pytest.mark.parametrize("streaming", [False, True])
