@@ -10,7 +10,8 @@ import weakref
 
 import pytest
 
-from agentcore_verify.signals import signals_as_exceptions
+from agentcore_verify.results import Failed
+from agentcore_verify.signals import signals_as_exceptions, then
 
 SIGNALS = pytest.mark.parametrize(
     ("number", "error"),
@@ -46,6 +47,18 @@ def test_a_signal_that_a_weakref_callback_drops_raises_after_it(
         arrived = True
         time.sleep(5)
     assert arrived
+
+
+@pytest.mark.parametrize(
+    ("raised", "n_actions"),
+    [(Failed("-"), 1), (KeyboardInterrupt(), 0), (SystemExit(143), 0)],
+    ids=lambda value: type(value).__name__,
+)
+def test_nothing_is_done_after_a_signal(raised: BaseException, n_actions: int) -> None:
+    done: list[str] = []
+    with pytest.raises(type(raised)), then(lambda: done.append("action")):
+        raise raised
+    assert len(done) == n_actions
 
 
 def test_what_was_there_before_is_there_again(

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
+from agentcore_verify.signals import then
+
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -36,12 +38,8 @@ def in_threads(calls: Iterable[Callable[[], Value]]) -> Iterator[list[Future[Val
         futures.append(future)
         # No pool: Python waits for the threads of one before it ends.
         threading.Thread(target=_run, args=(call, future), daemon=True).start()
-    try:
+    with then(partial(wait, futures)):
         yield futures
-    except Exception:
-        wait(futures)
-        raise
-    wait(futures)
 
 
 def _run(call: Callable[[], Value], future: Future[Value]) -> None:

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 RETRY_AFTER = 0.01
 """Seconds after which an exception that was dropped is raised again."""
+
+
+@contextmanager
+def then(action: Callable[[], object]) -> Iterator[None]:
+    """Runs `action` after the block, also after an error, but not after a signal.
+
+    A server that is to end with the command need not be told anything more.
+    """
+    try:
+        yield
+    except Exception:
+        action()
+        raise
+    action()
 
 
 @contextmanager

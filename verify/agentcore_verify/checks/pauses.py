@@ -20,6 +20,7 @@ from agentcore_verify.at_once import in_threads
 from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.results import NotExercised, Skipped
+from agentcore_verify.signals import then
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Reply, Subject
 
 PATCHES = ("token-ids",)
@@ -85,7 +86,7 @@ def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
 
 @contextmanager
 def paused(subject: Subject, mode: str) -> Iterator[None]:
-    """Pauses the server, and lets it continue whatever happens."""
+    """Pauses the server, and lets it continue unless a signal ends all."""
     with subject.asking(f"/pause_generation ({mode})"):
         try:
             subject.post("/pause_generation", {"mode": mode})
@@ -93,11 +94,13 @@ def paused(subject: Subject, mode: str) -> Iterator[None]:
             if error.status != 400:
                 raise
             raise Skipped(f"The server refuses to be paused: {error.body}") from error
-    try:
+    with then(partial(_continue, subject)):
         yield
-    finally:
-        with subject.asking("/continue_generation"):
-            subject.post("/continue_generation", {})
+
+
+def _continue(subject: Subject) -> None:
+    with subject.asking("/continue_generation"):
+        subject.post("/continue_generation", {})
 
 
 def _assert_prefix(subject: Subject, reply: Reply) -> bool:

@@ -14,8 +14,6 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from agentcore_verify.at_once import in_threads
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.results import Failed, NotExercised, Skipped
+from agentcore_verify.signals import then
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
 
 PATCHES = ("weight-versions",)
@@ -46,7 +45,9 @@ def check(subject: Subject) -> str:
     if not subject.launched:
         raise Skipped("Other weights would answer the requests of others here.")
     model = _model(subject)
-    with tempfile.TemporaryDirectory() as scratch, _restored(subject, model):
+    version = str(subject.info.get("weight_version", "default"))
+    restore = partial(_update, subject, model, version)
+    with tempfile.TemporaryDirectory() as scratch, then(restore):
         mute = _without(model, Path(scratch, "mute"), ("model.norm.weight",))
         other = _without(model, Path(scratch, "other"), ("v_proj.weight",))
         n_tokens = _check_tokens(subject, model, mute)
@@ -182,13 +183,3 @@ def _update(subject: Subject, folder: Path, version: str, **more: Any) -> None:
     body = {"model_path": str(folder), "weight_version": version, **more}
     with subject.asking("/update_weights_from_disk"):
         subject.post("/update_weights_from_disk", body)
-
-
-@contextmanager
-def _restored(subject: Subject, model: Path) -> Iterator[None]:
-    """Gives the server its weights back, whatever happens."""
-    version = str(subject.info.get("weight_version", "default"))
-    try:
-        yield
-    finally:
-        _update(subject, model, version)
