@@ -39,10 +39,16 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
             f"{reply.body.get('n', 1)}."
         )
     for completion in reply.completions:
-        _assert_ids(reply, completion)
+        where = f"{reply.where}: token_ids of choice {completion.index}"
+        _assert_are_ids(where, reply.ids(completion.index))
         _assert_stop_token(reply, completion)
         if subject.can_decode:
-            _assert_text(subject, reply, completion)
+            # A parser may have split the text.
+            parsed = reply.body.get("separate_reasoning", True)
+            if parsed or reply.body.get("tools"):
+                _assert_covers_parsed(subject, reply, completion)
+            else:
+                _assert_decodes(subject, reply, completion)
         if reply.body.get("logprobs"):
             assert_logprobs_in_step(reply, completion)
     _assert_counts(reply)
@@ -82,15 +88,14 @@ def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
         raise Failed(
             f"{other.where}: the answer has choices {others}, {one.where} has {choices}."
         )
-    for choice in choices:
-        left, right = one.ids(choice), other.ids(choice)
+    for a, b in zip(one.completions, other.completions, strict=True):
+        left, right = one.ids(a.index), other.ids(b.index)
         if left != right:
             raise Failed(
-                f"{other.where}: token_ids of choice {choice} differ from those of "
+                f"{other.where}: token_ids of choice {b.index} differ from those of "
                 f"{one.where} from position {first_difference(left, right)} on.",
                 difference=subject.id_difference(one.where, left, other.where, right),
             )
-    for a, b in zip(one.completions, other.completions, strict=True):
         if finish(a) != finish(b):
             raise Failed(
                 f"{other.where}: finish_reason of choice {b.index} is "
@@ -212,39 +217,16 @@ def _assert_prompt(subject: Subject, reply: Reply) -> None:
         )
 
 
-def _assert_ids(reply: Reply, completion: Completion) -> None:
-    _assert_are_ids(
-        f"{reply.where}: token_ids of choice {completion.index}",
-        reply.ids(completion.index),
-    )
-
-
 def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
     for position, value in enumerate(ids):
         if type(value) is not int or value < 0:
             raise Failed(f"{what}: {value!r} at position {position} is not a token ID.")
 
 
-def _is_parsed(reply: Reply) -> bool:
-    """Whether a tool-call or reasoning parser may have split the text."""
-    return bool(reply.body.get("tools") or reply.body.get("separate_reasoning", True))
-
-
-def _without_stop(completion: Completion) -> tuple[int, ...]:
-    """The IDs of the text: without the stop token, which has none."""
-    ids = completion.token_ids or ()
-    return ids[:-1] if type(completion.raw.get("matched_stop")) is int else ids
-
-
-def _assert_text(subject: Subject, reply: Reply, completion: Completion) -> None:
-    if _is_parsed(reply):
-        _assert_covers_parsed(subject, reply, completion)
-    else:
-        _assert_decodes(subject, reply, completion)
-
-
 def _assert_decodes(subject: Subject, reply: Reply, completion: Completion) -> None:
-    ids = _without_stop(completion)
+    ids = completion.token_ids or ()
+    if type(completion.raw.get("matched_stop")) is int:
+        ids = ids[:-1]  # The stop token has no text.
     for special in (False, True):  # Some models' text has special tokens in it.
         if _is_text_of(completion, reply, subject.decode(ids, special=special)):
             if reply.streamed:

@@ -111,26 +111,18 @@ def be_patient_with_workers() -> None:
     Process.ping = patient_ping
 
 
-def register_mirror(backend: str) -> None:
-    """Register the mirroring sampler as SGLang's sampler for `backend`."""
+def run_mirroring_scheduler(server_args: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run SGLang's scheduler with a sampler that copies IDs into `customized_info`."""
     from sglang.srt.layers.sampler import Sampler, register_sampler_backend
+    from sglang.srt.managers.scheduler import run_scheduler_process
 
     class MirrorSampler(Sampler):  # type: ignore[misc]
-        """SGLang's sampler, which also copies the token IDs into `customized_info`."""
-
         def forward(self, logits_output: Any, *args: Any, **kwargs: Any) -> Any:
             token_ids = super().forward(logits_output, *args, **kwargs)
             logits_output.customized_info = {MIRROR_KEY: token_ids.tolist()}
             return token_ids
 
-    register_sampler_backend(backend, MirrorSampler)
-
-
-def run_mirroring_scheduler(server_args: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run SGLang's scheduler process with the mirroring sampler."""
-    from sglang.srt.managers.scheduler import run_scheduler_process
-
-    register_mirror(server_args.sampling_backend)
+    register_sampler_backend(server_args.sampling_backend, MirrorSampler)
     return run_scheduler_process(server_args, *args, **kwargs)
 
 

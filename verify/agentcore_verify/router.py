@@ -138,11 +138,3 @@ def _is_dropped(subject: Subject, named: Field, options: Mapping[str, Any]) -> b
         return not named.has_effect(subject.ask("plain", **asked).answer)
     except Failed:
         return False
-
-
-def describe(dropped: list[Field]) -> list[str]:
-    """Notes for people, one for each field."""
-    return [
-        f"The router drops the request field {field.name}: {field.meaning}."
-        for field in dropped
-    ]

@@ -108,10 +108,10 @@ class _Run:
             skipped = self._look_for_router(subject)
             self._run_checks(subject, missing, None, skipped)
         except ServerError as error:
-            return self._report(target, self.options.model or "", error=str(error))
+            return self._report(target, error=str(error))
         if version := subject.info.get("version"):
             target = f"SGLang {version} at {url}"
-        return self._report(target, model)
+        return self._report(target, model=model)
 
     def _missing_on(self, subject: Subject) -> dict[str, str]:
         """Note what a running server says of its patches.
@@ -149,7 +149,10 @@ class _Run:
             return {}
         subject.can_decode = False
         self.notes.append(router.NOT_DECODED)
-        self.notes += router.describe(router.dropped_fields(subject))
+        self.notes += [
+            f"The router drops the request field {field.name}: {field.meaning}."
+            for field in router.dropped_fields(subject)
+        ]
         return {
             name: Result(
                 name, Outcome.SKIPPED, router.NOT_CHECKED, advice=router.ADVICE
@@ -160,8 +163,6 @@ class _Run:
 
     def verify_launched(self) -> Report:
         options = self.options
-        if options.model is None:
-            raise UsageError("Give --model, or --base-url of a running server.")
         if "--skip-tokenizer-init" in options.server_args:
             raise UsageError(
                 "The checks need the server's tokenizer: leave --skip-tokenizer-init "
@@ -187,11 +188,15 @@ class _Run:
             if not set(checks.get(name).patches) & set(missing)
         ]
         if missing and not any(checks.get(name).patches for name in runnable):
-            self._fail_unpatched(missing)
+            self.results = [
+                checks.get(name).failure_without(missing)
+                or Result(name, Outcome.SKIPPED, "No server was launched.")
+                for name in options.checks
+            ]
             unpatched = self._advice(
                 f"{lacking}, so no server was started. Run `agentcore-patch apply` first."
             )
-            return replace(self._report(target, options.model), unpatched=unpatched)
+            return replace(self._report(target), unpatched=unpatched)
         if missing:
             self.progress.message(
                 self._advice(
@@ -229,9 +234,7 @@ class _Run:
         finally:
             if server is not None:
                 server.stop()
-        report = self._report(
-            target, str(self.options.model), server, startup=startup, error=error
-        )
+        report = self._report(target, server, startup=startup, error=error)
         if self.options.log is None and (report.passed or not log.stat().st_size):
             log.unlink(missing_ok=True)
             return replace(report, log=None)
@@ -349,26 +352,18 @@ class _Run:
             if state is PatchState.ABSENT
         }
 
-    def _fail_unpatched(self, missing: Mapping[str, str]) -> None:
-        """Fail the checks that need a missing patch, without launching a server."""
-        for name in self.options.checks:
-            self.results.append(
-                checks.get(name).failure_without(missing)
-                or Result(name, Outcome.SKIPPED, "No server was launched.")
-            )
-
     def _report(
         self,
         target: str,
-        model: str,
         server: Server | None = None,
         *,
+        model: str | None = None,
         startup: float | None = None,
         error: str | None = None,
     ) -> Report:
         return Report(
             target=target,
-            model=model,
+            model=model or self.options.model or "",
             server_args=_without_keys(server.options.args) if server else (),
             results=tuple(self.results),
             seconds=time.monotonic() - self.began,

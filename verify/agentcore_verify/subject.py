@@ -298,7 +298,8 @@ class Subject:
 
     def in_both_modes(self, path: str, body: Json) -> dict[str, list[Json]]:
         """The one response, and the events of a stream, by mode; raises ClientError."""
-        url, body = f"{self.base_url}{path}", {"model": self.model, **body}
+        url = f"{self.base_url}{path}"
+        body = {"model": self.model, "temperature": 0, **body}
         whole = client.post_json(url, body, api_key=self.api_key)
         # The streams of the other endpoints may end without [DONE].
         done = path == "/v1/completions"

@@ -32,7 +32,7 @@ MAX_TOKENS = 24
 
 
 def check(subject: Subject) -> str:
-    if not _takes_images(subject):
+    if not subject.told("/model_info").get("has_image_understanding"):
         raise Skipped("The model takes no images.")
     first = _ask(subject, "an image")
     streamed = _ask(subject, "an image, streamed", stream=True)
@@ -44,10 +44,6 @@ def check(subject: Subject) -> str:
         second = _ask(subject, where, input_ids=past, stream=stream)
         assert_input_ids(subject, second)
     return f"a prompt of {len(first.prompt_ids)} tokens; a second turn of {len(past)}"
-
-
-def _takes_images(subject: Subject) -> bool:
-    return bool(subject.told("/model_info").get("has_image_understanding"))
 
 
 def _ask(subject: Subject, where: str, **more: Any) -> Reply:

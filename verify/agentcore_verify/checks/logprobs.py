@@ -36,19 +36,23 @@ def check(subject: Subject) -> str:
     farthest = n_logprobs = 0.0
     for question, options in REQUESTS:
         whole, streamed = both_modes(subject, question, **options)
-        for reply in (whole, streamed):
-            _assert_tokens(subject, reply)
-        _assert_alternatives(whole, streamed)
-        one, other = (reply.completions[0].logprobs for reply in (whole, streamed))
-        n_logprobs += len(one or ())
-        distance = logprob_distance(one or (), other or ())
+        one, other = (_logprobs(subject, reply) for reply in (whole, streamed))
+        n_logprobs += len(one)
+        for position, (left, right) in enumerate(zip(one, other, strict=True)):
+            n_left, n_right = len(left["top_logprobs"]), len(right["top_logprobs"])
+            if n_left != n_right or not n_left:
+                raise Failed(
+                    f"{streamed.where}: {n_right} top_logprobs at position {position}, "
+                    f"but {n_left} in {whole.where}."
+                )
+        distance = logprob_distance(one, other)
         farthest = max(farthest, distance)
         if distance > (allowed := _tolerance(subject)):
             raise Failed(
                 f"{streamed.where}: logprobs differ from those of {whole.where} by up to "
                 f"{distance:.2g} (allowed: {allowed:.2g}; identical requests differ by "
                 f"{subject.noise:.2g}).",
-                difference=_difference(whole, streamed),
+                difference=Difference(whole.where, streamed.where, _rows(one, other)),
             )
     # Without top_logprobs SGLang takes another path.
     assert_whole(subject, subject.stream("cjk", logprobs=True))
@@ -61,8 +65,8 @@ def _tolerance(subject: Subject) -> float:
     return max(floor, TIMES_NOISE * subject.noise)
 
 
-def _assert_tokens(subject: Subject, reply: Reply) -> None:
-    """Each logprob is that of the token ID at its position."""
+def _logprobs(subject: Subject, reply: Reply) -> tuple[Json, ...]:
+    """The logprobs of a reply; Failed unless each is that of the ID at its position."""
     entries = reply.completions[0].logprobs or ()
     texts = subject.decode_all([[value] for value in reply.ids()], special=True)
     for position, (entry, text) in enumerate(zip(entries, texts, strict=True)):
@@ -71,25 +75,14 @@ def _assert_tokens(subject: Subject, reply: Reply) -> None:
                 f"{reply.where}: the logprob at position {position} belongs to token "
                 f"{entry['token']!r}, but the token ID there is {text!r}."
             )
+    return entries
 
 
-def _assert_alternatives(whole: Reply, streamed: Reply) -> None:
-    one, other = (reply.completions[0].logprobs or () for reply in (whole, streamed))
-    for position, (left, right) in enumerate(zip(one, other, strict=True)):
-        n_left, n_right = len(left["top_logprobs"]), len(right["top_logprobs"])
-        if n_left != n_right or not n_left:
-            raise Failed(
-                f"{streamed.where}: {n_right} top_logprobs at position {position}, but "
-                f"{n_left} in {whole.where}."
-            )
-
-
-def _difference(whole: Reply, streamed: Reply) -> Difference:
+def _rows(one: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Row, ...]:
     """The logprobs around the one that differs most."""
-    one, other = (reply.completions[0].logprobs or () for reply in (whole, streamed))
     apart = [logprob_distance([a], [b]) for a, b in zip(one, other, strict=True)]
     worst = apart.index(max(apart))
-    rows = [
+    return tuple(
         Row(
             position,
             _shown(left),
@@ -98,8 +91,7 @@ def _difference(whole: Reply, streamed: Reply) -> Difference:
         )
         for position, (left, right) in enumerate(zip(one, other, strict=True))
         if abs(position - worst) <= 3
-    ]
-    return Difference(whole.where, streamed.where, tuple(rows))
+    )
 
 
 def _shown(entry: Json) -> str:

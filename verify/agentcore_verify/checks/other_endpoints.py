@@ -35,7 +35,7 @@ def _check(
 ) -> list[Json]:
     """The events of the stream; Failed on a new field, or on another text in one mode."""
     with subject.asking(path):
-        by_mode = subject.in_both_modes(path, {"temperature": 0, **body})
+        by_mode = subject.in_both_modes(path, body)
     for mode, answers in by_mode.items():
         assert_no_new_fields(subject, f"{path}, {mode}", answers)
     whole, streamed = map(text_of, by_mode.values())

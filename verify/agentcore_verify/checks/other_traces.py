@@ -86,9 +86,7 @@ def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:
 def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
     """The response, and the events of a stream, by what messages call them."""
     with subject.asking(f"{path} with return_token_ids"):
-        by_mode = subject.in_both_modes(
-            path, {"temperature": 0, "return_token_ids": True, **body}
-        )
+        by_mode = subject.in_both_modes(path, {"return_token_ids": True, **body})
     return {f"{path}, {mode}": answers for mode, answers in by_mode.items()}
 
 

@@ -18,11 +18,7 @@ LENGTHS = (1, 2, 9, 60)
 
 
 def check(subject: Subject) -> str:
-    n_tokens = n_answers = 0
-    for question in QUESTIONS:
-        whole, _ = both_modes(subject, question)
-        n_tokens, n_answers = n_tokens + len(whole.ids()), n_answers + 1
-    for length in LENGTHS:
-        whole, _ = both_modes(subject, "emoji", max_tokens=length)
-        n_tokens, n_answers = n_tokens + len(whole.ids()), n_answers + 1
-    return f"{n_tokens} tokens of {n_answers} answers are equal in both modes"
+    answers = [both_modes(subject, question)[0] for question in QUESTIONS]
+    answers += [both_modes(subject, "emoji", max_tokens=n)[0] for n in LENGTHS]
+    n_tokens = sum(len(answer.ids()) for answer in answers)
+    return f"{n_tokens} tokens of {len(answers)} answers are equal in both modes"

@@ -21,6 +21,7 @@ from typing import Any
 from agentcore_verify.at_once import in_threads
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
+from agentcore_verify.differences import first_difference
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.signals import then
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
@@ -132,14 +133,12 @@ def _assert_versions(reply: Reply, wanted: tuple[int, ...]) -> None:
             if span["version"] == "first"
             else said[:1] * len(said)
         )
-        for position, (one, other) in enumerate(
-            zip(said, right, strict=False), span["start"]
-        ):
-            if one != other:
-                raise Failed(
-                    f"{reply.where}: token {position} is said to be of the version "
-                    f"{span['version']!r}, which did not sample it."
-                )
+        if said != right:
+            position = span["start"] + first_difference(said, right)
+            raise Failed(
+                f"{reply.where}: token {position} is said to be of the version "
+                f"{span['version']!r}, which did not sample it."
+            )
 
 
 def _check_cache(subject: Subject, model: Path, other: Path) -> float:
