@@ -25,6 +25,8 @@ class Lost(Exception):
 class Defect:
     """What a proxy changes: nothing. Subclasses override one method or two."""
 
+    proxy: Proxy
+
     def request(self, path: str, body: Json) -> Json:
         """The request that the server gets."""
         return body
@@ -82,6 +84,11 @@ class Proxy:
         self._server = _HttpServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._lock = threading.Lock()
+
+    def plant(self, defect: Defect) -> None:
+        self.defect = defect
+        defect.proxy = self
+        self.most_streaming = 0
 
     def __enter__(self) -> Proxy:
         self._thread.start()

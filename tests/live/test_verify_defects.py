@@ -51,7 +51,7 @@ def test_a_planted_defect_is_found_and_named(
     planted: Planted,
     count: Counter[str],
 ) -> None:
-    proxy.defect = planted.make(proxy)
+    proxy.plant(planted.make())
     if isinstance(proxy.defect, ChatStream):
         # What is not streamed is as it was.
         subject = correct
@@ -90,7 +90,8 @@ class LateAbort(ChatStream):
 def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
     proxy: Proxy, correct: Subject
 ) -> None:
-    proxy.defect = late = LateAbort()
+    late = LateAbort()
+    proxy.plant(late)
     result = checks.get("interruption").run(correct)
     assert not late.late
     assert result.outcome is Outcome.PASSED

@@ -18,34 +18,27 @@ from tests.live.defects.planting import (
 from tests.live.proxy import Defect, Proxy
 
 
-class UnderLoad(ChatStream):
-    """Holds streams back until many are open, so that they are whenever this is used."""
-
-    proxy: Proxy
-
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        wait_until(lambda: self.proxy.most_streaming > 8)
-        return self.loaded(events)
-
-    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
-        raise NotImplementedError
+def under_load(proxy: Proxy, events: Iterator[Json]) -> Iterator[Json]:
+    """The events of a stream, held back until many are open."""
+    wait_until(lambda: proxy.most_streaming > 8)
+    return events
 
 
 @plant("tokens lost under load only", "concurrency", "of choice 0")
-class LostUnderLoad(UnderLoad):
-    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, ids in with_ids(events):
+class LostUnderLoad(ChatStream):
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for number, event, ids in with_ids(under_load(self.proxy, events)):
             if number == 6:
                 event["choices"][0]["token_ids"] = ids[1:]
             yield event
 
 
 @plant("another stream's prompt under load", "concurrency", "of another request")
-class MixedUnderLoad(UnderLoad):
+class MixedUnderLoad(ChatStream):
     kept: list[int] | None = None
 
-    def loaded(self, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in under_load(self.proxy, events):
             if prompt := event.get("prompt_token_ids"):
                 event["prompt_token_ids"] = self.kept or prompt
                 self.kept = prompt
@@ -94,8 +87,6 @@ class LostByPause(ChatStream):
 
 @plant("a pause after the last token", "pauses", "the pause", Outcome.NOT_EXERCISED)
 class LatePause(Defect):
-    proxy: Proxy
-
     def request(self, path: str, body: Json) -> Json:
         if path == "/pause_generation":
             wait_until(lambda: self.proxy.n_streaming == 0)
@@ -126,19 +117,18 @@ class CompletionTokenLost(Defect):
 
 @plant("a message without its IDs", "other-traces", "/v1/messages, non-streaming")
 class MessageWithoutIds(Defect):
+    fields: tuple[str, ...] = ("token_ids", "token_logprobs")
+
     def whole(self, path: str, body: Json, response: Any) -> Any:
         if path == "/v1/messages":
-            for field in ("token_ids", "token_logprobs"):
+            for field in self.fields:
                 response.pop(field, None)
         return response
 
 
 @plant("a message without its logprobs", "other-traces", "but 0 logprobs")
-class MessageWithoutLogprobs(Defect):
-    def whole(self, path: str, body: Json, response: Any) -> Any:
-        if path == "/v1/messages":
-            del response["token_logprobs"]
-        return response
+class MessageWithoutLogprobs(MessageWithoutIds):
+    fields = ("token_logprobs",)
 
 
 @plant("logprobs whose tokens are text", "other-traces", "token_id:")
@@ -182,7 +172,7 @@ class GapOfVersions(ChatWhole):
 
 
 class AfterUpdate(ChatWhole):
-    """Changes what is answered after the last update, until the cache is flushed."""
+    """Knows what is answered after the last update, until the cache is flushed."""
 
     updated = False
 
@@ -193,24 +183,19 @@ class AfterUpdate(ChatWhole):
             self.updated = False
         return body
 
-    def choice(self, body: Json, choice: Json) -> None:
-        if self.updated:
-            self.updated_choice(choice)
-
-    def updated_choice(self, choice: Json) -> None:
-        raise NotImplementedError
-
 
 @plant("a prompt from a cache of other weights", "weight-versions", "other weights")
 class OldCache(AfterUpdate):
-    def updated_choice(self, choice: Json) -> None:
-        choice["logprobs"]["content"][0]["logprob"] -= 0.5
+    def choice(self, body: Json, choice: Json) -> None:
+        if self.updated:
+            choice["logprobs"]["content"][0]["logprob"] -= 0.5
 
 
 @plant("no logprobs after an update", "weight-versions", "the answer has no logprobs")
 class NoLogprobsAfterUpdate(AfterUpdate):
-    def updated_choice(self, choice: Json) -> None:
-        choice["logprobs"] = None
+    def choice(self, body: Json, choice: Json) -> None:
+        if self.updated:
+            choice["logprobs"] = None
 
 
 @plant("versions on no chunk", "weight-versions", "no weight_versions")

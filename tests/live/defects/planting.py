@@ -8,7 +8,7 @@ from typing import Any
 
 from agentcore_verify.client import Json
 from agentcore_verify.results import Outcome
-from tests.live.proxy import Defect, Proxy
+from tests.live.proxy import Defect
 
 CHAT = "/v1/chat/completions"
 
@@ -20,7 +20,7 @@ class Planted:
     name: str
     check: str
     word: str
-    make: Callable[[Proxy], Defect]
+    make: Callable[[], Defect]
     outcome: Outcome = Outcome.FAILED
 
 
@@ -31,13 +31,7 @@ def plant(
     name: str, check: str, word: str, outcome: Outcome = Outcome.FAILED
 ) -> Callable[[type[Defect]], type[Defect]]:
     def add(defect: type[Defect]) -> type[Defect]:
-        def make(proxy: Proxy) -> Defect:
-            made = defect()
-            proxy.most_streaming = 0
-            made.proxy = proxy  # type: ignore[attr-defined]
-            return made
-
-        PLANTED.append(Planted(name, check, word, make, outcome))
+        PLANTED.append(Planted(name, check, word, defect, outcome))
         return defect
 
     return add
