@@ -278,7 +278,7 @@ def test_the_table_has_the_colours_that_are_asked_for(
 def test_what_a_release_has_is_asked_of_the_table_of_releases() -> None:
     def of(version: object, **more: object) -> Subject:
         subject = Subject("http://h", model="m")
-        subject._info = {"version": version, **more}
+        subject.info = {"version": version, **more}
         return subject
 
     without = ("0.5.8", "0.5.8.post1", "0.5.8+cu130")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,6 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 
 INTERRUPTION_ATTEMPTS = 3
 """How often to try: on a busy machine answers may end before they are interrupted."""
-
-MESSAGES_FILE = "srt/entrypoints/anthropic/serving.py"
-"""The file of SGLang that serves /v1/messages."""
 
 NOT_DETERMINISTIC = (
     "The engine is not deterministic, so answers cannot be compared. Launch it with "
@@ -100,14 +98,11 @@ class Subject:
         self.noise = 0.0
         """The largest logprob difference between two identical requests."""
         self._references: dict[str, Reply] = {}
-        self._info: Json | None = None
 
-    @property
+    @cached_property
     def info(self) -> Json:
         """The JSON of /server_info; empty if there is none."""
-        if self._info is None:
-            self._info = self.told("/server_info")
-        return self._info
+        return self.told("/server_info")
 
     def told(self, path: str) -> Json:
         """The JSON object at a path, which the server tells of itself; empty if none."""
@@ -134,7 +129,8 @@ class Subject:
     def has_messages(self) -> bool:
         """Whether the server has /v1/messages; yes if its release is unknown."""
         release = self._release()
-        return release is None or registry.is_file_of(release, MESSAGES_FILE)
+        serving = "srt/entrypoints/anthropic/serving.py"
+        return release is None or registry.is_file_of(release, serving)
 
     def traces_responses(self) -> bool:
         """Whether the server has /v1/responses with token IDs.
