@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import io
-import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +71,6 @@ def model(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return tiny_moe_model.make(scripted_model, folder, n_experts=8)
 
 
-@pytest.fixture(scope="module")
-def many(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("moe") / "many"
-    return tiny_moe_model.make(scripted_model, folder, n_experts=512)
-
-
 @pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     name: str = request.param
@@ -86,14 +81,6 @@ def way(request: pytest.FixtureRequest) -> str:
 def routing(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[Server]:
     with launch(trees.patched, ENABLED, *WAYS[way], model=model) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def one_worker(way: str, routing: Server) -> Server:
-    """A server that can be paused."""
-    if way == "two-workers":
-        pytest.skip("several workers are not paused")
-    return routing
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +186,7 @@ def test_token_ids_need_not_be_asked_for(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_generate_honours_the_start_and_says_so(
-    routing: Server, model: Path, stream: bool
+    routing: Server, way: str, model: Path, stream: bool
 ) -> None:
     prompts = [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74, 75]]
     for prompt in (prompts, prompts[0]):
@@ -211,27 +198,22 @@ def test_generate_honours_the_start_and_says_so(
             sampling_params={"max_new_tokens": 9, "ignore_eos": True},
             return_routed_experts=True,
             routed_experts_start_len=5,
-            return_prompt_token_ids=True,
         )
         outputs = answer if stream or prompt is not prompts else answer[0]
         ids: dict[int, list[int]] = {}
         last: dict[int, dict[str, Any]] = {}
-        for output in outputs:
+        for position, output in enumerate(outputs):
             # In a batch that is not streamed, outputs come in order.
-            index = output.get("index", len(last) if not stream else 0)
-            ids.setdefault(index, [])
-            ids[index] += output.get("prompt_token_ids", [])
-            new = output["output_ids"]
-            known = ids[index][len(prompts[index]) :]
-            ids[index] += new[len(known) :] if new[: len(known)] == known else new
+            index = output.get("index", 0 if stream else position)
+            known = ids.get(index, []) if way == "stream-output" else []
+            ids[index] = known + output["output_ids"]
             last[index] = output["meta_info"]
         assert len(last) == (2 if prompt is prompts else 1)
         for index, meta_info in last.items():
             assert meta_info["routed_experts_start_len"] == 5
-            experts = read(meta_info["routed_experts"])
-            assert len(experts) == len(prompts[index]) + 9 - 1 - 5
-            if len(ids[index]) == len(prompts[index]) + 9:
-                assert_routed(model, experts, ids[index], 5)
+            assert len(ids[index]) == 9
+            token_ids = prompts[index] + ids[index]
+            assert_routed(model, read(meta_info["routed_experts"]), token_ids, 5)
 
 
 def test_those_who_ask_and_those_who_do_not_are_served_together(
@@ -346,7 +328,7 @@ def test_an_aborted_answer_has_those_of_its_tokens_or_none(
             routed_experts_format=format,
         )
         wait_until(lambda: "to-be-aborted" in held(routing), 30)
-        threading.Event().wait(0.3)
+        time.sleep(0.3)
         send(routing, "/abort_request", rid="to-be-aborted")
         [choice] = asking.result(30)
     assert choice.finish == "abort"
@@ -356,34 +338,36 @@ def test_an_aborted_answer_has_those_of_its_tokens_or_none(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("mode", ["retract", "in_place"])
-def test_a_pause_changes_nothing(one_worker: Server, model: Path, mode: str) -> None:
+@pytest.mark.parametrize("pause", ["retract", "in_place"])
+def test_a_pause_changes_nothing(
+    way: str, routing: Server, model: Path, pause: str
+) -> None:
+    if way == "two-workers":
+        pytest.skip("several workers are not paused")
     with ThreadPoolExecutor() as pool:
         asking = [
             pool.submit(
-                asked, one_worker, path, stream=True, max_tokens=80, rid=f"{mode}{path}"
+                asked, routing, path, stream=True, max_tokens=80, rid=f"{pause}{path}"
             )
             for path in PATHS
         ]
-        wait_until(lambda: len(held(one_worker)) == 2, 30)
-        threading.Event().wait(0.3)
-        assert send(one_worker, "/pause_generation", mode=mode).status_code == 200
-        assert send(one_worker, "/continue_generation").status_code == 200
+        wait_until(lambda: len(held(routing)) == 2, 30)
+        time.sleep(0.3)
+        assert send(routing, "/pause_generation", mode=pause).status_code == 200
+        assert send(routing, "/continue_generation").status_code == 200
         for answer in asking:
             [choice] = answer.result(60)
             assert len(choice.token_ids) == 80
             assert_choice(model, choice, 0)
 
 
-@pytest.mark.parametrize("stream", [False, True])
 def test_experts_beyond_a_byte(
-    way: str, trees: Trees, launch: Launch, many: Path, stream: bool
+    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
 ) -> None:
-    if way != "default":
-        pytest.skip("this is about the type alone")
+    many = tiny_moe_model.make(scripted_model, tmp_path / "many", n_experts=512)
     with launch(trees.patched, ENABLED, model=many) as running:
-        for path in PATHS:
-            [choice] = asked(running, path, stream=stream, routed_experts_format="npy")
+        for path, stream in product(PATHS, (False, True)):
+            [choice] = asked(running, path, stream, routed_experts_format="npy")
             experts = read(choice.experts, "npy")
             assert experts.dtype == np.uint16
             assert experts.max() > 255
@@ -392,15 +376,10 @@ def test_experts_beyond_a_byte(
 
 
 def test_a_server_that_does_not_keep_them_leaves_them_out(
-    way: str, trees: Trees, launch: Launch, model: Path
+    trees: Trees, launch: Launch, model: Path
 ) -> None:
-    if way != "default":
-        pytest.skip("the option is for the engine")
     with launch(trees.patched, model=model) as running:
-        for path in PATHS:
-            for stream in (False, True):
-                [choice] = asked(
-                    running, path, stream=stream, routed_experts_format="npy"
-                )
-                assert choice.experts is None and choice.start is None
-                assert len(choice.token_ids) == 24
+        for path, stream in product(PATHS, (False, True)):
+            [choice] = asked(running, path, stream, routed_experts_format="npy")
+            assert choice.experts is None and choice.start is None
+            assert len(choice.token_ids) == 24
