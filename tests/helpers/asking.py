@@ -13,7 +13,6 @@ from agentcore_verify import client
 from agentcore_verify.client import Answer, Completion
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server
-from tests.helpers.servers import release_of
 
 LOGPROB_NOISE = 1e-3
 """How far float32 on a CPU may move a logprob from batch to batch; the scripted
@@ -82,15 +81,6 @@ CASES = {
 }
 
 
-def version_of(server: Server) -> str:
-    """The release of SGLang that a server runs.
-
-    Its interpreter is asked: with several tokenizer workers /server_info of v0.5.9 may
-    get no answer.
-    """
-    return release_of(server.options.python)
-
-
 def grammar_serves_required_calls(release: str) -> bool:
     """Whether SGLang takes a required tool call from the scripted model.
 
@@ -100,11 +90,10 @@ def grammar_serves_required_calls(release: str) -> bool:
     return not is_between(release, "0.5.11", "")
 
 
-def skip_what_no_grammar_serves(server: Server, name: str) -> None:
+def skip_what_no_grammar_serves(release: str, name: str) -> None:
     """Skip the required tool call where SGLang refuses it to the scripted model."""
-    version = version_of(server)
-    if name == "tool call required" and not grammar_serves_required_calls(version):
-        pytest.skip(f"SGLang {version} refuses its grammar")
+    if name == "tool call required" and not grammar_serves_required_calls(release):
+        pytest.skip(f"SGLang {release} refuses its grammar")
 
 
 def ask(server: Server, case: Case, **more: Any) -> Answer:

@@ -72,11 +72,15 @@ def is_sent_back(completion: Completion) -> bool:
 
 def _arguments(call: ToolCall) -> str:
     """The arguments of a call, none if they are not what SGLang takes back."""
+    return call.arguments if is_object(call.arguments) else "{}"
+
+
+def is_object(text: str) -> bool:
+    """Whether a text is a JSON object, as SGLang wants the arguments of a call."""
     try:
-        is_object = isinstance(json.loads(call.arguments), dict)
+        return isinstance(json.loads(text), dict)
     except ValueError:
-        is_object = False
-    return call.arguments if is_object else "{}"
+        return False
 
 
 def follow_up(completion: Completion, question: str) -> list[Message]:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
-from tests.helpers.asking import LOGPROB_NOISE, version_of
+from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import (
     COMPLETIONS,
     Json,
@@ -86,7 +86,7 @@ def n_echoed(body: Json, choice: Json) -> int:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_whole_answer_has_the_ids_with_their_logprobs(
-    server: Server, tokenizer: Tokenizer, name: str
+    server: Server, tokenizer: Tokenizer, release: str, name: str
 ) -> None:
     body = body_of(name)
     answer = post(server, COMPLETIONS, **body)
@@ -105,7 +105,7 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
         if "logprobs" in body:
             tokens = [tokenizer.decode([token_id], False) for token_id in ids]
             told = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
-            if is_between(version_of(server), "0.5.21", ""):
+            if is_between(release, "0.5.21", ""):
                 # A part of a character is told by its bytes, as Latin-1.
                 spelled = b"".join(
                     one.encode("latin-1" if "\ufffd" in token else "utf-8")

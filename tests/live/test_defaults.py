@@ -13,9 +13,10 @@ from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.registry import names
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.client import HttpError
-from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
+from tests.helpers.asking import Case
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
@@ -27,6 +28,7 @@ from tests.helpers.endpoints import (
     ids_in,
     post,
     refused,
+    require_traced,
     stream,
 )
 from tests.helpers.servers import MODES, Launch, Trees
@@ -52,9 +54,7 @@ def info_of(server: Server, path: str) -> Json:
 
 
 def chat_of(name: str, **more: Any) -> Json:
-    tools = {"tools": list(TOOLS)} if "tool" in name else {}
-    body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 300}
-    return {**body, **tools, **more}
+    return Case(name, tools="tool" in name).body(**more)
 
 
 @each_mode
@@ -135,8 +135,7 @@ def test_completions_have_ids_that_nobody_asked_for(defaulting: Server) -> None:
 def test_messages_have_ids_that_nobody_asked_for(
     defaulting: Server, release: str
 ) -> None:
-    if is_between(release, "", "0.5.8"):
-        pytest.skip(f"SGLang {release} has no /v1/messages")
+    require_traced(MESSAGES, release)
     body: Json = {
         "messages": line("text_then_tool").messages,
         "tools": MESSAGES_TOOLS,
@@ -157,8 +156,7 @@ def test_messages_have_ids_that_nobody_asked_for(
 def test_responses_have_ids_that_nobody_asked_for(
     defaulting: Server, release: str
 ) -> None:
-    if is_between(release, "", "0.5.13"):
-        pytest.skip(f"/v1/responses of SGLang {release} is not traced")
+    require_traced(RESPONSES, release)
     body: Json = {
         "model": Subject(defaulting.base_url).served_model(),
         "input": line("emoji").messages,

@@ -20,7 +20,6 @@ from tests.helpers.asking import (
     ask,
     assert_equal,
     assert_whole,
-    version_of,
 )
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
@@ -92,8 +91,10 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> Non
 
 
 @pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
-def test_a_pause_reaches_both_workers_or_is_refused(server: Server) -> None:
-    if is_between(version_of(server), "0.5.12", ""):
+def test_a_pause_reaches_both_workers_or_is_refused(
+    server: Server, release: str
+) -> None:
+    if is_between(release, "0.5.12", ""):
         assert pause(server, "in_place").status_code == 200
         assert send(server, "/continue_generation").status_code == 200
     else:
@@ -105,8 +106,10 @@ def test_a_pause_reaches_both_workers_or_is_refused(server: Server) -> None:
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
-def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
-    if not is_between(version_of(server), "0.5.12", ""):
+def test_an_abort_with_two_workers_ends_what_is_paused(
+    server: Server, release: str
+) -> None:
+    if not is_between(release, "0.5.12", ""):
         pytest.skip("a pause is refused")
     # Enough of them for the worker that is asked to have one, and short enough for the
     # engine's memory to hold all: it keeps others waiting until one has ended.
@@ -126,6 +129,7 @@ def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
         assert answer().completions[0].finish_reason == "abort"
 
 
+@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize(
     "args",
     [(), ("--stream-output", "--tokenizer-worker-num", "2")],
@@ -134,25 +138,21 @@ def test_an_abort_with_two_workers_ends_what_is_paused(server: Server) -> None:
 def test_an_abort_of_a_waiting_request_ends_it_well(
     trees: Trees, launch: Launch, args: tuple[str, ...]
 ) -> None:
-    trees.throttle.touch()
-    try:
-        with launch(trees.patched, *args, "--max-running-requests", "1") as server:
-            running = in_background(partial(ask, server, ENDLESS, rid="running"))
-            wait_until_held(server, "running")
-            for stream in (False, True):
-                rid = f"waiting-{stream}"
-                waiting = in_background(
-                    partial(ask, server, CASES["plain"], rid=rid, stream=stream)
-                )
-                wait_until_held(server, rid)
-                abort(server, rid)
-                answer = waiting()
-                assert answer.prompt_positions == (0,)
-                [choice] = answer.completions
-                assert not choice.token_ids
-                assert choice.finish_reason == "abort"
-            abort(server, "running")
-            assert_whole(running())
-            assert held_requests(server) == []
-    finally:
-        trees.throttle.unlink()
+    with launch(trees.patched, *args, "--max-running-requests", "1") as server:
+        running = in_background(partial(ask, server, ENDLESS, rid="running"))
+        wait_until_held(server, "running")
+        for stream in (False, True):
+            rid = f"waiting-{stream}"
+            waiting = in_background(
+                partial(ask, server, CASES["plain"], rid=rid, stream=stream)
+            )
+            wait_until_held(server, rid)
+            abort(server, rid)
+            answer = waiting()
+            assert answer.prompt_positions == (0,)
+            [choice] = answer.completions
+            assert not choice.token_ids
+            assert choice.finish_reason == "abort"
+        abort(server, "running")
+        assert_whole(running())
+        assert held_requests(server) == []

@@ -14,19 +14,20 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.asking import LOGPROB_NOISE
+from tests.helpers.asking import LOGPROB_NOISE, Case
 from tests.helpers.endpoints import (
+    CHAT,
     MESSAGES,
     MESSAGES_TOOLS,
     RESPONSES,
     RESPONSES_TOOLS,
     Json,
     answers,
-    assert_traced_as,
-    chat_answer,
     ids_in,
     openai_client,
+    post,
     refused,
+    require_traced,
 )
 from tests.helpers.servers import held_requests
 
@@ -53,9 +54,7 @@ def _traced(request: pytest.FixtureRequest, release: str) -> None:
     """Earlier releases are not traced; what they say is another test's."""
     if "untraced" in request.node.name:
         return
-    path = request.node.callspec.params.get("path", RESPONSES)
-    if is_between(release, "", "0.5.8" if path == MESSAGES else "0.5.13"):
-        pytest.skip(f"{path} of SGLang {release} is not traced")
+    require_traced(request.node.callspec.params.get("path", RESPONSES), release)
 
 
 def body_of(name: str, path: str = RESPONSES, **more: Any) -> Json:
@@ -102,9 +101,16 @@ def text_in(event: Json) -> str:
 def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
     server: Server, name: str, path: str
 ) -> None:
-    chat = chat_answer(server, name, CASES[name])
+    asked = Case(name, tools=CASES[name]).body(logprobs=True)
+    chat = post(server, CHAT, **asked)
+    [choice] = chat["choices"]
     answer = respond(server, path, **body_of(name, path))
-    assert_traced_as(answer, chat)
+    assert answer["prompt_token_ids"] == chat["prompt_token_ids"]
+    assert answer["token_ids"] == choice["token_ids"]
+    assert answer["token_logprobs"] == pytest.approx(
+        [entry["logprob"] for entry in choice["logprobs"]["content"]],
+        abs=LOGPROB_NOISE,
+    )
     usage = answer["usage"]
     # Whole answers of early /v1/responses call them as chat does.
     in_chat = "prompt_tokens" in usage
@@ -114,7 +120,7 @@ def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
     assert n_completion == len(answer["token_ids"])
     items = answer["content"] if path == MESSAGES else answer["output"]
     called = [item["name"] for item in items if item["type"] in CALLS]
-    calls = chat["choices"][0]["message"].get("tool_calls") or ()
+    calls = choice["message"].get("tool_calls") or ()
     assert called == [call["function"]["name"] for call in calls]
 
 

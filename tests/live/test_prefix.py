@@ -9,7 +9,6 @@ import pytest
 from tokenizers import Tokenizer
 
 from agentcore_patches.errors import ServerError
-from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
@@ -24,7 +23,7 @@ from tests.helpers.conversing import (
     prefix_of,
     turns,
 )
-from tests.helpers.endpoints import refused
+from tests.helpers.endpoints import MESSAGES, refused, require_traced
 from tests.helpers.servers import Launch, Trees, held
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
@@ -226,12 +225,10 @@ def test_return_token_ids_false_uses_no_memory(remembering: Server) -> None:
 def test_messages_continue_without_a_field_of_ours(
     remembering: Server, release: str
 ) -> None:
-    if is_between(release, "", "0.5.8"):
-        pytest.skip("SGLang 0.5.8 has no /v1/messages")
-    url = f"{remembering.base_url}/v1/messages"
+    require_traced(MESSAGES, release)
+    url = remembering.base_url + MESSAGES
     for stream in (False, True):
-        asked = {"model": "default", "max_tokens": 60, "temperature": 0}
-        asked["system"] = f"streamed: {stream}"
+        asked = {"system": f"streamed: {stream}"}
         user = {"role": "user", "content": line("reasoning").question}
         first = message(url, stream, **asked, messages=[user])
         assert "metadata" not in first
@@ -245,10 +242,8 @@ def test_messages_continue_without_a_field_of_ours(
 def test_messages_take_a_prefix_and_refuse_a_bad_one(
     server: Server, release: str, stream: bool
 ) -> None:
-    if is_between(release, "", "0.5.8"):
-        pytest.skip("SGLang 0.5.8 has no /v1/messages")
-    url = f"{server.base_url}/v1/messages"
-    asked = {"model": "default", "max_tokens": 60, "temperature": 0}
+    require_traced(MESSAGES, release)
+    url = server.base_url + MESSAGES
     before = set(held(server))
     first = client.ask(server.base_url, **body([USER], tools=None))
     messages = [USER, {"role": "assistant", "content": "Hello!"}, USER]
@@ -256,7 +251,6 @@ def test_messages_take_a_prefix_and_refuse_a_bad_one(
     second = message(
         url,
         stream,
-        **asked,
         messages=messages,
         required_prefix_token_ids=required,
         return_token_ids=True,
@@ -265,14 +259,13 @@ def test_messages_take_a_prefix_and_refuse_a_bad_one(
     assert second["prompt_token_ids"][: len(required)] == required
     for bad in ([-1], ["7"], "7", [7] * 40000):
         with refused("required_prefix_token_ids"):
-            message(
-                url, stream, **asked, messages=messages, required_prefix_token_ids=bad
-            )
+            message(url, stream, messages=messages, required_prefix_token_ids=bad)
     wait_until(lambda: set(held(server)) <= before)
 
 
 def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
     """A message, put together if it is streamed."""
+    asked = {"model": "default", "max_tokens": 60, "temperature": 0, **asked}
     if not stream:
         answer: dict[str, Any] = client.post_json(url, asked)
         return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -16,7 +15,7 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.conversing import BAD_PREFIXES, QUESTIONS
+from tests.helpers.conversing import BAD_PREFIXES, QUESTIONS, is_object
 from tests.helpers.endpoints import (
     CHAT,
     RESPONSES,
@@ -26,6 +25,7 @@ from tests.helpers.endpoints import (
     openai_client,
     post,
     refused,
+    require_traced,
     stream,
 )
 from tests.helpers.servers import Launch, Trees, held, held_requests
@@ -41,8 +41,7 @@ def _continued(request: pytest.FixtureRequest, release: str) -> None:
     """Earlier releases take no prefix there; what they say is another test's."""
     if "refused_by_early" in request.node.name:
         return
-    if is_between(release, "", "0.5.13"):
-        pytest.skip(f"/v1/responses of SGLang {release} takes no prefix")
+    require_traced(RESPONSES, release)
 
 
 def asked(server: Server, items: Any, **more: Any) -> Json:
@@ -122,15 +121,8 @@ def results_of(response: Json) -> list[Json]:
 def is_sent_back(response: Json, way: str) -> bool:
     """Whether SGLang takes back all that was said: the tiny model breaks some calls."""
     sent = as_sent_back(response, way)
-    for item in sent:
-        if item.get("type") == "function_call":
-            try:
-                arguments = json.loads(item["arguments"] or "{}")
-            except ValueError:
-                return False
-            if not isinstance(arguments, dict):
-                return False
-    return bool(sent)
+    calls = [item for item in sent if item.get("type") == "function_call"]
+    return bool(sent) and all(is_object(call["arguments"] or "{}") for call in calls)
 
 
 def turns(

@@ -20,7 +20,7 @@ import pytest
 from agentcore_patches.errors import ServerError
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
-from agentcore_verify.scripted_model import SCRIPT, TOOLS, line
+from agentcore_verify.scripted_model import SCRIPT, line
 from agentcore_verify.server import (
     HOST,
     Server,
@@ -29,7 +29,7 @@ from agentcore_verify.server import (
     port_is_free,
     running,
 )
-from tests.helpers.asking import grammar_serves_required_calls
+from tests.helpers.asking import Case, grammar_serves_required_calls
 from tests.helpers.forking import ForkedServer, ForkServer
 from tests.helpers.servers import arguments_of
 from tests.helpers.waiting import wait_until
@@ -98,12 +98,7 @@ def test_serves_the_script_and_leaves_nothing(
             if way == "two-workers":
                 assert shared_memory(launcher)
             for entry in SCRIPT:
-                answer = client.ask(
-                    server.base_url,
-                    messages=entry.messages,
-                    temperature=0,
-                    max_tokens=700,
-                )
+                answer = client.ask(server.base_url, **Case(entry.name).body())
                 (said,) = answer.completions
                 if way == "reasoning" and "</think>" in entry.text:
                     thought, _, rest = entry.text.partition("</think>")
@@ -136,14 +131,8 @@ def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
     """Needs hermes: with streaming, qwen25 loses every call after the first."""
 
     def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
-        answer = client.ask(
-            server.base_url,
-            messages=line(name).messages,
-            tools=list(TOOLS),
-            temperature=0,
-            max_tokens=700,
-            **body,
-        )
+        asked = Case(name, tools=True).body(**body)
+        answer = client.ask(server.base_url, **asked)
         (said,) = answer.completions
         assert said.finish_reason == "tool_calls"
         return tuple((c.name, json.loads(c.arguments)) for c in said.tool_calls)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
@@ -20,6 +19,7 @@ from tests.helpers.endpoints import (
     MESSAGES_TOOLS,
     RESPONSES,
     RESPONSES_TOOLS,
+    require_traced,
 )
 
 # One engine step is slower than any hand-over here, so chunks are cut alike by both
@@ -87,9 +87,9 @@ def assert_same(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
-    server: Server, vanilla: Server, name: str, stream: bool
+    server: Server, vanilla: Server, release: str, name: str, stream: bool
 ) -> None:
-    skip_what_no_grammar_serves(server, name)
+    skip_what_no_grammar_serves(release, name)
     body = CASES[name].body(logprobs=True, stream=stream, return_token_ids=False)
     assert_same(server, vanilla, CHAT, body)
 
@@ -135,10 +135,7 @@ for path in (MESSAGES, RESPONSES):
 def test_other_endpoints_answer_as_before(
     server: Server, vanilla: Server, release: str, path: str, name: str, stream: bool
 ) -> None:
-    if path == MESSAGES and is_between(release, "", "0.5.8"):
-        pytest.skip("SGLang 0.5.8 has no /v1/messages")
-    if path == RESPONSES and is_between(release, "", "0.5.13"):
-        pytest.skip(f"SGLang {release} has no function tools there")
+    require_traced(path, release)
     body = {
         "model": Subject(vanilla.base_url).served_model(),
         "temperature": 0,

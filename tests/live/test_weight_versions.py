@@ -8,7 +8,6 @@ old ones.
 from __future__ import annotations
 
 import base64
-import contextlib
 import itertools
 import pickle
 import shutil
@@ -16,10 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from safetensors.torch import load_file
 
 from agentcore_patches.patches.releases import is_between
@@ -27,7 +28,7 @@ from agentcore_verify import cpu
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers import weights
-from tests.helpers.asking import LOGPROB_NOISE, version_of
+from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
@@ -109,10 +110,10 @@ def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def pause(request: pytest.FixtureRequest, updated: Server, way: str) -> str | None:
+def pause(request: pytest.FixtureRequest, release: str, way: str) -> str | None:
     """How generation is paused while the weights change, None if it is not."""
     mode: str | None = request.param
-    if way == "two-workers" and mode and is_between(version_of(updated), "", "0.5.11"):
+    if way == "two-workers" and mode and is_between(release, "", "0.5.11"):
         pytest.skip("pauses are refused with several tokenizer workers")
     return mode
 
@@ -169,14 +170,6 @@ def whole(server: Server, path: str, **body: Any) -> Said:
     )
 
 
-def chat(server: Server) -> Said:
-    return whole(server, CHAT, messages=QUESTION["messages"])
-
-
-def completion(server: Server) -> Said:
-    return whole(server, COMPLETIONS, prompt="Tell me a story.")
-
-
 def chat_stream(server: Server) -> Said:
     said = Said(others=[None])  # No line has said a version.
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
@@ -205,16 +198,12 @@ def generate(server: Server, streaming: bool = False) -> Said:
     return Said(ids, meta_info["weight_versions"], others, finish)
 
 
-def generate_stream(server: Server) -> Said:
-    return generate(server, streaming=True)
-
-
 OPEN: tuple[Callable[[Server], Said], ...] = (
-    chat,
+    partial(whole, path=CHAT, messages=QUESTION["messages"]),
     chat_stream,
-    completion,
+    partial(whole, path=COMPLETIONS, prompt="Tell me a story."),
     generate,
-    generate_stream,
+    partial(generate, streaming=True),
     chat_stream,
 )
 
@@ -330,41 +319,40 @@ def test_another_version_of_the_same_weights_is_for_the_tokens_after_it(
         assert [span["version"] for span in answer.spans] == [old, "renamed"]
 
 
-def serialized(tensors: weights.Tensors) -> list[str]:
-    """Tensors as an update takes them, whole."""
-    return [base64.b64encode(pickle.dumps([*tensors.items()])).decode()]
-
-
-@contextlib.contextmanager
-def session(server: Server) -> Iterator[None]:
-    """What newer releases want around an update from tensors."""
-    needed = is_between(version_of(server), "0.5.21", "")
-    if needed:
+def update_from_tensor(
+    server: Server, release: str, serialized: bytes, version: str
+) -> requests.Response:
+    """The response to an update, in the session that newer releases want around it."""
+    needs_session = is_between(release, "0.5.21", "")
+    if needs_session:
         assert send(server, "/begin_weight_update").status_code == 200
-    yield
-    if needed:
+    response = send(
+        server,
+        "/update_weights_from_tensor",
+        serialized_named_tensors=[base64.b64encode(serialized).decode()],
+        weight_version=version,
+    )
+    if needs_session:
         assert send(server, "/end_weight_update").status_code == 200
+    return response
 
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", "retract"], indirect=True)
 def test_tensors_are_weights_too(
-    updated: Server, model: Weights, quiet: list[Said], old: str, pause: str
+    updated: Server,
+    model: Weights,
+    quiet: list[Said],
+    old: str,
+    pause: str,
+    release: str,
 ) -> None:
-    norm = {
-        name: tensor
-        for name, tensor in load_file(model.mute / "model.safetensors").items()
-        if name == "model.norm.weight"
-    }
+    norm = "model.norm.weight"
+    tensors = [(norm, load_file(model.mute / "model.safetensors")[norm])]
 
     def change() -> None:
-        with session(updated):
-            response = send(
-                updated,
-                "/update_weights_from_tensor",
-                serialized_named_tensors=serialized(norm),
-                weight_version="tensors",
-            )
+        pickled = pickle.dumps(tensors)
+        response = update_from_tensor(updated, release, pickled, "tensors")
         assert response.status_code == 200, response.text
 
     said, _ = through(updated, pause, change)
@@ -375,7 +363,7 @@ def test_tensors_are_weights_too(
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
 def test_an_update_that_fails_is_refused_and_changes_no_version(
-    updated: Server, model: Weights, pause: str | None
+    updated: Server, model: Weights, pause: str | None, release: str
 ) -> None:
     version = update(updated, model.spoken)
 
@@ -383,13 +371,7 @@ def test_an_update_that_fails_is_refused_and_changes_no_version(
         nowhere = {"model_path": "/nowhere", "weight_version": "no"}
         response = send(updated, "/update_weights_from_disk", **nowhere)
         assert response.status_code == 400
-        with session(updated):
-            response = send(
-                updated,
-                "/update_weights_from_tensor",
-                serialized_named_tensors=["bm90aGluZw=="],
-                weight_version="no",
-            )
+        response = update_from_tensor(updated, release, b"nothing", "no")
         assert response.status_code == 400
 
     said, _ = through(updated, pause, fail)
