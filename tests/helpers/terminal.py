@@ -8,6 +8,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Sequence
+from contextlib import suppress
 from fcntl import ioctl
 
 
@@ -24,14 +25,9 @@ def shown_on_terminal(command: Sequence[str], columns: int, **env: str) -> str:
     )
     os.close(theirs)
     shown = b""
-    while True:
-        try:
-            some = os.read(ours, 65536)
-        except OSError:  # Linux, once all of it was read
-            break
-        if not some:
-            break
-        shown += some
+    with suppress(OSError):  # Linux raises it once all was read.
+        while some := os.read(ours, 65536):
+            shown += some
     os.close(ours)
     process.wait()
     return shown.decode().replace("\r\n", "\n")

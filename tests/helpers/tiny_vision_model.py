@@ -43,13 +43,7 @@ def make(scripted_model: Path, folder: Path) -> None:
 
     tokenizer: Any = Qwen2TokenizerFast.from_pretrained(scripted_model)
     tokenizer.add_special_tokens({"additional_special_tokens": [*VISION_TOKENS]})
-    ids = dict(
-        zip(
-            VISION_TOKENS,
-            tokenizer.convert_tokens_to_ids([*VISION_TOKENS]),
-            strict=True,
-        )
-    )
+    start, end, image, video = tokenizer.convert_tokens_to_ids([*VISION_TOKENS])
     pixels = {"min_pixels": 4 * 28 * 28, "max_pixels": 16 * 28 * 28}
     Qwen2VLProcessor(
         image_processor=Qwen2VLImageProcessorFast(**pixels),
@@ -84,10 +78,10 @@ def make(scripted_model: Path, folder: Path) -> None:
             "spatial_merge_size": 2,
             "temporal_patch_size": 2,
         },
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=start,
+        vision_end_token_id=end,
+        image_token_id=image,
+        video_token_id=video,
     )
     torch.manual_seed(7)
     model = Qwen2VLForConditionalGeneration(config).float()

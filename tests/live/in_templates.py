@@ -17,6 +17,8 @@ from tests.live.in_sglang import run_tests, serving, tokenizer_manager
 
 Message = dict[str, Any]
 
+USER: Message = {"role": "user", "content": "Question, please?"}
+
 TOOLS = [
     {
         "type": "function",
@@ -32,13 +34,17 @@ TOOLS = [
 ]
 
 
-def endpoint(family: Family) -> Any:
+def endpoint(family: Family, template: str | None = None) -> Any:
+    """The chat endpoint for a family, or for its tokens with another template."""
     from sglang.srt.parser.jinja_template_utils import (
         detect_jinja_template_content_format,
     )
 
     manager = tokenizer_manager()
     manager.tokenizer = tokenizer(family)
+    if template is not None:
+        manager.tokenizer = copy.deepcopy(manager.tokenizer)
+        manager.tokenizer.chat_template = template
     stops = manager.tokenizer.convert_tokens_to_ids(list(family.stop_tokens))
     manager.model_config.hf_eos_token_id = set(stops)
     manager.model_config.vocab_size = len(manager.tokenizer)
@@ -109,7 +115,7 @@ def assert_continues(family: Family) -> None:
     slowly = mock.patch.object(Template, "text", return_value=None)
     messages: list[Message] = [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Question, please?"},
+        USER,
     ]
     prompt, _ = prompt_of(chat, family, messages)
     for turn in range(8):
@@ -154,12 +160,11 @@ def family_of(name: str) -> Family:
 def test_another_stop_token_is_replaced() -> None:
     family = family_of("glm-4.5")
     chat, made = endpoint(family), tokenizer(family)
-    user = {"role": "user", "content": "Question, please?"}
-    prompt, _ = prompt_of(chat, family, [user])
+    prompt, _ = prompt_of(chat, family, [USER])
     spoken = made.encode(
         "\n<think></think>\nYes.<|observation|>", add_special_tokens=False
     )
-    messages = [user, {"role": "assistant", "content": "Yes."}, user]
+    messages = [USER, {"role": "assistant", "content": "Yes."}, USER]
     required = [*prompt, *spoken]
     second, said = prompt_of(chat, family, messages, required_prefix_token_ids=required)
     assert said.metadata["kept"] == len(required) - 1 == said.metadata["required"] - 1
@@ -170,13 +175,12 @@ def test_another_stop_token_is_replaced() -> None:
 def test_ids_on_a_message_before_the_last_of_the_assistant() -> None:
     for family in FAMILIES:
         chat, made = endpoint(family), tokenizer(family)
-        user = {"role": "user", "content": "Question, please?"}
         first = {"role": "assistant", "content": "  Odd spacing. "}
         last = {"role": "assistant", "content": "Later."}
-        prompt, _ = prompt_of(chat, family, [user])
+        prompt, _ = prompt_of(chat, family, [USER])
         spoken = made.encode(sampled(family, first), add_special_tokens=False)
         carried = {"prompt_token_ids": prompt, "generation_token_ids": spoken}
-        messages = [user, {**first, **carried}, user, last, user]
+        messages = [USER, {**first, **carried}, USER, last, USER]
         third, said = prompt_of(chat, family, messages)
         assert said.metadata["source"] == "message", family
         kept = said.metadata["kept"]
@@ -226,13 +230,9 @@ UNCERTAIN = {
 
 def test_a_template_that_hides_the_end_of_an_answer_is_refused() -> None:
     family = family_of("qwen2.5")
-    made = tokenizer(family)
+    messages = [USER, {"role": "assistant", "content": "Yes."}, USER]
     for name, template in UNCERTAIN.items():
-        chat = endpoint(family)
-        chat.tokenizer_manager.tokenizer = other = copy.deepcopy(made)
-        other.chat_template = template
-        user = {"role": "user", "content": "Question, please?"}
-        messages = [user, {"role": "assistant", "content": "Yes."}, user]
+        chat = endpoint(family, template)
         try:
             prompt_of(chat, family, messages, required_prefix_token_ids=[5, 6, 7])
         except ValueError as error:
@@ -254,27 +254,18 @@ _RESULTS_INSIDE = """
 {% endif %}{% endfor %}
 {%- if messages[-1].role != 'tool' %}<|im_start|>assistant
 {% endif %}"""
-
-
-def with_results_inside(family: Family, after_calls: str) -> Any:
-    """An endpoint whose template writes tool results into the assistant's turn."""
-    chat = endpoint(family)
-    manager = chat.tokenizer_manager
-    manager.tokenizer = copy.deepcopy(tokenizer(family))
-    template = _RESULTS_INSIDE.replace("AFTER_CALLS", repr(after_calls))
-    manager.tokenizer.chat_template = template
-    manager.model_config.hf_eos_token_id = set(
-        manager.tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
-    )
-    return chat
+"""A template that writes tool results into the assistant's turn."""
 
 
 def test_tool_results_before_the_token_that_ends_the_turn() -> None:
     family = family_of("qwen2.5")
     for after_calls in ("", "<|endoftext|>"):
-        chat = with_results_inside(family, after_calls)
+        template = _RESULTS_INSIDE.replace("AFTER_CALLS", repr(after_calls))
+        chat = endpoint(family, template)
         made = chat.tokenizer_manager.tokenizer
-        messages: list[Message] = [{"role": "user", "content": "Question, please?"}]
+        stops = made.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+        chat.tokenizer_manager.model_config.hf_eos_token_id = set(stops)
+        messages = [USER]
         prompt, _ = prompt_of(chat, family, messages)
         refused = []
         for turn in range(8):
@@ -309,19 +300,15 @@ def test_the_memory_takes_the_templates_prompt_where_it_is_not_certain() -> None
     from sglang.srt.agentcore import conversations
 
     family = family_of("qwen2.5")
-    user = {"role": "user", "content": "Question, please?"}
     answer = {"role": "assistant", "content": "Yes."}
     for template, is_certain in ((None, True), (UNCERTAIN["dropped"], False)):
-        chat = endpoint(family)
-        if template:
-            chat.tokenizer_manager.tokenizer = copy.deepcopy(tokenizer(family))
-            chat.tokenizer_manager.tokenizer.chat_template = template
+        chat = endpoint(family, template)
         memory = conversations.Memory(10_000)
         with mock.patch.object(conversations, "memory", return_value=memory):
-            _, turn = prompt_of(chat, family, [user])
+            _, turn = prompt_of(chat, family, [USER])
             turn.remember(SimpleNamespace(**answer, tool_calls=None), "stop", [5], [6])
-            prompt, turn = prompt_of(chat, family, [user, answer, user])
-        plain, _ = prompt_of(chat, family, [user, answer, user])
+            prompt, turn = prompt_of(chat, family, [USER, answer, USER])
+        plain, _ = prompt_of(chat, family, [USER, answer, USER])
         assert (turn.metadata is not None) == is_certain
         assert prompt[:2] == [5, 6] if is_certain else prompt == plain
 

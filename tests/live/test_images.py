@@ -64,13 +64,15 @@ def ask(server: Server, *parts: Any, **more: Any) -> Answer:
     return client.ask(server.base_url, **body(*parts, **more))
 
 
+def tokenized(server: Server, text: str) -> list[int]:
+    asked = {"prompt": text, "add_special_tokens": False}
+    tokens: list[int] = endpoints.post(server, "/tokenize", **asked)["tokens"]
+    return tokens
+
+
 def placeholder(server: Server) -> int:
-    tokens = client.post(
-        f"{server.base_url}/tokenize",
-        {"prompt": "<|image_pad|>", "add_special_tokens": False},
-    ).json()["tokens"]
-    [token] = tokens
-    return int(token)
+    [token] = tokenized(server, "<|image_pad|>")
+    return token
 
 
 def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]]:
@@ -98,10 +100,7 @@ def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
     given = with_one_place(vision_server, prompt)
     assert both(vision_server, "-", IMAGE, input_ids=given) == (prompt, said)
     # A part of a character, which no tokenizer makes of any text.
-    [part, *others] = client.post(
-        f"{vision_server.base_url}/tokenize",
-        {"prompt": "中", "add_special_tokens": False},
-    ).json()["tokens"]
+    [part, *others] = tokenized(vision_server, "中")
     assert others
     odd = [part, 10, 11, 10, *given, 11, part]
     expanded, _ = both(vision_server, "-", IMAGE, input_ids=odd)
@@ -178,9 +177,7 @@ def test_images_without_their_places_are_refused(
             asked = {"input_ids": given, "image_data": [images.IMAGE] * n_images}
         else:
             asked = body(*[IMAGE] * n_images, input_ids=given)
-        refused = requests.post(
-            vision_server.base_url + path, json={**asked, "stream": stream}, timeout=60
-        )
+        refused = endpoints.send(vision_server, path, **asked, stream=stream)
         assert (refused.status_code, said in refused.text) == (400, True), refused.text
     assert held_requests(vision_server) == []
 
@@ -189,15 +186,13 @@ def test_images_without_their_places_are_refused(
 @pytest.mark.usefixtures("slow_engine")
 def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
-    refused = requests.post(
-        f"{vision_server.base_url}/generate",
-        json={
-            "input_ids": [prompt, [10, placeholder(vision_server), 11]],
-            "image_data": [[images.IMAGE], [images.IMAGE]],
-            "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True},
-            "stream": True,
-        },
-        timeout=60,
+    refused = endpoints.send(
+        vision_server,
+        "/generate",
+        input_ids=[prompt, [10, placeholder(vision_server), 11]],
+        image_data=[[images.IMAGE], [images.IMAGE]],
+        sampling_params={"max_new_tokens": 3000, "ignore_eos": True},
+        stream=True,
     )
     assert (refused.status_code, "finds 0 of them" in refused.text) == (400, True)
     assert held_requests(vision_server) == []
