@@ -217,17 +217,6 @@ def test_a_server_answers_before_the_first_prompt(trees: Trees, launch: Launch) 
             assert flushed.status_code == 200
 
 
-@each_mode
-def test_a_server_without_patches_says_nothing_of_them(
-    vanilla: Server, mode: str, release: str
-) -> None:
-    if mode == "two-workers" and is_between(release, "", "0.5.9"):
-        pytest.skip("a worker that was asked no prompt yet gives no answer")
-    post(vanilla, CHAT, **chat_of("emoji"))
-    for path in ("/server_info", "/get_server_info"):
-        assert "agentcore_patches" not in info_of(vanilla, path)
-
-
 def test_an_unknown_name_stops_the_server(trees: Trees, launch: Launch) -> None:
     env = {"AGENTCORE_DEFAULTS": "return_token_ids,return_everything"}
     with pytest.raises(ServerError) as refused, launch(trees.patched, env=env):
