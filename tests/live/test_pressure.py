@@ -21,12 +21,9 @@ import pytest
 from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
-from tests.helpers.asking import CASES, Case, assert_logprobs, assert_whole
+from tests.helpers.asking import CASES, Case, ask, assert_logprobs, assert_whole
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
-
-TIMEOUT = 60.0
-"""Seconds until an answer counts as one that never ends."""
 
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     # Every third step retracts somebody; long prompts are prefilled in pieces.
@@ -45,6 +42,12 @@ CROWD = [
 N_EACH = 4
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that says nothing for a minute counts as one that never ends."""
+    monkeypatch.setattr(client, "post", partial(client.post, timeout=60))
+
+
 @pytest.fixture(scope="module", params=WAYS)
 def pressed(
     request: pytest.FixtureRequest, trees: Trees, launch: Launch
@@ -58,13 +61,7 @@ def pressed(
 @pytest.fixture(scope="module")
 def quiet(pressed: Server) -> list[Answer]:
     """What each case of the crowd is answered when nothing else happens."""
-    return [_ask(pressed, case, stream=False) for case in CROWD]
-
-
-def _ask(server: Server, case: Case, **more: Any) -> Answer:
-    return client.ask(
-        server.base_url, timeout=TIMEOUT, **case.body(logprobs=True, **more)
-    )
+    return [ask(pressed, case) for case in CROWD]
 
 
 def post(server: Server, path: str, **body: Any) -> None:
@@ -85,7 +82,7 @@ def crowd(server: Server) -> Iterator[dict[str, Future[Answer]]]:
     ]
     with ThreadPoolExecutor(len(names)) as pool:
         yield {
-            rid: pool.submit(_ask, server, case, stream=stream, rid=rid)
+            rid: pool.submit(ask, server, case, stream=stream, rid=rid)
             for rid, case, stream in names
         }
 

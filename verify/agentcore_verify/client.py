@@ -105,20 +105,17 @@ class Answer:
     errors: tuple[Json, ...]
 
 
-def chat(
-    base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
-) -> Json:
+def chat(base_url: str, *, api_key: str | None = None, **body: Any) -> Json:
     """The response to a chat completion request without streaming.
 
     Raises HttpError, NoAnswer, or BrokenAnswer if the response is not a JSON object.
     """
     url = f"{base_url}/v1/chat/completions"
-    body = {"model": "default", **body}
-    return _object(post_json(url, body, api_key=api_key, timeout=timeout))
+    return _object(post_json(url, {"model": "default", **body}, api_key=api_key))
 
 
 def chat_stream(
-    base_url: str, *, api_key: str | None = None, timeout: float = TIMEOUT, **body: Any
+    base_url: str, *, api_key: str | None = None, **body: Any
 ) -> Generator[Json, None, None]:
     """The events of a streamed chat completion, each as soon as it arrives.
 
@@ -126,15 +123,13 @@ def chat_stream(
     BrokenAnswer if an event is not a JSON object or the stream ends without `[DONE]`.
     """
     url = f"{base_url}/v1/chat/completions"
-    body = {"model": "default", **body}
-    return post_stream(url, body, api_key=api_key, timeout=timeout)
+    return post_stream(url, {"model": "default", **body}, api_key=api_key)
 
 
 def ask(
     base_url: str,
     *,
     api_key: str | None = None,
-    timeout: float = TIMEOUT,
     on_event: OnEvent | None = None,
     **body: Any,
 ) -> Answer:
@@ -143,9 +138,9 @@ def ask(
     Raises what `chat`, `chat_stream`, `read_response` and `read_events` raise.
     """
     if body.get("stream"):
-        events = chat_stream(base_url, api_key=api_key, timeout=timeout, **body)
+        events = chat_stream(base_url, api_key=api_key, **body)
         return read_events(_told(events, on_event) if on_event else events)
-    return read_response(chat(base_url, api_key=api_key, timeout=timeout, **body))
+    return read_response(chat(base_url, api_key=api_key, **body))
 
 
 def generate(base_url: str, *, api_key: str | None = None, **body: Any) -> Any:
@@ -160,32 +155,23 @@ def generate_stream(
     return post_stream(f"{base_url}/generate", body, api_key=api_key)
 
 
-def post_json(
-    url: str, body: Json, *, api_key: str | None = None, timeout: float = TIMEOUT
-) -> Any:
+def post_json(url: str, body: Json, *, api_key: str | None = None) -> Any:
     """The JSON value that answers a request without streaming.
 
     Raises HttpError, NoAnswer, or BrokenAnswer if the answer is not JSON.
     """
-    body = {**body, "stream": False}
-    with post(url, body, api_key=api_key, timeout=timeout) as response:
+    with post(url, {**body, "stream": False}, api_key=api_key) as response:
         return _json(response.content)
 
 
 def post_stream(
-    url: str,
-    body: Json,
-    *,
-    api_key: str | None = None,
-    timeout: float = TIMEOUT,
-    done: bool = True,
+    url: str, body: Json, *, api_key: str | None = None, done: bool = True
 ) -> Generator[Json, None, None]:
     """The events that answer a streaming request, each as soon as it arrives.
 
     `done` as for `parse_events`. Closing the iterator closes the connection.
     """
-    body = {**body, "stream": True}
-    with post(url, body, api_key=api_key, timeout=timeout) as response:
+    with post(url, {**body, "stream": True}, api_key=api_key) as response:
         yield from parse_events(_lines(response), done=done)
 
 
