@@ -77,13 +77,13 @@ def test_an_answer_is_what_vanilla_answers(
         assert {**ours[1], "content-length": ""} == {**theirs[1], "content-length": ""}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if "bad" not in name])
 def test_only_what_is_bad_takes_the_old_way(
     answers: tuple[Told, Told], name: str
 ) -> None:
     patched, vanilla = answers
     status, _, body, encoded, n_models = patched[name]
-    if status != 200 or "bad" in name:
+    if status != 200:
         return
     assert vanilla[name][3]
     assert encoded is ("left to FastAPI" in name)
