@@ -32,7 +32,7 @@ from agentcore_patches.edits.matching import (
     Misplaced,
     Step,
     compared_fields,
-    expect,
+    expect_one,
     find,
     headline,
     matches,
@@ -347,18 +347,15 @@ class Decorate(DefinitionEdit):
 
 @dataclass(frozen=True)
 class AddKeyword(DefinitionEdit):
-    """Add a keyword argument to the call of `function` in a scope.
+    """Add a keyword argument to the one call of `function` in a scope.
 
     Attributes:
         function: the function as it is called there (`self.run`).
         argument: the argument (`ids=x.ids`).
-        each: how many such calls there must be; all of them get the argument.
     """
 
     function: str
     argument: str
-    _: dataclasses.KW_ONLY
-    each: int = 1
 
     def describe(self) -> str:
         name = self.argument.partition("=")[0].strip()
@@ -374,7 +371,6 @@ class AddKeyword(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        _check_each(self.each)
         _expression(self.function)
         self._argument()
 
@@ -386,15 +382,11 @@ class AddKeyword(DefinitionEdit):
             for path, node in walk(definition, compared_fields)
             if isinstance(node, cst.Call) and matches(function, node.func)
         ]
-        expect(self.each, len(calls), f"a call of `{self.function}`")
-        changed: Definition | None = None
-        for path in reversed(calls):  # The inner ones first: the outer ones move them.
-            old = descend(changed or definition, path)
-            assert isinstance(old, cst.Call)
-            new = with_keyword(old, argument, self.comment)
-            if new is not None:
-                changed = replace(changed or definition, path, new)
-        return changed
+        expect_one(len(calls), f"a call of `{self.function}`")
+        old = descend(definition, calls[0])
+        assert isinstance(old, cst.Call)
+        new = with_keyword(old, argument, self.comment)
+        return None if new is None else replace(definition, calls[0], new)
 
     def _argument(self) -> cst.Arg:
         match _expression(self.new_code):
@@ -447,7 +439,7 @@ class Insert(DefinitionEdit):
             start = 1 if definition.get_docstring() is not None else 0
             return self._insert(definition, start, {})
         places = find(definition, parse_shape(shape))
-        expect(1, len(places), f"`{headline(shape)}`")
+        expect_one(len(places), f"`{headline(shape)}`")
         [((*block_path, (_, anchor)), captures)] = places
         assert anchor is not None
         position = anchor if self.before else anchor + 1
@@ -466,18 +458,15 @@ class Insert(DefinitionEdit):
 
 @dataclass(frozen=True)
 class Replace(DefinitionEdit):
-    """Replace the simple statement of a shape by another one.
+    """Replace the one simple statement of a shape by another one.
 
     Attributes:
         old: the shape.
         new: the statement that replaces it.
-        each: how many statements of that shape there must be; all are replaced.
     """
 
     old: str
     new: str
-    _: dataclasses.KW_ONLY
-    each: int = 1
 
     def describe(self) -> str:
         return f"`{headline(self.new)}` in place of `{headline(self.old)}`"
@@ -492,7 +481,6 @@ class Replace(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        _check_each(self.each)
         for code in (self.old, self.new):
             if not isinstance(parse_shape(code), cst.SimpleStatementLine):
                 raise MalformedEdit(f"`{headline(code)}` is not a simple statement")
@@ -505,18 +493,17 @@ class Replace(DefinitionEdit):
     def apply(self, definition: Definition) -> Definition | None:
         places = find(definition, parse_shape(self.old))
         replaced = find(definition, parse_shape(self.new))
-        if not places and len(replaced) == self.each:
+        if not places and len(replaced) == 1:
             return None
-        expect(self.each, len(places), f"`{headline(self.old)}`")
+        expect_one(len(places), f"`{headline(self.old)}`")
         if replaced:
             raise Misplaced(
                 f"there is `{headline(self.new)}` besides it: a second apply could not "
                 "tell the two apart"
             )
-        for path, captures in places:
-            [new] = _new_statements(self.new, self.comment, captures)
-            definition = _replace_line(definition, path, new)
-        return definition
+        [(path, captures)] = places
+        [new] = _new_statements(self.new, self.comment, captures)
+        return _replace_line(definition, path, new)
 
 
 @dataclass(frozen=True)
@@ -548,7 +535,7 @@ class AddCondition(DefinitionEdit):
         places = find(definition, shape)
         if not places and len(find(definition, self._with_condition(shape))) == 1:
             return None
-        expect(1, len(places), f"`{headline(self.shape)}`")
+        expect_one(len(places), f"`{headline(self.shape)}`")
         [(path, _)] = places
         old = descend(definition, path)
         assert isinstance(old, cst.If)
@@ -641,11 +628,6 @@ def _replace_line(
         trailing_whitespace=old.trailing_whitespace,
     )
     return replace(definition, path, new)
-
-
-def _check_each(n_places: int) -> None:
-    if n_places < 1:
-        raise MalformedEdit(f"`each` is {n_places}, but must be 1 or more")
 
 
 @cache

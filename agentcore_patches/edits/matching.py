@@ -23,15 +23,11 @@ class MalformedEdit(Exception):
     """An edit that its author wrote wrongly; says what is wrong with it."""
 
 
-def expect(n_expected: int, n_found: int, what: str) -> None:
-    """Raise `Misplaced` unless `what` was found as often as expected."""
-    if n_found != n_expected:
-        found = {0: "was not found", 1: "was found once"}
-        times = found.get(n_found, f"was found {n_found} times")
-        obvious = n_found == 0 and n_expected == 1
-        raise Misplaced(
-            f"{what} {times}{'' if obvious else f', expected {n_expected}'}"
-        )
+def expect_one(n_found: int, what: str) -> None:
+    """Raise `Misplaced` unless `what` was found just once."""
+    if n_found != 1:
+        times = f"found {n_found} times, expected 1" if n_found else "not found"
+        raise Misplaced(f"{what} was {times}")
 
 
 def expect_one_definition(name: str, n_found: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from . import release, routed_experts
@@ -25,6 +26,9 @@ _CHOICE_FIELDS = (
     "routed_experts_start_len",
     "weight_versions",
 )
+
+# What a batch says of all of its requests, which SGLang did not always pass on.
+_OF_BATCH = {"return_prompt_token_ids", "routed_experts_start_len"}
 
 
 def find_error(
@@ -276,6 +280,19 @@ def take_images_and_stops(
         for stop in stops
         for one in ([stop] if isinstance(stop, str) else stop or [])
     ]
+
+
+def of_batch(get: Any) -> Any:
+    """Have each request of a batch ask for what the batch asks for."""
+
+    @wraps(get)
+    def got(self: Any, index: int) -> Any:
+        obj = get(self, index)
+        for name in _OF_BATCH & vars(self).keys():
+            setattr(obj, name, getattr(self, name))
+        return obj
+
+    return got
 
 
 def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> None:

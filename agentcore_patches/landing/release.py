@@ -36,6 +36,9 @@ SESSIONS_HAVE_PROMPTS = False
 # Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.
 PYDANTIC_ANSWERS = False
 
+# Whether /v1/responses has function tools outside of gpt-oss, and is traced.
+RESPONSES_ARE_TRACED = False
+
 # Which method of a scheduler says that it has no request.
 IS_IDLE = "_is_no_request"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import conversations, responses, traces
+from . import conversations, release, responses, traces
 from .prefix import FIELD, Turn
 
 if TYPE_CHECKING:
@@ -25,18 +25,12 @@ if TYPE_CHECKING:
 _LAST = ("response.completed", "response.incomplete")
 
 
-def find_unsupported(request: ResponsesRequest) -> str | None:
-    """Why a release refuses a prefix on /v1/responses, None if there is none."""
-    if request.required_prefix_token_ids in (None, []):
-        return None
-    return responses.refused_by_release(FIELD)
-
-
 def find_refusal(
     serving: OpenAIServingResponses, request: ResponsesRequest
 ) -> str | None:
     """Why a request cannot have a prefix, None if it asks for none or may have it."""
-    if not request.required_prefix_token_ids:
+    # Up to 0.5.13 it may be of any type.
+    if request.required_prefix_token_ids in (None, []):
         return None
     unsupported = responses.find_unsupported(serving, request, FIELD)
     if unsupported is None and request.previous_response_id is not None:
@@ -52,7 +46,9 @@ def ask_chat(request: ResponsesRequest, chat_request: ChatCompletionRequest) -> 
     """Ask chat for what a request to /v1/responses asks for."""
     chat_request.required_prefix_token_ids = request.required_prefix_token_ids
     chat_request._uses_memory = (
-        request.return_token_ids is not False and not request.background
+        release.RESPONSES_ARE_TRACED
+        and request.return_token_ids is not False
+        and not request.background
     )
     # They are part of what a conversation is remembered by.
     chat_request.extra_key = request.extra_key

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import defaults, logprobs, traces
+from . import defaults, logprobs, release, traces
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
@@ -169,9 +169,10 @@ def responses(create: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        is_asked = request.return_token_ids
+        # Up to 0.5.13 it may be of any type.
+        is_asked = request.return_token_ids not in (None, False)
         defaults.fill(request, self.tokenizer_manager)
-        if not request.return_token_ids:
+        if not (is_asked or request.return_token_ids):
             return await create(self, request, *args, **kwargs)
         unsupported = find_unsupported(self, request, _FIELD)
         if refusal := unsupported or logprobs.refusal(self.tokenizer_manager):
@@ -191,25 +192,15 @@ def responses(create: Any) -> Any:
     return traced
 
 
-def find_untraced(request: ResponsesRequest) -> str | None:
-    """Why a request is refused by a release without traces here, None if it is not."""
-    if request.return_token_ids in (None, False):
-        return None
-    return refused_by_release(_FIELD)
-
-
-def refused_by_release(field: str) -> str:
-    """Why this release refuses a field that later ones take."""
-    return (
-        f"{field} is not supported on /v1/responses by this release of SGLang: "
-        "0.5.14 is the first. Use /v1/chat/completions."
-    )
-
-
 def find_unsupported(
     serving: OpenAIServingResponses, request: ResponsesRequest, field: str
 ) -> str | None:
     """Why a kind of response cannot have a field, None if it may."""
+    if not release.RESPONSES_ARE_TRACED:
+        return (
+            f"{field} is not supported on /v1/responses by this release of SGLang: "
+            "0.5.14 is the first. Use /v1/chat/completions."
+        )
     if serving.use_harmony:
         return (
             f"{field} is not supported on /v1/responses with gpt-oss models. "

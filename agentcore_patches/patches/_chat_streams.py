@@ -12,10 +12,11 @@ from agentcore_patches.edits import (
     RefuseField,
     Replace,
 )
-from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT, SSE_UTILS
+from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
 from agentcore_patches.patches.places import Place, absent
 
 _STREAM = "OpenAIServingChat._generate_chat_stream"
+_STAMPED = ("token_ids", "prompt_token_ids", "metadata")
 
 # Also of `prefix`.
 CHAT_PUSH: tuple[Place, ...] = (
@@ -65,18 +66,8 @@ CHAT_STREAMS: tuple[Place, ...] = (
     Place(
         "chat-streams/no-field-of-ours",
         "stamped lines would have the field twice",
-        RefuseField(
-            PROTOCOL,
-            "ChatCompletionResponseStreamChoice",
-            ("token_ids", "prompt_token_ids"),
-        ),
-    ),
-    Place(
-        "chat-streams/no-field-of-ours-on-chunks",
-        "stamped lines would have the field twice",
-        RefuseField(
-            PROTOCOL, "ChatCompletionStreamResponse", ("prompt_token_ids", "metadata")
-        ),
+        RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", _STAMPED),
+        also=("ChatCompletionStreamResponse",),
     ),
     Place(
         "chat-streams/no-field-of-ours-on-structs",
@@ -84,24 +75,9 @@ CHAT_STREAMS: tuple[Place, ...] = (
         {
             "0.5.8": absent("all chunks are pydantic models"),
             "0.5.11": RefuseField(
-                SERVING_CHAT, "_StreamChoice", ("token_ids", "prompt_token_ids")
-            ),
-            "0.5.13": RefuseField(
-                SSE_UTILS, "StreamChoice", ("token_ids", "prompt_token_ids")
+                "$stream_structs", "${stream_struct}Choice", _STAMPED
             ),
         },
-    ),
-    Place(
-        "chat-streams/no-field-of-ours-on-chunk-structs",
-        "stamped lines would have the field twice",
-        {
-            "0.5.8": absent("all chunks are pydantic models"),
-            "0.5.11": RefuseField(
-                SERVING_CHAT, "_StreamChunk", ("prompt_token_ids", "metadata")
-            ),
-            "0.5.13": RefuseField(
-                SSE_UTILS, "StreamChunk", ("prompt_token_ids", "metadata")
-            ),
-        },
+        also=("${stream_struct}Chunk",),
     ),
 )

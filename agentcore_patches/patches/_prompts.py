@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddKeyword, Insert, Replace
+from agentcore_patches.edits import AddField, Decorate, Insert, Replace
 from agentcore_patches.patches.files import (
     HTTP_SERVER,
     IO_STRUCT,
@@ -59,33 +59,16 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
         also=("EmbeddingReqInput",),
     ),
     Place(
-        "prompts/generate-flag-of-batch",
-        "each request of a batch asks for its prompt",
+        "prompts/of-batch",
+        "each request of a batch asks for what the batch does",
         {
-            "0.5.8": AddKeyword(
-                IO_STRUCT,
-                "GenerateReqInput.__getitem__",
-                "GenerateReqInput",
-                "return_prompt_token_ids=self.return_prompt_token_ids",
+            "0.5.8": Decorate(
+                IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
             ),
-            "0.5.13": absent("SGLang passes the flag"),
+            "0.5.13": absent("SGLang passes all on"),
         },
         upstream=_UPSTREAM,
-    ),
-    Place(
-        "prompts/embedding-flag-of-batch",
-        "each request of a batch asks for its prompt",
-        {
-            "0.5.8": AddKeyword(
-                IO_STRUCT,
-                "EmbeddingReqInput.__getitem__",
-                "EmbeddingReqInput",
-                "return_prompt_token_ids=self.return_prompt_token_ids",
-                each=2,
-            ),
-            "0.5.13": absent("SGLang passes the flag"),
-        },
-        upstream=_UPSTREAM,
+        also=("EmbeddingReqInput.__getitem__",),
     ),
     Place(
         "prompts/add",

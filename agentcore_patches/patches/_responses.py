@@ -6,7 +6,7 @@ outside of gpt-oss, and is not traced.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, Decorate, Insert, RefuseField
+from agentcore_patches.edits import AddField, Decorate, RefuseField
 from agentcore_patches.patches.files import PROTOCOL, SERVING_RESPONSES
 from agentcore_patches.patches.places import Place, absent
 
@@ -33,19 +33,11 @@ RESPONSES: tuple[Place, ...] = (
     Place(
         "responses/stamp",
         "token IDs and logprobs, or an error that says why not",
-        {
-            "0.5.8": Insert(
-                SERVING_RESPONSES,
-                f"{_SERVING}.create_responses",
-                "if error := agentcore.responses.find_untraced(request):\n"
-                "    return self.create_error_response(error)",
-            ),
-            "0.5.14": Decorate(
-                SERVING_RESPONSES,
-                f"{_SERVING}.create_responses",
-                "agentcore.responses.responses",
-            ),
-        },
+        Decorate(
+            SERVING_RESPONSES,
+            f"{_SERVING}.create_responses",
+            "agentcore.responses.responses",
+        ),
     ),
     Place(
         "responses/push",

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     AddField,
-    AddKeyword,
     Insert,
     RefuseField,
-    Replace,
 )
 from agentcore_patches.patches.files import (
-    IO_STRUCT,
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
@@ -26,8 +23,6 @@ from agentcore_patches.patches.places import Place, absent
 
 _CHAT = "OpenAIServingChat"
 _COMPLETION = "OpenAIServingCompletion"
-_START = "routed_experts_start_len: agentcore.routed_experts.StartLen = 0"
-_NATIVE_START = "routed_experts_start_len: int = 0"
 _UPSTREAM = "routed_experts_start_len, 0.5.12"
 _CHOICE = (
     "routed_experts: Optional[str] = None\n"
@@ -37,45 +32,20 @@ _CHOICE = (
 # Also of `tito`, whose `return_meta_info` has them.
 ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     Place(
-        "routed-experts/before",
-        "one for each request",
-        {
-            "0.5.8": Replace(
-                OUTPUT_PROCESSOR,
-                "SchedulerOutputProcessorMixin.stream_output_generation",
-                "routed_experts = []",
-                "routed_experts = [None] * (len(rids) - 1)",
-            ),
-            "0.5.13": absent("SGLang does it"),
-        },
-    ),
-    Place(
-        "routed-experts/after",
+        "routed-experts/one-each",
         "one for each request",
         {
             "0.5.8": Insert(
                 OUTPUT_PROCESSOR,
                 "SchedulerOutputProcessorMixin.stream_output_generation",
-                "if routed_experts is not None and len(routed_experts) < len(rids):\n"
+                "if routed_experts is None and req.return_routed_experts:\n"
+                "    routed_experts = [None] * (len(rids) - 1)\n"
+                "elif routed_experts is not None and not req.return_routed_experts:\n"
                 "    routed_experts.append(None)",
-                after="if req.return_routed_experts: ...",
+                before="if req.return_routed_experts: ...",
             ),
             "0.5.13": absent("SGLang does it"),
         },
-    ),
-    Place(
-        "routed-experts/start-of-batch",
-        "each request of a batch has its start",
-        {
-            "0.5.8": AddKeyword(
-                IO_STRUCT,
-                "GenerateReqInput.__getitem__",
-                "GenerateReqInput",
-                "routed_experts_start_len=self.routed_experts_start_len",
-            ),
-            "0.5.12": absent("SGLang passes it"),
-        },
-        upstream=_UPSTREAM,
     ),
     Place(
         "routed-experts/take",
@@ -89,7 +59,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
     ),
     Place(
-        "routed-experts/chat-request",
+        "routed-experts/request",
         "the experts of each token",
         {
             "0.5.8": AddField(
@@ -99,12 +69,19 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             ),
             "0.5.9": absent("SGLang has the field"),
         },
+        also=("CompletionRequest",),
     ),
     Place(
-        "routed-experts/chat-start",
+        "routed-experts/start",
         "from which token on; null means 0",
-        AddField(PROTOCOL, "ChatCompletionRequest", _START, native=_NATIVE_START),
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "routed_experts_start_len: agentcore.routed_experts.StartLen = 0",
+            native="routed_experts_start_len: int = 0",
+        ),
         upstream=_UPSTREAM,
+        also=("CompletionRequest",),
     ),
     Place(
         "routed-experts/ask-in-chat",
@@ -115,28 +92,6 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             "agentcore.routed_experts.ask(self, request, adapted_request)",
             before="return adapted_request, request",
         ),
-        upstream=_UPSTREAM,
-    ),
-)
-
-ROUTED_EXPERTS: tuple[Place, ...] = (
-    *ENGINE_ROUTED_EXPERTS,
-    Place(
-        "routed-experts/completion-request",
-        "the experts of each token",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "CompletionRequest",
-                "return_routed_experts: Optional[bool] = None",
-            ),
-            "0.5.9": absent("SGLang has the field"),
-        },
-    ),
-    Place(
-        "routed-experts/completion-start",
-        "from which token on; null means 0",
-        AddField(PROTOCOL, "CompletionRequest", _START, native=_NATIVE_START),
         upstream=_UPSTREAM,
     ),
     Place(
@@ -150,6 +105,10 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
         upstream=_UPSTREAM,
     ),
+)
+
+ROUTED_EXPERTS: tuple[Place, ...] = (
+    *ENGINE_ROUTED_EXPERTS,
     Place(
         "routed-experts/format",
         "a smaller type than int32",

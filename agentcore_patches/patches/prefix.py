@@ -48,16 +48,9 @@ REQUESTS: tuple[Place, ...] = (
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
-            "required_prefix_token_ids: Optional[List[Any]] = None",
-        ),
-    ),
-    Place(
-        "prefix/turn",
-        "how the prompt was made, and how the answer is remembered",
-        AddField(
-            PROTOCOL,
-            "ChatCompletionRequest",
-            "_turn: Any = None\n_uses_memory: Optional[bool] = None",
+            "required_prefix_token_ids: Optional[List[Any]] = None\n"
+            "_turn: Any = None\n"
+            "_uses_memory: Optional[bool] = None",
         ),
     ),
     # Chat templates do not see them.
@@ -131,38 +124,22 @@ RESPONSES: tuple[Place, ...] = (
     Place(
         "prefix/responses-unsupported",
         "what cannot have a prefix is a 400",
-        {
-            "0.5.8": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}.create_responses",
-                "if error := agentcore.response_turns.find_unsupported(request):\n"
-                "    return self.create_error_response(error)",
-            ),
-            "0.5.14": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}.create_responses",
-                "if error := agentcore.response_turns.find_refusal(self, request):\n"
-                "    return self.create_error_response(error)",
-            ),
-        },
+        Insert(
+            SERVING_RESPONSES,
+            f"{_RESPONSES}.create_responses",
+            "if error := agentcore.response_turns.find_refusal(self, request):\n"
+            "    return self.create_error_response(error)",
+        ),
     ),
     Place(
         "prefix/responses-ask-chat",
         "the prefix, and whether the server may remember",
-        {
-            "0.5.8": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}._make_request",
-                "chat_request._uses_memory = False",
-                after="chat_request = ChatCompletionRequest(...)",
-            ),
-            "0.5.14": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}._make_request",
-                "agentcore.response_turns.ask_chat(request, chat_request)",
-                after="chat_request = ChatCompletionRequest(...)",
-            ),
-        },
+        Insert(
+            SERVING_RESPONSES,
+            f"{_RESPONSES}._make_request",
+            "agentcore.response_turns.ask_chat(request, chat_request)",
+            after="chat_request = ChatCompletionRequest(...)",
+        ),
     ),
     Place(
         "prefix/responses-prompt",

@@ -16,6 +16,8 @@ from agentcore_patches.patches.files import (
     OUTPUT_STREAMER,
     RESULT_PROCESSOR,
     SCHEDULER,
+    SERVING_CHAT,
+    SSE_UTILS,
     UPDATE_WEIGHTS_MIXIN,
     WEIGHT_UPDATER,
 )
@@ -103,6 +105,9 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "0.5.8": "state.finished",
         "0.5.10": "finished",
     },
+    # Where the parts of a chunk that is no pydantic model are, and what begins their names.
+    "stream_structs": {"0.5.8": SERVING_CHAT, "0.5.13": SSE_UTILS},
+    "stream_struct": {"0.5.8": "_Stream", "0.5.13": "Stream"},
     # The function that answers /generate.
     "generate_request": {
         "0.5.8": "generate_request",
@@ -166,6 +171,10 @@ FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
     "PYDANTIC_ANSWERS": (
         "Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.",
         {"0.5.8": False, "0.5.22": True},
+    ),
+    "RESPONSES_ARE_TRACED": (
+        "Whether /v1/responses has function tools outside of gpt-oss, and is traced.",
+        {"0.5.8": False, "0.5.14": True},
     ),
     "IS_IDLE": (
         "Which method of a scheduler says that it has no request.",

@@ -131,28 +131,15 @@ MEMORY: tuple[Place, ...] = (
         also=("ResumeMemoryOccupationReqOutput",),
     ),
     Place(
-        "weight-versions/tell-released",
+        "weight-versions/tell-refusal",
         "400 with the reason",
         Replace(
             "$control",
             "$control_class.release_memory_occupation",
-            "await self.release_memory_occupation_communicator(obj)",
-            "agentcore.weight_versions.raise_refusal(\n"
-            "    await self.release_memory_occupation_communicator(obj)\n"
-            ")",
+            "await COMMUNICATOR(obj)",
+            "agentcore.weight_versions.raise_refusal(\n    await COMMUNICATOR(obj)\n)",
         ),
-    ),
-    Place(
-        "weight-versions/tell-resumed",
-        "400 with the reason",
-        Replace(
-            "$control",
-            "$control_class.resume_memory_occupation",
-            "await self.resume_memory_occupation_communicator(obj)",
-            "agentcore.weight_versions.raise_refusal(\n"
-            "    await self.resume_memory_occupation_communicator(obj)\n"
-            ")",
-        ),
+        also=("$control_class.resume_memory_occupation",),
     ),
 )
 

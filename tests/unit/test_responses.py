@@ -15,6 +15,11 @@ from agentcore_patches.landing.responses import ResponseTrace, Results
 from tests.helpers.events import collected, data_of, event
 
 
+@pytest.fixture(autouse=True)
+def _traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "RESPONSES_ARE_TRACED", True)
+
+
 def result(*token_ids: int, n_logprobs: int | None = None, **more: Any) -> Any:
     logprobs = [(-token_id / 10, token_id, None) for token_id in token_ids]
     return {
@@ -243,6 +248,15 @@ def test_what_has_no_trace_is_refused(server: Any, asked: Any, why: str) -> None
     refused = asyncio.run(serving(**server).create(request(True, **asked)))
     assert why in refused["error"]
     assert refused["param"] == "return_token_ids"
+
+
+@pytest.mark.parametrize("flag", [True, "", {}])
+def test_whatever_asks_is_refused_before_0_5_14(
+    monkeypatch: pytest.MonkeyPatch, flag: object
+) -> None:
+    monkeypatch.setattr(release, "RESPONSES_ARE_TRACED", False)
+    refused = asyncio.run(serving().create(request(flag)))
+    assert "0.5.14 is the first" in refused["error"]
 
 
 @pytest.mark.parametrize(("server", "asked", "why"), UNTRACED)

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from agentcore_patches.edits import AddCondition, Insert, Replace, apply_edits
+from agentcore_patches.edits import AddCondition, Insert, apply_edits
 from agentcore_patches.errors import SourceConflict
 from tests.unit.edits.tables import FILE, assert_rewrites, rewritten
 
@@ -174,22 +174,6 @@ def test_new_code_has_its_own_names_in_capitals() -> None:
     edit = Insert(FILE, "f", "log(NAME)", before="return data")
     expected = "def f(data):\n    log(other)\n    log(NAME)\n    return data\n"
     assert rewritten(source, edit) == expected
-
-
-def test_each_place_has_its_own_captures() -> None:
-    assert_rewrites(
-        Replace(FILE, "f", "yield dump(X)", "yield -X", each=2),
-        """
-        def f(a, b):
-            yield dump(a)
-            yield dump(a + b)
-        """,
-        """
-        def f(a, b):
-            yield -a
-            yield -(a + b)
-        """,
-    )
 
 
 def test_an_expression_of_many_lines_keeps_its_layout() -> None:

@@ -77,6 +77,11 @@ EXAMPLES: Examples = {
                   text="",
               )
 
+        another argument of that name
+        ! a call has another argument of that name: `ids=x.output_ids`
+          def f(x):
+              return Answer(ids=x.output_ids)
+
         no call
         ! a call of `Answer` was not found
           def f(x):
@@ -85,7 +90,7 @@ EXAMPLES: Examples = {
           def g(x):
               return Answer(x)
 
-        two calls where one is expected
+        two calls
         ! a call of `Answer` was found 2 times, expected 1
           def f(x):
               return Answer(1), Answer(2)
@@ -122,30 +127,11 @@ EXAMPLES: Examples = {
         -     return Answer()
         +     return Answer(ids=x.ids)
     """,
-    AddKeyword(FILE, "f", "Answer", "ids=x.ids", each=5): """
-        every call, of that name only
+    AddKeyword(FILE, "f", "x.Answer", "ids=x.ids"): """
+        the call of that name only
           def f(x):
-              if x:
-        -         return [Answer(1), Answer(Answer(2))]
-        +         return [Answer(1, ids=x.ids), Answer(Answer(2, ids=x.ids), ids=x.ids)]
-        -     return other.Answer(3), Answer, lambda: Answer(*x, **g(Answer(4)))
-        +     return other.Answer(3), Answer, lambda: Answer(*x, ids=x.ids, **g(Answer(4, ids=x.ids)))
-    """,
-    AddKeyword(FILE, "f", "Answer", "ids=x.ids", each=2): """
-        calls that lack it
-          def f(x):
-        -     return Answer(1, ids=(x.ids)), Answer(2)
-        +     return Answer(1, ids=(x.ids)), Answer(2, ids=x.ids)
-
-        another argument of that name
-        ! a call has another argument of that name: `ids=x.output_ids`
-          def f(x):
-              return Answer(x), Answer(ids=x.output_ids)
-
-        one call where two are expected
-        ! a call of `Answer` was found once, expected 2
-          def f(x):
-              return Answer(1)
+        -     return Answer(3), Answer, lambda: x.Answer(*x, **g(Answer(4)))
+        +     return Answer(3), Answer, lambda: x.Answer(*x, ids=x.ids, **g(Answer(4)))
     """,
     AddKeyword(FILE, "f", "self.run", "ids=(\n    x.ids if x.wanted else None\n)"): """
         argument of several lines
@@ -158,12 +144,6 @@ EXAMPLES: Examples = {
         +                 x.ids if x.wanted else None
         +             ),
                   )
-    """,
-    AddKeyword(FILE, "f", "Answer", "ids=x.ids", each=3): """
-        two calls where three are expected
-        ! a call of `Answer` was found 2 times, expected 3
-          def f(x):
-              return Answer(1), Answer(2, ids=x.ids)
     """,
 }
 
@@ -184,7 +164,4 @@ MALFORMED: Words = {
     AddKeyword(
         FILE, "f", "Answer(", "a=1"
     ): "`Answer(` cannot be parsed as an expression: ",
-    AddKeyword(
-        FILE, "f", "Answer", "a=1", each=0
-    ): "`each` is 0, but must be 1 or more",
 }

@@ -6,7 +6,6 @@ from agentcore_patches.edits import Replace
 from tests.unit.edits.tables import FILE, Examples, Words
 
 REPLACE = Replace(FILE, "f", "ids = [ids[-1]]", "ids = []", note="none")
-REPLACE_EACH = Replace(FILE, "f", "yield dump(X)", "yield send(X)", each=2)
 
 EXAMPLES: Examples = {
     REPLACE: """
@@ -49,39 +48,6 @@ EXAMPLES: Examples = {
               ids = []
               ids = [ids[-1]]
     """,
-    REPLACE_EACH: """
-        replace each
-          def f(a):
-        -     yield dump(a)
-        +     yield send(a)
-              yield a
-              if a:
-        -         yield dump(a.b)  # part of it
-        +         yield send(a.b)  # part of it
-
-        each replaced
-          def f(a):
-              yield send(a)
-              yield send(0)
-
-        none of each to replace
-        ! `yield dump(X)` was not found, expected 2
-          def f(a):
-              yield a
-
-        one more than expected
-        ! `yield dump(X)` was found 3 times, expected 2
-          def f(a):
-              yield dump(a)
-              yield dump(a)
-              yield dump(a)
-
-        one of two replaced already
-        ! `yield dump(X)` was found once, expected 2
-          def f(a):
-              yield send(a)
-              yield dump(a)
-    """,
 }
 
 DESCRIBED: Words = {
@@ -97,5 +63,4 @@ MALFORMED: Words = {
     Replace(
         FILE, "f", "yield X", "yield g(X)"
     ): "`yield g(X)` has the shape of `yield X`, so that a second apply would replace it again",
-    Replace(FILE, "f", "a()", "b()", each=-1): "`each` is -1, but must be 1 or more",
 }
