@@ -66,14 +66,14 @@ async def answer(making: Awaitable[Any]) -> Any:
     if not hasattr(response, "choices"):
         return response
     if unwritten:
-        written = _write_chat(response, unwritten)
+        written = _write(response, unwritten)
         if written is not None:
             return written
         for choice, (serving, ret_item) in zip(
             response.choices, unwritten, strict=True
         ):
             choice.logprobs = serving._process_response_logprobs(ret_item)
-    return response if release.PYDANTIC_ANSWERS else _write(response)
+    return response if release.PYDANTIC_ANSWERS else _write(response, []) or response
 
 
 def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
@@ -89,29 +89,18 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
     return serving._process_response_logprobs(ret_item)
 
 
-def _write(response: Any) -> Any:
-    """The HTTP response that FastAPI makes of a model; or the model, left to it."""
-    from fastapi import Response
+def _write(response: Any, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
+    """The HTTP response that FastAPI makes of a model, None if it is written otherwise.
 
-    try:
-        content = prepare_for_orjson(response.model_dump(mode="json", by_alias=True))
-        return Response(orjson.dumps(content), media_type="application/json")
-    except (TypeError, ValueError):
-        return response
-
-
-def _write_chat(response: Any, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
-    """The HTTP response for a model whose logprobs are those of the first token.
-
-    None where SGLang writes these in another way than `logprobs.write`.
+    Args:
+        unwritten: of each choice, if the model has the first token's logprobs only.
     """
     from fastapi import Response
 
     try:
         content = prepare_for_orjson(response.model_dump(mode="json", by_alias=True))
-        for choice, (serving, ret_item) in zip(
-            content["choices"], unwritten, strict=True
-        ):
+        choices = content["choices"] if unwritten else []
+        for choice, (serving, ret_item) in zip(choices, unwritten, strict=True):
             whole = ret_item["meta_info"]
             openings = logprobs.openings_of(serving.tokenizer_manager.tokenizer)
             first = logprobs.of_first(whole, 1)

@@ -39,6 +39,9 @@ PYDANTIC_ANSWERS = False
 # Whether /v1/responses has function tools outside of gpt-oss, and is traced.
 RESPONSES_ARE_TRACED = False
 
+# Whether SGLANG_RUST_SERVER starts another server, in Rust.
+HAS_RUST_SERVER = False
+
 # Which method of a scheduler says that it has no request.
 IS_IDLE = "_is_no_request"
 

@@ -23,6 +23,11 @@ def check_environment(server_args: Any) -> None:
     Raises:
         ValueError: says which one, and what to do.
     """
+    if release.HAS_RUST_SERVER:
+        from sglang.srt.environ import envs
+
+        if envs.SGLANG_RUST_SERVER.get():
+            refuse_rust_server()
     defaults.names()
     conversations.check_server(server_args)
 

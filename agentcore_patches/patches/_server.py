@@ -5,7 +5,6 @@ from __future__ import annotations
 from agentcore_patches.edits import Insert
 from agentcore_patches.patches.files import HTTP_SERVER
 from agentcore_patches.patches.places import Place, absent
-from agentcore_patches.patches.releases import FIRST_WITH_RUST
 
 SERVER: tuple[Place, ...] = (
     Place(
@@ -16,19 +15,6 @@ SERVER: tuple[Place, ...] = (
             "launch_server",
             "agentcore.server.check_environment(server_args)",
         ),
-    ),
-    Place(
-        "server/refuse-rust",
-        "the server in Rust does not run what is patched",
-        {
-            "0.5.8": absent("SGLang has no server in Rust"),
-            FIRST_WITH_RUST: Insert(
-                HTTP_SERVER,
-                "launch_server",
-                "if envs.SGLANG_RUST_SERVER.get():\n"
-                "    agentcore.server.refuse_rust_server()",
-            ),
-        },
     ),
     # /server_info has all of the scheduler's. With several tokenizer workers each one
     # says so: only now it has a log.

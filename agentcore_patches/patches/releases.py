@@ -176,6 +176,10 @@ FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
         "Whether /v1/responses has function tools outside of gpt-oss, and is traced.",
         {"0.5.8": False, "0.5.14": True},
     ),
+    "HAS_RUST_SERVER": (
+        f"Whether {RUST_SERVER} starts another server, in Rust.",
+        {"0.5.8": False, FIRST_WITH_RUST: True},
+    ),
     "IS_IDLE": (
         "Which method of a scheduler says that it has no request.",
         {"0.5.8": "_is_no_request", "0.5.10": "is_fully_idle"},
