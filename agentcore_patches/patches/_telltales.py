@@ -21,7 +21,7 @@ from agentcore_patches.patches.files import (
     SERVING_CHAT,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.places import Place
 
 
 def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Place:
@@ -66,7 +66,11 @@ TELLTALES: tuple[Place, ...] = (
         "telltales/abort-of-unknown",
         "from 0.5.14 on SGLang ignores an abort that comes late",
         {
-            "0.5.8": absent("an abort that comes late is a KeyError"),
+            "0.5.8": Expect(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._handle_abort_req",
+                "state = self.rid_to_state[recv_obj.rid]",
+            ),
             "0.5.14": Expect(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._handle_abort_req",
