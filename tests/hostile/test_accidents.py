@@ -171,12 +171,16 @@ def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some network file systems give a file another inode at each look."""
-    monkeypatch.setattr(Lock, "_is_in_place", lambda self, descriptor: False)
+    looks: list[int] = []
+    monkeypatch.setattr(Lock, "_is_in_place", lambda self, file: looks.append(file))
+    opened = os.listdir("/proc/self/fd")
     with (
         pytest.raises(AccessError, match=r"within 0\.2 s"),
         transaction.locked(install, timeout=0.2),
     ):
         pass
+    assert len(looks) < 10  # It sleeps between them.
+    assert os.listdir("/proc/self/fd") == opened
 
 
 def test_the_text_of_a_lock_file_is_not_shown_raw(install: Install) -> None:

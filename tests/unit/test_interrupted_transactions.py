@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -80,6 +81,33 @@ def test_an_interrupted_force_keeps_what_somebody_else_wrote(
 def test_an_error_in_the_caller_leaves_nothing_of_ours(install: Install) -> None:
     with pytest.raises(RuntimeError), transaction.locked(install):
         raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "said"),
+    [
+        ("fcntl.flock", errno.ENOLCK, "lock: .* has no locks: install SGLang on"),
+        ("os.ftruncate", errno.ENOSPC, "lock: .* Free some space"),
+        ("os.fchmod", errno.EPERM, f"{FOLDER}: .* to one user"),
+        ("os.read", errno.EIO, "first.py: "),
+        ("os.utime", errno.EDQUOT, f"first.py{FOLDER}: .* Free some space"),
+    ],
+)
+def test_an_error_of_a_call_on_a_descriptor_names_the_file(
+    call: str,
+    number: int,
+    said: str,
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object, **named: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(call, fail)
+        with pytest.raises(AccessError, match=said):
+            commit(install, FIRST)
+    assert read(install, FIRST) == vanilla(FIRST)
 
 
 def kill(install: Install, number: int, change: Callable[[], object]) -> None:

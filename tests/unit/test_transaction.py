@@ -151,5 +151,6 @@ def test_our_folder_can_be_read_whatever_the_mask(install: Install) -> None:
     folder = install.package / FOLDER
     modes = {stat.S_IMODE(f.stat().st_mode) for f in (folder, folder / "store")}
     assert modes == {stat.S_IMODE(install.package.stat().st_mode)}
-    assert stat.S_IMODE((folder / "state.json").stat().st_mode) == 0o644
+    modes = {stat.S_IMODE((folder / f).stat().st_mode) for f in ("state.json", "lock")}
+    assert modes == {0o644}
     assert (folder / ".gitignore").read_text() == "*\n"
