@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import struct
 from pathlib import Path
@@ -173,14 +174,32 @@ def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
     """Some network file systems give a file another inode at each look."""
     looks: list[int] = []
     monkeypatch.setattr(Lock, "_is_in_place", lambda self, file: looks.append(file))
-    opened = os.listdir("/proc/self/fd")
+    opened = list(Path("/proc/self/fd").iterdir())
     with (
         pytest.raises(AccessError, match=r"within 0\.2 s"),
         transaction.locked(install, timeout=0.2),
     ):
         pass
     assert len(looks) < 10  # It sleeps between them.
-    assert os.listdir("/proc/self/fd") == opened
+    assert list(Path("/proc/self/fd").iterdir()) == opened
+
+
+def test_a_lock_that_is_removed_once_it_is_open_is_made_anew(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that held it removes our folder at its end."""
+    take = Lock._take
+
+    def take_removed(lock: Lock, descriptor: int) -> str | None:
+        monkeypatch.setattr(Lock, "_take", take)
+        shutil.rmtree(lock.file.parent)
+        return take(lock, descriptor)
+
+    monkeypatch.setattr(Lock, "_take", take_removed)
+    told: list[str] = []
+    with transaction.locked(install, notify=told.append):
+        assert (install.package / FOLDER / "lock").exists()
+    assert "(just ended)" in told[0]
 
 
 def test_the_text_of_a_lock_file_is_not_shown_raw(install: Install) -> None:

@@ -103,10 +103,12 @@ def test_an_error_of_a_call_on_a_descriptor_names_the_file(
     def fail(*arguments: object, **named: object) -> None:
         raise OSError(number, os.strerror(number))
 
+    opened = list(Path("/proc/self/fd").iterdir())
     with monkeypatch.context() as failing:
         failing.setattr(call, fail)
         with pytest.raises(AccessError, match=said):
             commit(install, FIRST)
+    assert list(Path("/proc/self/fd").iterdir()) == opened
     assert read(install, FIRST) == vanilla(FIRST)
 
 
