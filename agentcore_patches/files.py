@@ -171,7 +171,7 @@ def make_folder(folder: Path, *, like: Path, keep_out: int = 0) -> None:
     with suppress(FileExistsError):
         folder.mkdir()
         model = like.stat()
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
         descriptor = os.open(folder, flags)
         try:
             with add_file_name(folder):
@@ -212,7 +212,7 @@ def remove_if_empty(folder: Path) -> bool:
 
 def sync(folder: Path) -> None:
     """Write a folder's entries to disk, if its file system can."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with add_file_name(folder):
             os.fsync(descriptor)
@@ -251,7 +251,7 @@ def require_inside(package: Path, path: str) -> None:
 def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
     """Write a new file, synced. Until `finish` is done with it, it is its writer's alone."""
     draft.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, 0o600)
     with add_file_name(draft), os.fdopen(descriptor, "wb") as stream:
         stream.write(text)
@@ -268,7 +268,7 @@ def _opened(file: Path, *, follow: bool) -> Iterator[int]:
     problem = kinds.get(stat.S_IFMT(status.st_mode), "Not a regular file")
     if problem:
         raise OSError(errno.EINVAL, problem, str(file))
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NONBLOCK
     descriptor = os.open(file, flags if follow else flags | os.O_NOFOLLOW)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import json
 import os
 import py_compile
@@ -17,7 +17,7 @@ import pytest
 from agentcore_patches import files
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import AccessError, AgentcoreError
-from agentcore_patches.files import FOLDER
+from agentcore_patches.files import FOLDER, digest
 from agentcore_patches.install import find
 from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
@@ -33,10 +33,6 @@ def recover(sglang_dir: Path) -> None:
     """What each command that writes does first, alone."""
     with transaction.locked(find(sglang_dir)):
         pass
-
-
-def digest(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
 
 
 def info(text: bytes, **more: Any) -> dict[str, Any]:
@@ -285,6 +281,16 @@ def test_a_source_that_is_a_link_to_what_only_root_reads_is_refused(
     assert not theirs.folder.exists()
 
 
+def test_a_lock_that_is_a_link_is_not_followed(package: Path, tmp_path: Path) -> None:
+    (package / FOLDER).mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("theirs")
+    (package / FOLDER / "lock").symlink_to(elsewhere)
+    with pytest.raises(AccessError, match="lock: Too many levels of symbolic links"):
+        apply(sglang_dir=package, lock_timeout=0)
+    assert elsewhere.read_text() == "theirs"
+
+
 @pytest.mark.parametrize("call", ["fchmod", "fsync", "utime"])
 def test_drafts_replaced_by_links_give_nothing_of_root_away(
     call: str, theirs: Planted, monkeypatch: pytest.MonkeyPatch
@@ -416,9 +422,13 @@ def test_other_kinds_of_files_of_ours_are_not_waited_for(
     os.mkfifo(caches / "serving.cpython-311.pyc")
     assert run("apply").code == 0
     assert not (caches / "serving.cpython-311.pyc").exists()
-    (package / FOLDER / "lock").unlink()
-    os.mkfifo(package / FOLDER / "lock")
+    lock = package / FOLDER / "lock"
+    lock.unlink()
+    os.mkfifo(lock)
     assert run("status").code == 0
+    with lock.open("rb+", buffering=0) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run("revert").code == 5
     assert run("revert").code in (0, 5)
 
 

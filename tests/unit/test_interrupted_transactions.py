@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.errors import AccessError
+from agentcore_patches.files import digest
 from agentcore_patches.install import Install
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
@@ -228,8 +228,7 @@ def test_a_record_of_a_later_format_stops_everything(install: Install) -> None:
 
 def test_a_damaged_original_is_not_given_back(install: Install) -> None:
     commit(install, FIRST)
-    name = hashlib.sha256(vanilla(FIRST)).hexdigest()
-    write(install, f"{FOLDER}/store/{name}", b"damaged")
+    write(install, f"{FOLDER}/store/{digest(vanilla(FIRST))}", b"damaged")
     before = photograph(install)
     with pytest.raises(AccessError, match="not the text that was saved"):
         revert(install)
@@ -238,8 +237,7 @@ def test_a_damaged_original_is_not_given_back(install: Install) -> None:
 
 def test_a_reinstall_gets_over_a_damaged_original(install: Install) -> None:
     commit(install, FIRST)
-    name = hashlib.sha256(vanilla(FIRST)).hexdigest()
-    write(install, f"{FOLDER}/store/{name}", b"damaged")
+    write(install, f"{FOLDER}/store/{digest(vanilla(FIRST))}", b"damaged")
     write(install, FIRST, vanilla(FIRST))
     assert commit(install, FIRST) == (FIRST,)
     assert revert(install) == (FIRST,)
