@@ -275,6 +275,8 @@ class _Files:
             self._replace(journal.changes, prepared=True, clears=journal.clears)
             self._record.switch(clears=journal.clears)
         except BaseException as error:
+            if self._is_done(journal):  # an interrupt: the next command tidies up
+                raise
             try:
                 self._undo(journal)
             except (OSError, AgentcoreError) as second:
@@ -304,13 +306,11 @@ class _Files:
             return None
         for change in journal.changes:
             require_inside(self.package, change.path)
-        finish = self._journal.committed.exists()
-        switched = self._record.is_switched(clears=journal.clears)
-        if finish and not switched and not self._changed_by_others(journal.changes):
+        finish = self._journal.committed.exists() and not self._is_done(journal)
+        if finish and not self._changed_by_others(journal.changes):
             self._replace(journal.changes, clears=journal.clears)
             self._record.switch(clears=journal.clears)
-            switched = True
-        if finish and switched:
+        if self._is_done(journal):
             self._end()
             return f"finished an interrupted {journal.action}"
         kept = self._undo(journal)
@@ -338,6 +338,11 @@ class _Files:
         except OSError as error:
             if error.errno != ENOTEMPTY:  # the next command has made its files already
                 raise
+
+    def _is_done(self, journal: Journal) -> bool:
+        """Whether all of a change is made, and only its journal is left."""
+        committed = self._journal.committed.exists()
+        return committed and self._record.is_switched(clears=journal.clears)
 
     def _prepare(self, journal: Journal, state: Record | None) -> None:
         for change in journal.changes:

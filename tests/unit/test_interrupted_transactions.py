@@ -16,7 +16,7 @@ from agentcore_patches.files import digest
 from agentcore_patches.install import Install
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
-from agentcore_patches.state.records import JournalFile
+from agentcore_patches.state.records import JournalFile, RecordFile
 from agentcore_patches.state.snapshot import Snapshot
 from tests.unit.small_install import (
     ALL,
@@ -74,6 +74,36 @@ def test_an_interrupted_force_keeps_what_somebody_else_wrote(
     monkeypatch.setattr(Path, "replace", acting_before(2, interrupt))
     with pytest.raises(KeyboardInterrupt):
         revert(install, force=True)
+    assert photograph(install) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda install: commit(install, *ALL, edition="two"), revert],
+    ids=["commit", "revert"],
+)
+def test_an_interrupt_once_the_record_is_switched_undoes_nothing(
+    change: Callable[[Install], object],
+    install: Install,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = photograph(install)
+    commit(install, *ALL)
+    switch = RecordFile.switch
+
+    def switch_and_interrupt(record: RecordFile, *, clears: bool) -> None:
+        switch(record, clears=clears)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as late, pytest.raises(KeyboardInterrupt):
+        late.setattr(RecordFile, "switch", switch_and_interrupt)
+        change(install)
+    now = [read(install, path) for path in ALL]
+    snapshot, line = recover(install)
+    assert line and line.startswith("finished an interrupted ")
+    assert [read(install, path) for path in ALL] == now
+    assert snapshot.record is None or snapshot.holds(["ours"], "two")
+    revert(install)
     assert photograph(install) == before
 
 
