@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,67 @@ def test_an_interrupt_once_the_record_is_switched_undoes_nothing(
     assert snapshot.record is None or snapshot.holds(["ours"], "two")
     revert(install)
     assert photograph(install) == before
+
+
+ON_DISK = """
+sync .agentcore-patch/store/TEXT.tmp
+write .agentcore-patch/store/TEXT
+sync .agentcore-patch/store/TEXT.tmp
+write .agentcore-patch/store/TEXT
+sync .agentcore-patch/store
+sync .agentcore-patch/state.next.tmp
+write .agentcore-patch/state.next
+sync .agentcore-patch/prepared.json.tmp
+write .agentcore-patch/prepared.json
+sync .agentcore-patch
+sync .
+sync srt/deep/.second.py.agentcore-patch
+sync srt/.first.py.agentcore-patch
+write .agentcore-patch/committed.json
+sync .agentcore-patch
+write srt/deep/second.py
+sync srt/deep
+write srt/first.py
+sync srt
+write .agentcore-patch/state.json
+sync .agentcore-patch
+remove .agentcore-patch/committed.json
+sync .agentcore-patch
+remove .agentcore-patch/store/TEXT
+remove .agentcore-patch/store/TEXT
+"""
+"""What a power failure may cut short at any line: each relies on those before it."""
+
+
+def test_a_change_comes_onto_the_disk_in_order(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(install, SECOND)
+    done: list[str] = []
+    fsync, replace_file, unlink = os.fsync, Path.replace, Path.unlink
+
+    def note(what: str, place: Path) -> None:
+        name = re.sub("[0-9a-f]{64}", "TEXT", os.path.relpath(place, install.package))
+        done.append(f"{what} {name}\n")
+
+    def noting_fsync(descriptor: int) -> None:
+        note("sync", Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    def noting_replace(draft: Path, target: Path) -> Path:
+        note("write", target)
+        return replace_file(draft, target)
+
+    def noting_unlink(file: Path, missing_ok: bool = False) -> None:
+        if file.exists():
+            note("remove", file)
+        unlink(file, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", noting_fsync)
+    monkeypatch.setattr(Path, "replace", noting_replace)
+    monkeypatch.setattr(Path, "unlink", noting_unlink)
+    commit(install, FIRST, edition="two")
+    assert "".join(done) == ON_DISK.lstrip()
 
 
 @pytest.mark.usefixtures("unchanged")
