@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
+from agentcore_patches.files import digest
 from agentcore_patches.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.originals import Originals
-from agentcore_patches.state.snapshot import FileState
+from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.helpers.records import write_dist_info
 from tests.unit.small_install import (
     ALL,
@@ -59,7 +61,9 @@ def test_a_change_by_others_is_kept_unless_forced(
     assert photograph(install) == before
 
 
-@pytest.mark.parametrize("others", ["patched", "replaced", "original", "upgraded"])
+@pytest.mark.parametrize(
+    "others", ["patched", "replaced", "original", "upgraded", "damaged", "lost"]
+)
 def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
     others: str, install: Install
 ) -> None:
@@ -73,6 +77,11 @@ def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
         write(install, SECOND, vanilla(SECOND))
     if others == "upgraded":
         install = replace(install, version="0.5.10")
+    stored = install.package / FOLDER / "store" / digest(files[FIRST])
+    if others == "damaged":
+        stored.write_bytes(b"damaged")
+    if others == "lost":
+        stored.unlink()
 
     state = transaction.inspect(install).files[FIRST]
 
@@ -86,8 +95,23 @@ def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
     assert read(install, FIRST) == vanilla(FIRST)
 
 
+@pytest.mark.parametrize("blocked", [False, True])
+def test_a_file_is_missing_if_its_folder_is_or_is_a_file(
+    blocked: bool, install: Install
+) -> None:
+    commit(install, SECOND)
+    shutil.rmtree(install.package / "srt/deep")
+    if blocked:
+        (install.package / "srt/deep").touch()
+    assert transaction.inspect(install).files == {SECOND: FileState.MISSING}
+    assert list(patched_files(install.package)) == []
+
+
 def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
     commit(install, FIRST, SECOND)
+    cache = install.package.parent / "cache"
+    (install.package / SECOND).rename(cache)
+    (install.package / SECOND).symlink_to(cache)
     for path in (FIRST, SECOND):
         write(install, path, vanilla(path))
         # uv links the same files again: the new record is as the old one.

@@ -54,6 +54,7 @@ def test_a_file_that_was_absent_is_created_and_removed_again(install: Install) -
 @pytest.mark.usefixtures("unchanged")
 def test_another_selection_replaces_and_removes_created_files(install: Install) -> None:
     commit(install, TRACES, PROMPTS, FIRST)
+    py_compile.compile(str(install.package / PROMPTS))
     assert commit(install, TRACES, FIRST, edition="two") == (PROMPTS, TRACES, FIRST)
     assert read(install, TRACES) == patched(TRACES, "two")
     assert not (folder(install) / "chat").exists()

@@ -25,6 +25,7 @@ from tests.unit.small_install import (
     FOLDER,
     SECOND,
     THIRD,
+    TRACES,
     commit,
     patched,
     photograph,
@@ -50,7 +51,7 @@ def acting_before(number: int, act: Callable[[], None]) -> Callable[[Path, Path]
 
 
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_an_interrupt_in_the_middle_undoes_the_rest(
     number: int, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,7 +60,23 @@ def test_an_interrupt_in_the_middle_undoes_the_rest(
 
     monkeypatch.setattr(Path, "replace", acting_before(number, interrupt))
     with pytest.raises(KeyboardInterrupt):
-        commit(install, *ALL)
+        commit(install, TRACES, *ALL)
+
+
+def test_an_interrupted_force_does_not_remove_a_file_again(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(install, *ALL)
+    (install.package / THIRD).unlink()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", acting_before(2, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        revert(install, force=True)
+    assert read(install, THIRD) == vanilla(THIRD)
+    assert read(install, SECOND) == patched(SECOND)
 
 
 def test_an_interrupted_force_keeps_what_somebody_else_wrote(
@@ -300,6 +317,37 @@ def test_what_a_command_left_before_it_did_anything_goes(
     assert pending == "leftovers of an unfinished command"
     snapshot, _ = recover(install)
     assert snapshot.pending is None
+
+
+def test_what_a_command_left_beside_a_record_goes(install: Install) -> None:
+    commit(install, FIRST)
+    before = photograph(install)
+    for leftover in ("prepared.json.tmp", "store/text.tmp"):
+        (install.package / FOLDER / leftover).touch()
+    recover(install)
+    assert photograph(install) == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTEMPTY, errno.EIO])
+def test_our_folder_is_left_over_only_if_that_is_said(
+    number: int, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two are those of another command, which got the lock meanwhile."""
+    commit(install, FIRST)
+    rmdir = Path.rmdir
+
+    def fail(folder: Path) -> None:
+        if folder.name == FOLDER:
+            raise OSError(number, os.strerror(number))
+        rmdir(folder)
+
+    monkeypatch.setattr(Path, "rmdir", fail)
+    if number != errno.EIO:
+        revert(install)
+        return
+    with pytest.raises(AccessError, match=rf"Only \S+{FOLDER} was left over"):
+        revert(install)
+    assert read(install, FIRST) == vanilla(FIRST)
 
 
 def test_a_record_of_a_later_format_stops_everything(install: Install) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agentcore_patches.install import Install
 from agentcore_patches.state import transaction
-from agentcore_patches.state.snapshot import FileState
+from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -117,6 +117,7 @@ def test_a_file_is_replaced_and_not_written_into(install: Install) -> None:
     os.link(install.package / FIRST, cache)
     (install.package / SECOND).rename(cache.with_name("behind"))
     (install.package / SECOND).symlink_to(cache.with_name("behind"))
+    assert list(patched_files(install.package)) == []
 
     commit(install, FIRST, SECOND)
     assert cache.read_bytes() == vanilla(FIRST)
