@@ -209,14 +209,25 @@ def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -
 RED = "\x1b[31mred"
 CACHES = {"srt/__pycache__/engine.cpython-311.pyc": info(EVIL)}
 
+
+def with_cache(path: str) -> tuple[str, Callable[[Any], object]]:
+    """A record in which a bytecode file of the models is elsewhere, or no such file."""
+    caches = {path: info(EVIL)}
+    return "state.json", lambda d: d["files"][MODELS].update(caches=caches)
+
+
 SPOILED: list[tuple[str, Callable[[Any], object]]] = [
     ("state.json", lambda d: d.update(tool_version=RED)),
     ("state.json", lambda d: d.update(sglang_version=RED)),
     ("state.json", lambda d: d.update(patches=[RED])),
+    ("state.json", lambda d: d.update(patches=["x" * 1001])),
     ("state.json", lambda d: d["files"].update({"srt/engine.py": d["files"][MODELS]})),
     ("state.json", lambda d: d["files"][MODELS].update(original=None)),
     ("state.json", lambda d: d["files"][MODELS].update(patched_sha256="../x")),
-    ("state.json", lambda d: d["files"][MODELS].update(caches=CACHES)),
+    *map(with_cache, CACHES),
+    with_cache("srt/models.cpython-311.pyc"),
+    with_cache("srt/__pycache__/models.py"),
+    with_cache(f"srt/__pycache__/models.{RED}.pyc"),
     ("committed.json", lambda d: d.update(action=RED)),
     ("committed.json", lambda d: d["changes"][0].update(after=None)),
     ("committed.json", lambda d: d["changes"][0].update(caches_before=CACHES)),

@@ -393,7 +393,29 @@ def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
         pass
 
 
-# What the first version of this package wrote
+# What other versions of this package wrote
+
+
+CHECKSUM = "0810d6422bf1b257107422432143f28bc25a9ce39ccf40b60018b6cda8fced3a"
+
+
+def test_a_record_is_as_the_versions_since_0_2_0_write_it(install: Install) -> None:
+    commit(install, FIRST)
+    document = json.loads((install.package / FOLDER / "state.json").read_bytes())
+    # Another checksum is another form: give it another format.
+    assert (document["format"], document["checksum"]) == (2, CHECKSUM)
+
+
+@pytest.mark.parametrize("files", [[], {FIRST: None}, {FIRST: {}}])
+def test_a_damaged_record_of_the_first_version_is_refused(
+    files: object, install: Install
+) -> None:
+    (install.package / FOLDER).mkdir()
+    document = json.dumps({"format": 1, "files": files})
+    write(install, f"{FOLDER}/state.json", document.encode())
+    with pytest.raises(AccessError, match=r"state\.json cannot be read"):
+        transaction.inspect(install)
+
 
 OLD_INFO = {"mode": 0o644, "uid": 0, "gid": 0, "xattrs": {}}
 
