@@ -197,7 +197,7 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
     """
     try:
         return typed(kind, _content(parse(read_bytes(file))))
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise AccessError(

@@ -124,7 +124,7 @@ def require_own_folder(package: Path) -> None:
     for folder in (ours, Store(ours).folder):
         try:
             status = folder.lstat()
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             continue
         owner = package.stat().st_uid
         problem = (
@@ -170,7 +170,7 @@ def _stamps(folder: Path) -> list[tuple[int, int] | None]:
         try:
             status = file.lstat()
             found.append((status.st_ino, status.st_mtime_ns))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             found.append(None)
     return found
 

@@ -302,7 +302,6 @@ class _Files:
         self._journal.adopt()
         journal = self._journal.read()
         if journal is None:
-            self._remove_leftovers()
             return None
         for change in journal.changes:
             require_inside(self.package, change.path)
@@ -378,8 +377,6 @@ class _Files:
             )
         for change in changes:
             draft_path(self.package / change.path).unlink(missing_ok=True)
-            if change.after is None:
-                remove_empty_parents(self.package, change.path)
         self._end()
         return kept
 
@@ -422,7 +419,7 @@ class _Files:
             bytecode.remove_stale(change.after, change.caches_after)
             bytecode.restore(change.caches_after, self.store.load)
             gone = change.after is None
-            if (clears or gone) and not change.caches_after:
+            if clears or gone:
                 remove_if_empty(bytecode.folder)
             if gone:
                 remove_empty_parents(self.package, change.path)
