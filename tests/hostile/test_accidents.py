@@ -19,7 +19,7 @@ from agentcore_patches.results import PatchState
 from agentcore_patches.state import transaction
 from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
-from tests.helpers.users import GROUP, USER, give_away
+from tests.helpers.users import GROUP, USER, give_away, require_root
 from tests.hostile.planting import Planted
 from tests.unit.running import Run
 from tests.unit.small_install import FIRST, commit, vanilla
@@ -122,6 +122,15 @@ def test_an_original_is_as_private_as_its_source(package: Path) -> None:
     assert modes == {0o600}
     revert(sglang_dir=package)
     assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o600
+
+
+def test_our_folder_is_of_the_packages_group_and_not_for_all(package: Path) -> None:
+    require_root()
+    os.chown(package, 0, GROUP)
+    package.chmod(0o777)
+    apply(sglang_dir=package)
+    found = (package / FOLDER).stat()
+    assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o775, GROUP)
 
 
 def test_a_default_of_the_folder_gives_no_file_a_list_of_rights(

@@ -216,6 +216,11 @@ def with_cache(path: str) -> tuple[str, Callable[[Any], object]]:
     return "state.json", lambda d: d["files"][MODELS].update(caches=caches)
 
 
+def with_original(**more: Any) -> tuple[str, Callable[[Any], object]]:
+    """A record with an original that no file is."""
+    return "state.json", lambda d: d["files"][MODELS]["original"].update(more)
+
+
 SPOILED: list[tuple[str, Callable[[Any], object]]] = [
     ("state.json", lambda d: d.update(tool_version=RED)),
     ("state.json", lambda d: d.update(sglang_version=RED)),
@@ -224,6 +229,11 @@ SPOILED: list[tuple[str, Callable[[Any], object]]] = [
     ("state.json", lambda d: d["files"].update({"srt/engine.py": d["files"][MODELS]})),
     ("state.json", lambda d: d["files"][MODELS].update(original=None)),
     ("state.json", lambda d: d["files"][MODELS].update(patched_sha256="../x")),
+    with_original(size=-1),
+    with_original(mtime_ns=2**62),
+    with_original(link=""),
+    with_original(link="a\0b"),
+    with_original(link="a" * 4096),
     *map(with_cache, CACHES),
     with_cache("srt/models.cpython-311.pyc"),
     with_cache("srt/__pycache__/models.py"),
@@ -448,6 +458,8 @@ def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
         file.truncate(files.LARGEST + 1)
     ran = run("apply")
     assert ran.code == 5 and "Larger than" in ran.err
+    (package / SERVING).write_bytes(b"four")
+    assert files.read_bytes(package / SERVING, most=4) == b"four"
 
 
 def test_what_others_write_is_not_shown_raw(package: Path, run: Run) -> None:

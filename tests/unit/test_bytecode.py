@@ -14,6 +14,7 @@ from agentcore_patches.install import Install
 from tests.unit.small_install import (
     ALL,
     FIRST,
+    SECOND,
     commit,
     patched,
     photograph,
@@ -62,11 +63,12 @@ def test_bytecode_that_the_patches_brought_goes_with_its_folder(
 
 
 def test_what_is_no_bytecode_of_the_source_is_left_alone(install: Install) -> None:
+    (install.package / "srt/deep/__pycache__").touch()
     other = compile_unchecked(install.package / "srt/first_of_all.py", b"")
     (other.parent / "first.cpython-311.txt").touch()
     (other.parent / "first.folder.pyc").mkdir()
     before = photograph(install)
-    commit(install, FIRST)
+    commit(install, FIRST, SECOND)
     assert len(list(other.parent.iterdir())) == 3
     revert(install)
     assert photograph(install) == before

@@ -119,14 +119,19 @@ def test_the_same_file_without_a_record_is_taken_as_ours(install: Install) -> No
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_folder_that_is_a_link_is_refused(install: Install, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("link", "path"), [("srt/agentcore", TRACES), ("srt/__pycache__", FIRST)]
+)
+def test_a_folder_that_is_a_link_is_refused(
+    link: str, path: str, install: Install, tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    folder(install).symlink_to(elsewhere)
+    (install.package / link).symlink_to(elsewhere)
     with pytest.raises(AccessError, match="symbolic link"):
-        commit(install, TRACES)
+        commit(install, path)
     assert list(elsewhere.iterdir()) == []
-    folder(install).unlink()
+    (install.package / link).unlink()
 
 
 def test_what_pip_leaves_of_an_old_patch_is_removed(install: Install) -> None:

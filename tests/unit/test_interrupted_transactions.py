@@ -209,8 +209,10 @@ def test_an_error_of_a_call_on_a_descriptor_names_the_file(
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(*arguments: object, **named: object) -> None:
-        raise OSError(number, os.strerror(number))
+    def fail(descriptor: int, *arguments: object, **named: object) -> None:
+        # Some calls say which descriptor it was.
+        names = [descriptor] if call == "os.utime" else []
+        raise OSError(number, os.strerror(number), *names)
 
     opened = list(Path("/proc/self/fd").iterdir())
     with monkeypatch.context() as failing:

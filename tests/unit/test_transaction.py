@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -141,6 +142,25 @@ def test_modes_and_attributes_are_kept(install: Install) -> None:
         assert change() == (FIRST,)
         assert stat.S_IMODE(file.stat().st_mode) == 0o4750
         assert os.getxattr(file, "user.note") == b"kept"
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_file_system_without_attributes_and_syncs_of_folders_will_do(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(descriptor)
+
+    def lack(descriptor: int) -> list[str]:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "listxattr", lack)
+    assert commit(install, FIRST) == revert(install) == (FIRST,)
 
 
 def test_our_folder_can_be_read_whatever_the_mask(install: Install) -> None:
