@@ -173,8 +173,6 @@ def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
     """
     import difflib
 
-    if before == after:
-        return ""
     lines = difflib.unified_diff(
         _lines(before),
         _lines(after),

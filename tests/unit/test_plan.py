@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
@@ -21,6 +23,7 @@ from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import FACTS_MODULE
 from agentcore_patches.plan import EditOutcome, make_plan
+from agentcore_patches.planned_apply import fitting_release
 from tests.helpers.planning import VERSION, refusal
 
 LANDED = "srt/agentcore/traces.py"
@@ -289,3 +292,59 @@ def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
     plan = make_plan(SOURCES, ("gamma",), VERSION, lambda path: looked_at)
     assert list(plan.files) == [SERVING]
     assert [outcome.file for outcome in plan.outcomes] == [SERVING]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_is_looked_for_afterwards_as_before(enabled: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    try:
+        make_plan(SOURCES, ("alpha",), VERSION)
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+
+
+# An SGLang that is not listed
+
+OTHER_IDS = AddField(MODELS, "Answer", "ids: list = []")
+GONE = AddField(MODELS, "Gone", "ids: list = None")
+
+
+def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
+    """The release that fits, of some with these edits, the oldest first."""
+    monkeypatch.setattr(registry, "edits", lambda name, version: edits[version])
+    return fitting_release(
+        ["alpha"],
+        list(edits),
+        lambda paths: {path: SOURCES[path] for path in paths},
+        lambda path: None,
+    )
+
+
+def test_the_newest_release_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fitting(monkeypatch, old=(IDS,), new=(IDS,)) == "new"
+    assert fitting(monkeypatch, old=(IDS,), new=(GONE,)) == "old"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            [OTHER_IDS, SERVE],
+            [IDS, SERVE],
+            rf"new and those of old both fit.* of it: {MODELS}\. Nothing",
+        ),
+        ([SERVE], [IDS], rf"different files of it: {MODELS}, {SERVING}\. Nothing"),
+        (
+            [replace(GONE, scope="Old")],
+            [GONE],
+            r"Those of new, the newest, do not: srt/models\.py: .*`Gone` .*ed\. Nothing",
+        ),
+    ],
+)
+def test_two_releases_that_fit_or_none_are_refused(
+    old: list[Edit], new: list[Edit], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SourceConflict, match=said) as refused:
+        fitting(monkeypatch, old=tuple(old), new=tuple(new))
+    assert str(refused.value).count("Nothing was written.") == 1
