@@ -62,14 +62,6 @@ def test_the_same_again_writes_nothing(install: Install) -> None:
     assert photograph(install) == before
 
 
-def test_a_newer_version_with_the_same_texts_is_noted(install: Install) -> None:
-    commit(install, FIRST)
-    with transaction.locked(install) as work:
-        files = {FIRST: patched(FIRST)}
-        assert work.commit(files, patches=["ours"], tool_version="two") == ()
-    assert transaction.inspect(install).holds(["ours"], "two")
-
-
 @pytest.mark.usefixtures("unchanged")
 def test_another_selection_starts_from_the_originals(install: Install) -> None:
     commit(install, FIRST, SECOND)
