@@ -419,7 +419,7 @@ class _Files:
             bytecode.remove_stale(change.after, change.caches_after)
             bytecode.restore(change.caches_after, self.store.load)
             gone = change.after is None
-            if clears or gone:
+            if (clears or gone) and not change.caches_after:
                 remove_if_empty(bytecode.folder)
             if gone:
                 remove_empty_parents(self.package, change.path)
