@@ -40,7 +40,9 @@ def server_args(**args: Any) -> Any:
     if find_spec("sglang.srt.runtime_context"):
         from sglang.srt.runtime_context import get_context
 
-        get_context().set_server_args(made)
+        # 0.5.14 has a context, and looks elsewhere.
+        if hasattr(get_context(), "set_server_args"):
+            get_context().set_server_args(made)
     return made
 
 
