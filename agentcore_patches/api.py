@@ -325,27 +325,19 @@ def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]
     if release is None:
         return ()
 
-    def holds(patches: Sequence[str], facts: Mapping[str, bytes]) -> bool:
+    def hold(sources: Mapping[str, bytes], patches: Sequence[str]) -> bool:
         with suppress(SourceConflict, KeyError):
-            return not make_plan({**texts, **facts}, patches, release).files
+            return not make_plan(sources, patches, release).files
         return False
 
-    # The facts depend on all patches that are in place.
-    held = tuple(
-        name
-        for name in registry.names()
-        if holds([name], _facts([name], release, texts))
-    )
-    return held if held and holds(held, {}) else ()
-
-
-def _facts(
-    patches: Sequence[str], release: str, texts: Mapping[str, bytes]
-) -> Mapping[str, bytes]:
-    """The facts for these patches, where an install has any."""
-    if FACTS_MODULE not in texts:
-        return {}
-    return {FACTS_MODULE: registry.facts(patches, release).text.encode()}
+    held = []
+    for name in registry.names():
+        alone = dict(texts)
+        if FACTS_MODULE in texts:  # They depend on all patches that are in place.
+            alone[FACTS_MODULE] = registry.facts([name], release).text.encode()
+        if hold(alone, [name]):
+            held.append(name)
+    return tuple(held) if held and hold(texts, held) else ()
 
 
 def _refuse_unrecorded(install: Install) -> None:

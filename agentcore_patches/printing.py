@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from io import TextIOWrapper
 from typing import Literal, TextIO
@@ -10,6 +11,9 @@ from typing import Literal, TextIO
 import click
 
 from agentcore_patches.errors import AccessError
+
+# Stands for a space at which a line must not be broken.
+_NO_BREAK = "\0"
 
 
 def print_text(
@@ -42,6 +46,23 @@ def print_text(
                 f"Cannot write to {stream.name}: {error.strerror}. The command itself is "
                 "done: `agentcore-patch status` shows what is in place."
             ) from error
+
+
+def in_lines(text: str, width: int, indent: str = "") -> str:
+    """One line as lines that fit; a command in backticks is not broken, to be copied."""
+    import textwrap
+
+    unbroken = re.sub(
+        "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
+    )
+    return textwrap.fill(
+        unbroken,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_NO_BREAK, " ")
 
 
 def terminal_width(stream: TextIO) -> int | None:

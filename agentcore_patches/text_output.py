@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,6 +16,7 @@ from agentcore_patches.marks import is_created
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDING
 from agentcore_patches.patches.releases import RUST_SERVER
+from agentcore_patches.printing import in_lines
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,
@@ -39,15 +39,6 @@ _STATES = {
     FileState.REPLACED: "replaced since",
     FileState.MISSING: "missing",
 }
-
-_PLANNED = {
-    "patched": "would be patched",
-    "restored": "would be restored",
-    "unchanged": "unchanged",
-}
-
-# Stands for a space inside a command, where no line may be broken.
-_NO_BREAK = "\0"
 
 _RESTART = "Restart its servers."
 _DRY_RUN = "Dry run: nothing was written."
@@ -81,7 +72,7 @@ class TextOutput:
             (
                 file.path,
                 _edits(file),
-                _PLANNED[file.action] if result.dry_run else file.action,
+                _done(file.action, would=result.dry_run),
                 _source(file.path, file.pristine),
             )
             for file in result.files
@@ -121,7 +112,10 @@ class TextOutput:
         rows = [
             (
                 file.path,
-                _restored(file.path, would=result.dry_run),
+                _done(
+                    "removed" if is_created(file.path) else "restored",
+                    would=result.dry_run,
+                ),
                 _source(file.path, file.pristine),
             )
             for file in result.files
@@ -154,11 +148,11 @@ class TextOutput:
                 )
                 for patch in result.patches
             ),
-            self._paragraph(
+            self.wrapped(
                 f"Each of them also adds the package {LANDING}, which those files call."
             ),
-            self._paragraph(*([result.reason] if result.reason else [])),
-            self._paragraph(
+            self.wrapped(result.reason or ""),
+            self.wrapped(
                 f"There are patches for SGLang {first} to {last} "
                 f"({len(result.sglang_versions)} releases). For another release, see whether "
                 "a newer agentcore-patch has it (`pip install --upgrade "
@@ -229,19 +223,7 @@ class TextOutput:
         text = with_target(text, self.target)
         if self.width is None or not text:
             return indent + text if text else ""
-        import textwrap
-
-        whole = re.sub(
-            "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), text
-        )
-        return textwrap.fill(
-            whole,
-            max(self.width, 20),
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ).replace(_NO_BREAK, " ")
+        return in_lines(text, max(self.width, 20), indent)
 
 
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
@@ -257,9 +239,8 @@ def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
         yield f"    {releases}  {where if edit.file else f'nothing: {edit.change}'}"
 
 
-def _restored(path: str, *, would: bool) -> str:
-    action = "removed" if is_created(path) else "restored"
-    return f"would be {action}" if would else action
+def _done(action: str, *, would: bool) -> str:
+    return f"would be {action}" if would and action != "unchanged" else action
 
 
 def _applied(result: ApplyResult) -> Iterator[str]:

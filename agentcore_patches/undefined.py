@@ -12,7 +12,7 @@ import builtins
 import re
 import symtable
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeAlias
 
 from agentcore_patches import landed
@@ -102,9 +102,7 @@ class _Install:
     ) -> None:
         self._sources = sources
         self._edits = edits
-        self._module = cache(self._parse)
         self._members = cache(self._find_members)
-        self._server_args = cache(self._find_server_args)
         self._text = cache(self._read_text)
         self._read = read
 
@@ -138,26 +136,25 @@ class _Install:
 
         An empty `file` names none: a module that lands has no old code.
         """
-        if not self._server_args_have(attribute, file):
+        text = self._server_args
+        if text is None:
+            return
+        defined = (
+            rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
+            rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
+        )
+        around = (file and self._text(file)) or ""
+        if not (
+            re.search(defined, text)
+            or re.search(rf"\bserver_args\.{attribute}\b", around)
+        ):
             raise SourceConflict(
                 f"{where} `server_args.{attribute}`, which `ServerArgs` in {SERVER_ARGS} "
                 "does not define"
             )
 
-    def _server_args_have(self, attribute: str, file: str) -> bool:
-        text = self._server_args()
-        if text is None:
-            return True
-        defined = (
-            rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
-            rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
-        )
-        if re.search(defined, text):
-            return True
-        around = self._text(file) if file else None
-        return bool(re.search(rf"\bserver_args\.{attribute}\b", around or ""))
-
-    def _find_server_args(self) -> str | None:
+    @cached_property
+    def _server_args(self) -> str | None:
         """The text of `ServerArgs`, and of the modules that declare fields for it.
 
         None: there is no such file.
@@ -242,7 +239,7 @@ class _Install:
             }
         return members
 
-    def _parse(self, file: str) -> ast.Module:
+    def _module(self, file: str) -> ast.Module:
         return parse(self._text(file) or "", file)
 
     def _read_text(self, file: str) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from typing import Literal
@@ -13,6 +12,8 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+
+from agentcore_patches.printing import in_lines
 
 from .results import Difference, Outcome, Report, Result
 
@@ -27,9 +28,6 @@ _STYLES = {
 }
 _MIN_WIDTH = 40
 _SVG_WIDTH = 100
-
-# Stands for a space at which a line must not be broken.
-_NO_BREAK = "\0"
 
 
 def render_table(report: Report, width: int = 80, *, colour: bool = False) -> str:
@@ -116,17 +114,9 @@ def _contents(report: Report, width: int) -> RenderableType:
 
 
 def _wrapped(text: str, width: int) -> Text:
-    """The text in lines; a command in backticks is not broken, so it can be copied."""
     visible = without_control_characters(text, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-    unbroken = re.sub(
-        "`[^`]*`", lambda command: command[0].replace(" ", _NO_BREAK), visible
-    )
-    lines = (
-        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-        for line in unbroken.splitlines()
-    )
-    joined = "\n".join(lines).replace(_NO_BREAK, " ")
-    return Text(joined, no_wrap=True, overflow="ignore")
+    lines = (in_lines(line, width) for line in visible.splitlines())
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
 def _heading(report: Report, width: int) -> Text:
