@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from agentcore_verify.scripted_model import ensure_scripted_model, line
 
@@ -23,63 +24,55 @@ BOX, GAP, ROW, LEFT = 62, 6, 92, 20
 
 def retokenization() -> str:
     """The tokens that were sampled, the text of them, and the tokens of that text."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(
-        str(ensure_scripted_model(Path(sys.executable)))
-    )
-
-    def encode(text: str) -> list[int]:
-        return [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
-
-    sampled = encode(line("emoji").text)[:LIMIT]
+    tokenizer = _tokenizer()
+    sampled = _encode(tokenizer, line("emoji").text)[:LIMIT]
     text = tokenizer.decode(sampled)
-    again = encode(text)
+    again = _encode(tokenizer, text)
     same = next(
         i
         for i, pair in enumerate(zip(sampled, again, strict=False))
         if pair[0] != pair[1]
     )
-
-    def tokens(ids: Sequence[int]) -> list[str]:
-        return [tokenizer.decode([one]) for one in ids]
-
     return _rows(
         f"1. The model samples {len(sampled)} tokens:",
-        _boxes(ROW * 0 + 34, sampled, tokens(sampled), same),
+        _boxes(34, tokenizer, sampled, same),
         "2. The server answers with their text:",
-        _text(ROW + 34, text),
+        _label(LEFT, ROW + 54, f'"{text}"'),
         f"3. The trainer tokenizes the text, and gets {len(again)} tokens:",
-        _boxes(ROW * 2 + 34, again, tokens(again), same),
+        _boxes(ROW * 2 + 34, tokenizer, again, same),
         n_boxes=max(len(sampled), len(again)),
     )
 
 
 def prefix() -> str:
     """What was sampled, what the template makes of it, and a prompt with a prefix."""
+    tokenizer = _tokenizer()
+    thinking, answer = "<think>\nHello\n</think>\n", "Hello!<|im_end|>"
+    following = "\n<|im_start|>user"
+    sampled = _encode(tokenizer, f"{thinking}{answer}")
+    template = _encode(tokenizer, f"{answer}{following}")
+    continued = _encode(tokenizer, f"{thinking}{answer}{following}")
+    return _rows(
+        "1. The model samples an answer:",
+        _boxes(34, tokenizer, sampled, len(sampled)),
+        "2. The next turn, as the chat template writes it: the thinking is gone",
+        _boxes(ROW + 34, tokenizer, template, 0),
+        "3. The next turn with the prefix: what was sampled, then what the template writes",
+        _boxes(ROW * 2 + 34, tokenizer, continued, len(continued)),
+        n_boxes=len(continued),
+    )
+
+
+def _tokenizer() -> Any:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(
+    return AutoTokenizer.from_pretrained(
         str(ensure_scripted_model(Path(sys.executable)))
     )
 
-    def tokens(text: str) -> tuple[list[int], list[str]]:
-        ids = [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
-        return ids, [tokenizer.decode([one]) for one in ids]
 
-    answer, end, following = "Hello!", "<|im_end|>", "\n<|im_start|>user"
-    sampled = tokens(f"<think>\nHello\n</think>\n{answer}{end}")
-    template = tokens(f"{answer}{end}{following}")
-    continued = tokens(f"<think>\nHello\n</think>\n{answer}{end}{following}")
-    return _rows(
-        "1. The model samples an answer:",
-        _boxes(34, *sampled, len(sampled[0])),
-        "2. The next turn, as the chat template writes it: the thinking is gone",
-        _boxes(ROW + 34, *template, 0),
-        "3. The next turn with the prefix: what was sampled, then what the template writes",
-        _boxes(ROW * 2 + 34, *continued, len(continued[0])),
-        n_boxes=len(continued[0]),
-    )
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return [int(one) for one in tokenizer.encode(text, add_special_tokens=False)]
 
 
 def _rows(*rows: str, n_boxes: int) -> str:
@@ -95,10 +88,11 @@ def _rows(*rows: str, n_boxes: int) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _boxes(top: int, ids: Sequence[int], texts: Sequence[str], same: int) -> str:
+def _boxes(top: int, tokenizer: Any, ids: Sequence[int], same: int) -> str:
     """A box for each token; those after the first `same` are not as sampled."""
     drawn = []
-    for number, (token_id, text) in enumerate(zip(ids, texts, strict=True)):
+    for number, token_id in enumerate(ids):
+        text = tokenizer.decode([token_id])
         left = LEFT + number * (BOX + GAP)
         fill = "#e8f1fa" if number < same else "#f9d9d4"
         drawn.append(
@@ -109,10 +103,6 @@ def _boxes(top: int, ids: Sequence[int], texts: Sequence[str], same: int) -> str
         drawn.append(_label(left + BOX // 2, top + 18, shown, "middle"))
         drawn.append(_label(left + BOX // 2, top + 37, str(token_id), "middle"))
     return "\n".join(drawn)
-
-
-def _text(top: int, text: str) -> str:
-    return _label(LEFT, top + 20, f'"{text}"')
 
 
 def _label(left: int, top: int, text: str, anchor: str = "start") -> str:
