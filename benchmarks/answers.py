@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import application
-import report
 from application import (
     CHAT,
     COMPLETIONS,
@@ -27,7 +25,7 @@ from application import (
     MODEL_VOCABULARY,
     Application,
 )
-from trees import rounds
+from trees import compare
 
 
 @dataclass(frozen=True)
@@ -149,15 +147,6 @@ def measure() -> dict[str, float]:
     return {f"{name}, ms": seconds * 1e3 for name, seconds in times.items()}
 
 
-def main() -> None:
-    if sys.argv[1:] == ["--child"]:
-        print(json.dumps(measure()))
-        return
-
-    options = report.options(__doc__)
-    rows = rounds(__file__, 1 if options.quick else 5)
-    report.show("CPU time of a whole answer", rows, options.json)
-
-
 if __name__ == "__main__":
-    main()
+    title = "CPU time of a whole answer"
+    compare(__file__, __doc__, title, measure, quick=1, full=5)

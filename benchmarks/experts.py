@@ -14,12 +14,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import json
-import sys
 from functools import cache
 from typing import Any
 
-import report
 from application import (
     CHAT,
     EXPERTS,
@@ -29,7 +26,7 @@ from application import (
     Application,
     result,
 )
-from trees import rounds
+from trees import compare
 
 TOKENS = 16_000
 REPEATS = 5
@@ -48,7 +45,7 @@ def experts() -> str:
     return base64.b64encode(drawn.tobytes()).decode()
 
 
-def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
+def answer(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
     """Milliseconds of CPU of the best answer of a few, and its bytes."""
     application = Application()
     times = []
@@ -64,26 +61,17 @@ def measure(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
     return min(times) * 1e3, len(text)
 
 
-def main() -> None:
-    if sys.argv[1:] == ["--child"]:
-        figures = {}
-        for stream in (False, True):
-            for name, asked in FORMATS.items():
-                what = f"{'streamed' if stream else 'whole'}, {name}"
-                milliseconds, size = measure(stream, asked)
-                figures[f"{what}, ms"] = milliseconds
-                figures[f"{what}, MB"] = size / 1e6
-        print(json.dumps(figures))
-        return
-
-    options = report.options(__doc__)
-    rows = rounds(__file__, 1 if options.quick else 5)
-    report.show(
-        f"Experts of {TOKENS:,} tokens, {LAYERS} layers, top {TOP_K}",
-        rows,
-        options.json,
-    )
+def measure() -> dict[str, float]:
+    figures = {}
+    for stream in (False, True):
+        for name, asked in FORMATS.items():
+            what = f"{'streamed' if stream else 'whole'}, {name}"
+            milliseconds, size = answer(stream, asked)
+            figures[f"{what}, ms"] = milliseconds
+            figures[f"{what}, MB"] = size / 1e6
+    return figures
 
 
 if __name__ == "__main__":
-    main()
+    title = f"Experts of {TOKENS:,} tokens, {LAYERS} layers, top {TOP_K}"
+    compare(__file__, __doc__, title, measure, quick=1, full=5)

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from trees import compare
 
 MODEL_VOCABULARY = 32_000
 
@@ -48,7 +47,7 @@ TOOL = {
 }
 
 
-def measure(workload: Workload) -> float:
+def chunk(workload: Workload) -> float:
     """Microseconds of CPU per chunk in this process, of the better of three streams."""
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
@@ -129,19 +128,10 @@ def measure(workload: Workload) -> float:
     )
 
 
-def main() -> None:
-    if sys.argv[1:] == ["--child"]:
-        sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
-        print(json.dumps({f"{w.name}, µs": measure(w) for w in WORKLOADS}))
-        return
-
-    import report
-    from trees import rounds
-
-    options = report.options(__doc__)
-    rows = rounds(__file__, 2 if options.quick else 7)
-    report.show("CPU time per streamed chunk", rows, options.json)
+def measure() -> dict[str, float]:
+    return {f"{workload.name}, µs": chunk(workload) for workload in WORKLOADS}
 
 
 if __name__ == "__main__":
-    main()
+    title = "CPU time per streamed chunk"
+    compare(__file__, __doc__, title, measure, quick=2, full=7)

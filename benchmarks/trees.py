@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from report import Row, compared
+import report
 
 from agentcore_patches import apply, revert
 from agentcore_patches.install import find
@@ -48,19 +49,36 @@ def measured(script: str, tree: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def rounds(script: str, count: int) -> list[Row]:
-    """A row for each figure that a benchmark measures, in turn on each of `copies`."""
+def compare(
+    script: str,
+    docstring: str,
+    title: str,
+    measure: Callable[[], Mapping[str, float]],
+    *,
+    quick: int,
+    full: int,
+) -> None:
+    """A whole benchmark: what `measure` finds, in turn on each of `copies`.
+
+    `quick` and `full` are how often.
+    """
+    if sys.argv[1:] == ["--child"]:
+        print(json.dumps(measure()))
+        return
+    options = report.options(docstring)
+    count = quick if options.quick else full
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
         trees = copies(Path(folder))
         found = [[measured(script, tree) for tree in trees] for _ in range(count)]
-    return [
-        compared(
+    rows = [
+        report.compared(
             name,
             vanilla=[vanilla[name] for vanilla, _ in found],
             patched=[patched[name] for _, patched in found],
         )
         for name in found[0][0]
     ]
+    report.show(title, rows, options.json)
 
 
 def server(tree: Path, *args: str) -> Server:

@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -261,26 +261,26 @@ def page(name: str) -> str:
     return f"{NOTICE}\n\n{PAGES[name]()}"
 
 
-def write(folder: Path = REFERENCE) -> Sequence[Path]:
+def write(folder: Path = REFERENCE) -> list[Path]:
     """Writes the pages that are not as they should be; returns these."""
-    changed = []
-    for name in PAGES:
-        file, text = folder / name, page(name)
-        if not file.exists() or file.read_text("utf-8") != text:
-            folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, "utf-8")
-            changed.append(file)
-    return changed
+    return _written({folder / name: page(name) for name in PAGES})
 
 
-def write_facts() -> Sequence[Path]:
+def write_facts() -> list[Path]:
     """Writes the facts that the modules that land have in the repository."""
     file = Path(registry.__file__).parents[1] / "landing" / "release.py"
-    text = registry.facts(registry.names(), FACTS_OF).text
-    if file.read_text("utf-8") == text:
-        return []
-    file.write_text(text, "utf-8")
-    return [file]
+    return _written({file: registry.facts(registry.names(), FACTS_OF).text})
+
+
+def _written(texts: Mapping[Path, str]) -> list[Path]:
+    changed = [
+        file
+        for file, text in texts.items()
+        if not file.exists() or file.read_text("utf-8") != text
+    ]
+    for file in changed:
+        file.write_text(texts[file], "utf-8")
+    return changed
 
 
 if __name__ == "__main__":
