@@ -35,8 +35,6 @@ def failure_of(error: BaseException) -> Failure:
             command = error.ctx.command_path if error.ctx else PROGRAM
             message = f"{error.format_message()} See `{command} --help`."
             return Failure("usage", error.exit_code, message)
-        case click.ClickException():
-            return Failure("usage", error.exit_code, error.format_message())
         case click.Abort() | KeyboardInterrupt():
             message = f"Interrupted. `{PROGRAM} status` shows what is in place."
             return Failure("interrupted", _INTERRUPTED, message)

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 _T = TypeVar("_T")
 
+_type_hints = cache(get_type_hints)
+
 
 def parse(text: bytes) -> Any:
     """A JSON document.
@@ -39,7 +41,10 @@ def typed(kind: type[_T], value: object) -> _T:
 def _typed(kind: Any, value: Any) -> Any:
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if origin in (types.UnionType, Union):
-        return _one_of(arguments, value)
+        if value is None and type(None) in arguments:
+            return None
+        (kind,) = (kind for kind in arguments if kind is not type(None))
+        return _typed(kind, value)
     if origin is Literal:
         if isinstance(value, str) and value in arguments:
             return value
@@ -62,15 +67,8 @@ def _typed(kind: Any, value: Any) -> Any:
     raise ValueError(f"a value has another type than {kind}")
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    if value is None and type(None) in kinds:
-        return None
-    (kind,) = (kind for kind in kinds if kind is not type(None))
-    return _typed(kind, value)
-
-
 def _dataclass(kind: Any, value: Mapping[str, Any]) -> Any:
-    hints = _hints(kind)
+    hints = _type_hints(kind)
     try:
         given = {
             field.name: _typed(hints[field.name], value[field.name])
@@ -79,8 +77,3 @@ def _dataclass(kind: Any, value: Mapping[str, Any]) -> Any:
     except KeyError as error:
         raise ValueError(f"{error} is missing") from None
     return kind(**given)
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
