@@ -86,10 +86,6 @@ def test_a_run_passes_only_if_a_check_passed(
     assert render_table(made).count("PASSED") == (code == 0)
 
 
-def test_a_server_that_died_is_an_exit_code_of_its_own() -> None:
-    assert report(PASSED, error="The server died.").exit_code == 6
-
-
 @pytest.mark.parametrize("width", [50, 80, 120])
 def test_the_table_fits_its_width(width: int) -> None:
     text = render_table(ALL, width)
@@ -109,23 +105,12 @@ def test_the_table_shows_sequences_side_by_side() -> None:
     assert lost.split() == [">", "12", "279", "'世'", "-"]
 
 
-def test_the_table_has_colour_only_where_it_is_wanted() -> None:
-    assert "\x1b[" not in render_table(ALL, 80)
-    assert "\x1b[1;31mFAILED" in render_table(ALL, 80, colour=True)
-
-
-def test_equal_messages_are_shown_once() -> None:
-    text = render_table(report(PASSED, *UNPATCHED), 60)
+def test_equal_messages_are_shown_once_and_commands_are_not_broken() -> None:
+    text = render_table(report(PASSED, *UNPATCHED), 40)
     assert "streaming and 2 more: FAILED" in text
     below = text[text.index("and 2 more") :]
     assert below.count("is missing") == 1
     assert "`agentcore-patch apply --python x`" in below
-
-
-def test_a_command_is_never_broken_across_lines() -> None:
-    command = "`agentcore-patch apply --sglang-dir /a/very/long/path/to/some/sglang`"
-    missing = Result("stop", Outcome.FAILED, f"The patch is missing: {command}.")
-    assert command in render_table(report(missing), 60)
 
 
 def test_control_characters_of_a_server_are_escaped() -> None:
