@@ -21,6 +21,7 @@ from tests.packaging.fences import links_of
 from tests.packaging.scratch import Scratch, make_scratch
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
 
 NAME = f"agentcore_patches-{__version__}"
 
@@ -41,16 +42,13 @@ def sdist(dist: Path) -> Path:
     return dist / f"{NAME}.tar.gz"
 
 
-@pytest.fixture(scope="module", params=["wheel", "sdist"])
-def installed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Scratch:
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     """An environment with the package and what it needs alone."""
-    file = request.getfixturevalue(request.param)
     scratch = make_scratch(
         tmp_path_factory.mktemp("clean") / "scratch", Path(sys.executable), {}
     )
-    scratch.ok(f"pip install '{file}'")
+    scratch.ok(f"pip install '{wheel}'")
     return scratch
 
 
@@ -107,7 +105,7 @@ def test_the_sdist_is_the_tree(sdist: Path, tree: Path) -> None:
     assert written <= inside, written - inside
 
 
-def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path, tree: Path) -> None:
+def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()],
         capture_output=True,
@@ -121,32 +119,30 @@ def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path, tree: Path) ->
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Author"]
-    assert metadata.get_payload() == page_of_an_index(tree)
+    assert metadata.get_payload() == page_of_an_index(README)
 
 
-def page_of_an_index(tree: Path, repository: str = "") -> str:
-    """The README as `setup.py` gives it to an index."""
-    made = runpy.run_path(str(tree / "setup.py"), run_name="setup")
-    page: str = made["long_description"](
-        (tree / "README.md").read_text("utf-8"), repository
-    )
+def page_of_an_index(readme: str, repository: str = "") -> str:
+    """A README as `setup.py` gives it to an index."""
+    made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
+    page: str = made["long_description"](readme, repository)
     return page
 
 
-def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path, tree: Path) -> None:
-    readme, page = (tree / "README.md").read_text("utf-8"), page_of_an_index(tree)
+def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path) -> None:
+    page = page_of_an_index(README)
     assert all("://" in link for link in links_of(page))
     with tarfile.open(sdist) as file:
         inside = {name.partition("/")[2] for name in file.getnames()}
-    files = {link.partition("#")[0] for link in links_of(readme) if "://" not in link}
+    files = {link.partition("#")[0] for link in links_of(README) if "://" not in link}
     assert len(files) > 20
     for name in files:
         assert f"`{name}`" in page
         assert name in inside
 
 
-def test_with_a_repository_the_links_of_an_index_lead_there(tree: Path) -> None:
-    page = page_of_an_index(tree, "https://git.example/agentcore")
+def test_with_a_repository_the_links_of_an_index_lead_there() -> None:
+    page = page_of_an_index(README, "https://git.example/agentcore")
     assert all(
         link.startswith("https://git.example/agentcore/") for link in links_of(page)
     )
@@ -154,8 +150,7 @@ def test_with_a_repository_the_links_of_an_index_lead_there(tree: Path) -> None:
 
 
 def test_an_index_shows_no_picture_that_it_does_not_have() -> None:
-    made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
-    told = made["long_description"](
+    told = page_of_an_index(
         "A\n\n![x](docs/x.svg)\n\n[`b.md`](b.md) [c](d.md#e) [f](https://g.example) [h](#i)\n"
     )
     assert told == "A\n\n`b.md` c (`d.md`) [f](https://g.example) [h](#i)\n"
