@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
 Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
 Color: TypeAlias = Literal["auto", "always", "never"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass
@@ -41,18 +44,30 @@ def remember(context: click.Context, option: click.Parameter, value: Any) -> Non
         setattr(context.ensure_object(Asked), str(option.name), value)
 
 
-def split_names(
-    context: click.Context, option: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The callback of an option that takes names: repeated, or with commas between."""
-    names = (name.strip() for value in values for name in value.split(","))
-    return tuple(name for name in names if name)
+def names_option(
+    *names: str, known: Callable[[], tuple[str, ...]], help: str
+) -> Callable[[Command], Command]:
+    """An option that takes names: repeated, or with commas between.
 
+    A shell completes the last one by those that are `known`.
+    """
 
-def complete_names(known: tuple[str, ...], incomplete: str) -> list[str]:
-    """What a shell may put in place of a list of names that is not complete."""
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
+    def split(_: object, __: object, values: tuple[str, ...]) -> tuple[str, ...]:
+        given = (name.strip() for value in values for name in value.split(","))
+        return tuple(name for name in given if name)
+
+    def complete(_: object, __: object, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in known() if name.startswith(last)]
+
+    return click.option(
+        *names,
+        metavar="NAMES",
+        multiple=True,
+        callback=split,
+        shell_complete=complete,
+        help=help,
+    )
 
 
 COLOR = click.option(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -19,10 +19,10 @@ from agentcore_patches._version import __version__
 from agentcore_patches.asked import (
     COLOR,
     Asked,
-    complete_names,
+    Command,
+    names_option,
     remember,
     remember_target,
-    split_names,
 )
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
 from agentcore_patches.hints import with_target
@@ -32,8 +32,6 @@ from agentcore_patches.printing import print_text, terminal_width
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.text_output import TextOutput
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -215,26 +213,13 @@ _lock_timeout = click.option(
 def _selection(only: str, skip: str) -> Callable[[Command], Command]:
     """--only and --skip, with what they mean."""
     return _options(
-        *(
-            click.option(
-                option,
-                metavar="NAMES",
-                multiple=True,
-                callback=split_names,
-                shell_complete=lambda context, option, incomplete: complete_names(
-                    registry.names(), incomplete
-                ),
-                help=text,
-            )
-            for option, text in (
-                (
-                    "--only",
-                    f"{only} Commas between names, or repeat the option. Default: all "
-                    f"patches; `{PROGRAM} list` shows them.",
-                ),
-                ("--skip", skip),
-            )
-        )
+        names_option(
+            "--only",
+            known=registry.names,
+            help=f"{only} Commas between names, or repeat the option. Default: all "
+            f"patches; `{PROGRAM} list` shows them.",
+        ),
+        names_option("--skip", known=registry.names, help=skip),
     )
 
 

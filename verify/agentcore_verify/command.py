@@ -16,9 +16,8 @@ from agentcore_patches.asked import (
     COLOR,
     Asked,
     Color,
-    complete_names,
+    names_option,
     remember_target,
-    split_names,
 )
 from agentcore_patches.errors import AccessError
 from agentcore_patches.hints import refuse_unknown
@@ -104,13 +103,10 @@ class _Command(click.Command):
     show_default=True,
     help="cpu: run SGLang without a GPU or CUDA. auto: cpu if there is no GPU.",
 )
-@click.option(
+@names_option(
     "--check",
     "names",
-    multiple=True,
-    metavar="NAMES",
-    callback=split_names,
-    shell_complete=lambda context, option, typed: complete_names(checks.NAMES, typed),
+    known=lambda: checks.NAMES,
     help="Run only these checks. Commas between names, or repeat the option. Default: "
     "all.",
 )
