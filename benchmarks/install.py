@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,13 +35,15 @@ def timed(env: Mapping[str, str], *command: str) -> float:
     return time.perf_counter() - began
 
 
-def measured(folder: Path, turns: int, bytecode: str) -> list[report.Row]:
+def measured(
+    vanilla: Path, patched: Path, turns: int, bytecode: str
+) -> list[report.Row]:
     """One row for each command; `bytecode` is "as installed" or "all"."""
-    vanilla, patched, fresh = folder / "vanilla", folder / "patched", folder / "fresh"
+    fresh = vanilla.with_name("fresh")
     env = {"PYTHONPATH": str(vanilla), "PYTHONDONTWRITEBYTECODE": "1"}
     if bytecode == "all":
         env["PYTHONDONTWRITEBYTECODE"] = ""
-        env["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+        env["PYTHONPYCACHEPREFIX"] = str(vanilla.with_name("bytecode"))
     command = ("-m", "agentcore_patches")
     target = ("--sglang-dir", str(patched / "sglang"))
     times: dict[str, list[float]] = {}
@@ -70,14 +71,12 @@ def measured(folder: Path, turns: int, bytecode: str) -> list[report.Row]:
 def main() -> None:
     options = report.options(__doc__)
 
-    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as name:
-        folder = Path(name)
-        copies(folder)
+    with copies() as (vanilla, patched):
         turns = 5 if options.quick else 15
         rows = [
             row
             for bytecode in ("as installed", "all")
-            for row in measured(folder, turns, bytecode)
+            for row in measured(vanilla, patched, turns, bytecode)
         ]
     report.show("The command against `import sglang`", rows, options.json)
 

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import time
 from collections import defaultdict
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -132,12 +130,9 @@ def main() -> None:
 
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
-        folder = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="agentcore-bench-")
-        )
         pair = [
             (tree.name, stack.enter_context(server(tree, *ARGUMENTS)))
-            for tree in copies(Path(folder))
+            for tree in stack.enter_context(copies())
         ]
         loads = [(turn, 6 if options.quick else 40), (crowd, 2 if options.quick else 8)]
         for i, load in [(i, load) for load, turns in loads for i in range(1 + turns)]:

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,16 @@ from agentcore_verify.server import Server, ServerOptions
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def copies(folder: Path) -> tuple[Path, Path]:
+@contextmanager
+def copies() -> Iterator[tuple[Path, Path]]:
     """Folders that hold a `sglang`, ready for PYTHONPATH: a vanilla and a patched one."""
-    package = find().package
-    vanilla, patched = folder / "vanilla", folder / "patched"
-    for tree in (vanilla, patched):
-        shutil.copytree(package, tree / "sglang")
-        revert(sglang_dir=tree / "sglang")
-    apply(sglang_dir=patched / "sglang")
-    return vanilla, patched
+    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
+        vanilla, patched = Path(folder) / "vanilla", Path(folder) / "patched"
+        for tree in (vanilla, patched):
+            shutil.copytree(find().package, tree / "sglang")
+            revert(sglang_dir=tree / "sglang")
+        apply(sglang_dir=patched / "sglang")
+        yield vanilla, patched
 
 
 def measured(script: str, tree: Path) -> Any:
@@ -67,8 +69,7 @@ def compare(
         return
     options = report.options(docstring)
     count = quick if options.quick else full
-    with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
-        trees = copies(Path(folder))
+    with copies() as trees:
         found = [[measured(script, tree) for tree in trees] for _ in range(count)]
     rows = [
         report.compared(

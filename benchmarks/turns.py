@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -137,8 +136,7 @@ def main() -> None:
         return
 
     options = report.options(__doc__)
-    with tempfile.TemporaryDirectory(prefix="agentcore-turns-") as name:
-        _, patched = copies(Path(name))
+    with copies() as (_, patched):
         costs_found = measured(__file__, patched)
         report.show("To make a prompt of 41 messages", costs_found, None)
         rows = measured_turns(patched, 1 if options.quick else 3)
