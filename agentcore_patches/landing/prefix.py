@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from functools import partial, wraps
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -28,14 +29,20 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponse,
-        ResponsesRequest,
     )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+    from .response_turns import ResponseTurn
+
 FIELD = "required_prefix_token_ids"
+
+# That of the response of /v1/responses whose chat request is being made.
+response_turn: ContextVar[ResponseTurn | None] = ContextVar(
+    "agentcore_response_turn", default=None
+)
 
 
 class PrefixError(ValueError):
@@ -203,34 +210,52 @@ def continued(process: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        asked = _find_asked(self.tokenizer_manager, request)
-        known, key = _recall(self, request)
-        prefix = asked or known
-        if prefix is None and key is None:
-            return process(self, request, *args, **kwargs)
-        # Rendering changes the request.
-        as_sent = request.model_copy()
-        result = process(self, request, *args, **kwargs)
-        request._turn = turn = Turn(key, self.reasoning_parser)
-        if prefix is None:
-            return result
+        def make(serving: OpenAIServingChat, one: ChatCompletionRequest) -> Any:
+            return process(serving, one, *args, **kwargs)
 
-        def process_again(serving: OpenAIServingChat, messages: list[Any]) -> Any:
-            probe = as_sent.model_copy(update={"messages": messages})
-            return process(serving, probe, *args, **kwargs)
-
-        template = template_tail.Template(self, process_again)
-        rendered = template_tail.token_ids_of(self, result)
-        try:
-            turn.continue_from(self, request, prefix, rendered, template)
-        except ValueError as error:
-            if asked:
-                raise PrefixError(str(error)) from error
-        if turn.prompt is not None:
-            result.prompt_ids = turn.prompt
-        return result
+        response = response_turn.get()
+        if response is None:
+            return _continue(self, request, make)
+        with response.asking(request):
+            return _continue(self, request, make)
 
     return process_turn
+
+
+def _continue(
+    serving: OpenAIServingChat, request: ChatCompletionRequest, process: Any
+) -> Any:
+    """What `_process_messages` makes of a request, with a prompt that continues.
+
+    Raises:
+        PrefixError: the request cannot have the prefix that it asks for.
+    """
+    asked = _find_asked(serving.tokenizer_manager, request)
+    known, key = _recall(serving, request)
+    prefix = asked or known
+    if prefix is None and key is None:
+        return process(serving, request)
+    # Rendering changes the request.
+    as_sent = request.model_copy()
+    result = process(serving, request)
+    request._turn = turn = Turn(key, serving.reasoning_parser)
+    if prefix is None:
+        return result
+
+    def process_again(serving: OpenAIServingChat, messages: list[Any]) -> Any:
+        return process(serving, as_sent.model_copy(update={"messages": messages}))
+
+    template = template_tail.Template(serving, process_again)
+    rendered = template_tail.token_ids_of(serving, result)
+    try:
+        turn.continue_from(serving, request, prefix, rendered, template)
+    except ValueError as error:
+        if asked:
+            raise PrefixError(str(error)) from error
+    if turn.prompt is not None:
+        # Of a multimodal model SGLang takes the text.
+        result.prompt = result.prompt_ids = turn.prompt
+    return result
 
 
 def _find_asked(
@@ -314,9 +339,7 @@ def _recall(
     return Prefix(token_ids, "what the server remembers", "server", index), key
 
 
-def attach(
-    request: ChatCompletionRequest | ResponsesRequest, adapted: GenerateReqInput
-) -> None:
+def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Give the engine the prompt of a turn, and ask for what is to be remembered."""
     turn = request._turn
     if turn is None:

@@ -5,15 +5,15 @@ SGLang makes a chat request of each; `prefix` makes the prompt of that one.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import conversations, release, responses, traces
-from .prefix import FIELD, Turn
+from . import conversations, prefix, release, responses, traces
+from .prefix import FIELD, PrefixError, Turn
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -25,12 +25,97 @@ if TYPE_CHECKING:
 _LAST = ("response.completed", "response.incomplete")
 
 
-def find_refusal(
+class Refused(Exception):
+    """A prefix is refused: no `ValueError`, of which SGLang makes an answer itself."""
+
+
+class PrefixField(responses.CheckedField):
+    """The token IDs of the earlier turns; elements are checked by hand."""
+
+    name, type = FIELD, list[Any] | None
+
+
+class ResponseTurn:
+    """The turn of a conversation that a response is.
+
+    Attributes:
+        request: the one to /v1/responses.
+        uses_memory: whether the server may remember its turns.
+        turn: the chat request's, None if it neither has a prefix nor is remembered.
+        trace: takes in the engine's results, None if nobody needs them.
+    """
+
+    def __init__(self, serving: OpenAIServingResponses, request: ResponsesRequest):
+        self.request = request
+        self.uses_memory = (
+            release.RESPONSES_ARE_TRACED
+            and request.return_token_ids is not False
+            and not request.background
+        )
+        self.turn: Turn | None = None
+        self.trace = responses.current_trace()
+        remembers = self.uses_memory and conversations.memory() is not None
+        if self.trace is None and remembers:
+            incremental = bool(request.stream) and traces.is_incremental(serving)
+            self.trace = responses.ResponseTrace(incremental, has_logprobs=False)
+
+    @contextmanager
+    def asking(self, chat_request: ChatCompletionRequest) -> Iterator[None]:
+        """Ask chat for what the response asks for, and keep the turn that it makes.
+
+        Raises:
+            Refused: the prefix that is asked for cannot be had.
+        """
+        chat_request.required_prefix_token_ids = self.request.required_prefix_token_ids
+        chat_request._uses_memory = self.uses_memory
+        # They are part of what a conversation is remembered by.
+        chat_request.extra_key = self.request.extra_key
+        chat_request.cache_salt = self.request.cache_salt
+        try:
+            yield
+        except PrefixError as error:
+            raise Refused(str(error)) from error
+        self.turn = chat_request._turn
+
+
+def followed(create: Any) -> Any:
+    """Decorate `create_responses`: a response continues the turns before it."""
+
+    @wraps(create)
+    async def follow(
+        self: OpenAIServingResponses,
+        request: ResponsesRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if refusal := _find_refusal(self, request):
+            return self.create_error_response(refusal)
+        made = ResponseTurn(self, request)
+        reset = prefix.response_turn.set(made)
+        try:
+            with responses.taken_in_by(made.trace):
+                response = await create(self, request, *args, **kwargs)
+        except Refused as error:
+            return self.create_error_response(str(error))
+        finally:
+            prefix.response_turn.reset(reset)
+        if made.turn is None:
+            return response
+        if isinstance(response, AsyncGenerator):
+            return _followed(self, made, made.turn, response)
+        if hasattr(response, "output"):
+            response.metadata = _with_prefix(response.metadata, made.turn)
+            _remember(self, made, made.turn, response.output)
+        return response
+
+    return follow
+
+
+def _find_refusal(
     serving: OpenAIServingResponses, request: ResponsesRequest
 ) -> str | None:
     """Why a request cannot have a prefix, None if it asks for none or may have it."""
-    # Up to 0.5.13 it may be of any type.
-    if request.required_prefix_token_ids in (None, []):
+    if not request.required_prefix_token_ids:
         return None
     unsupported = responses.find_unsupported(serving, request, FIELD)
     if unsupported is None and request.previous_response_id is not None:
@@ -42,97 +127,17 @@ def find_refusal(
     return unsupported
 
 
-def ask_chat(request: ResponsesRequest, chat_request: ChatCompletionRequest) -> None:
-    """Ask chat for what a request to /v1/responses asks for."""
-    chat_request.required_prefix_token_ids = request.required_prefix_token_ids
-    chat_request._uses_memory = (
-        release.RESPONSES_ARE_TRACED
-        and request.return_token_ids is not False
-        and not request.background
-    )
-    # They are part of what a conversation is remembered by.
-    chat_request.extra_key = request.extra_key
-    chat_request.cache_salt = request.cache_salt
-
-
-def follow_chat(
-    request: ResponsesRequest,
-    chat_request: ChatCompletionRequest,
-    engine_prompts: list[Any],
-) -> list[Any]:
-    """The prompts for the engine: the turn's own, if it continues the turns before."""
-    request._turn = turn = chat_request._turn
-    if turn is None or turn.prompt is None:
-        return engine_prompts
-    return [turn.prompt]
-
-
-def whole(make: Any) -> Any:
-    """Decorate `responses_full_generator`: it says of the prefix, and is remembered."""
-    signature = inspect.signature(make)
-
-    @wraps(make)
-    async def made(
-        self: OpenAIServingResponses,
-        request: ResponsesRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        response = await make(self, request, *args, **kwargs)
-        turn = request._turn
-        if turn is None or not hasattr(response, "output"):
-            return response
-        if turn.metadata is not None:
-            response.metadata = _with_prefix(response.metadata, turn)
-        given = signature.bind(self, request, *args, **kwargs).arguments
-        trace = traces.Trace(incremental=False)
-        trace.push(0, given["context"].last_output)
-        _remember(self, request, trace, response.output, given)
-        return response
-
-    return made
-
-
-def streamed(generate: Any) -> Any:
-    """Decorate `responses_stream_generator_non_harmony`, as `whole` does."""
-    signature = inspect.signature(generate)
-
-    @wraps(generate)
-    def stream(
-        self: OpenAIServingResponses,
-        request: ResponsesRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        if request._turn is None:
-            return generate(self, request, *args, **kwargs)
-        bound = signature.bind(self, request, *args, **kwargs)
-        given = bound.arguments
-        trace = traces.Trace(traces.is_incremental(self))
-        given["result_generator"] = responses.Results(trace, given["result_generator"])
-        lines = generate(*bound.args, **bound.kwargs)
-        return _followed(self, request, trace, lines, given)
-
-    return stream
-
-
-def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any]:
+def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] | None:
+    """A response's metadata with what is said of its prefix, if it has one."""
+    if turn.metadata is None:
+        return metadata
     return {**(metadata or {}), "prefix": turn.metadata}
 
 
 async def _followed(
-    serving: OpenAIServingResponses,
-    request: ResponsesRequest,
-    trace: traces.Trace,
-    lines: Any,
-    given: dict[str, Any],
+    serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn, lines: Any
 ) -> AsyncIterator[str]:
-    """The events of a response, which say what the prefix was.
-
-    Args:
-        given: the arguments of what makes the events.
-    """
-    turn = request._turn
+    """The events of a response, which say what the prefix was."""
     try:
         async for line in lines:
             line = traces.text_of(line)
@@ -148,33 +153,27 @@ async def _followed(
                     response["metadata"] = _with_prefix(response["metadata"], turn)
                     one = f"{start}{data}{orjson.dumps(event).decode()}\n\n"
                 if event.get("type") in _LAST:
-                    output = event["response"]["output"]
-                    _remember(serving, request, trace, output, given)
+                    _remember(serving, made, turn, event["response"]["output"])
                 yield one
     finally:
         await lines.aclose()
-        await given["result_generator"].aclose()
+        if made.trace is not None and made.trace.results is not None:
+            await made.trace.results.aclose()
 
 
 def _remember(
-    serving: OpenAIServingResponses,
-    request: ResponsesRequest,
-    trace: traces.Trace,
-    output: list[Any],
-    given: dict[str, Any],
+    serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn, output: list[Any]
 ) -> None:
-    """Remember an answer by the messages that SGLang makes of it in the next turn.
-
-    Args:
-        given: the arguments of what made the answer.
-    """
+    """Remember an answer by the messages that SGLang makes of it in the next turn."""
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
-    turn, choice = request._turn, trace.choices.get(0)
-    # Some models' tools have names of their own in what is sent back.
-    if given.get("tool_adapter") is not None or turn.key is None or choice is None:
+    trace = made.trace
+    if turn.key is None or trace is None or (choice := trace.choices.get(0)) is None:
         return
-    sent_back = request.model_copy(
+    # From 0.5.23 on some models' tools have other names in what is sent back.
+    if getattr(serving, "_translates_tools", False):
+        return
+    sent_back = made.request.model_copy(
         update={"input": output, "instructions": None, "previous_response_id": None}
     )
     try:

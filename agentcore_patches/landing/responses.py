@@ -7,7 +7,8 @@ the events that leave, or on the whole response.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -30,12 +31,55 @@ _trace: ContextVar[ResponseTrace | None] = ContextVar(
 )
 
 
-class ResponseTrace(traces.Trace):
-    """Token IDs and logprobs of a response that no event has carried."""
+class CheckedField:
+    """A field of a request, of which a wrong type is a 400.
 
-    def __init__(self, incremental: bool):
+    Before 0.5.14 SGLang makes the request by hand, where it would be a 500.
+
+    Attributes:
+        name: the field's.
+        type: what it is to be.
+    """
+
+    name: str
+    type: Any
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any, check: Any) -> Any:
+            from fastapi.exceptions import RequestValidationError
+            from pydantic import ValidationError
+
+            try:
+                return check(value)
+            except ValidationError as error:
+                wrong = error.errors(include_url=False)
+                for one in wrong:
+                    one["loc"] = ("body", cls.name, *one["loc"])
+                raise RequestValidationError(wrong) from error
+
+        schema = handler(cls.type)
+        return core_schema.no_info_wrap_validator_function(validate, schema)
+
+
+class Flag(CheckedField):
+    """Whether a response is to have its token IDs."""
+
+    name, type = _FIELD, bool | None
+
+
+class ResponseTrace(traces.Trace):
+    """Token IDs and logprobs of a response that no event has carried.
+
+    Attributes:
+        results: the engine's, once there are any.
+    """
+
+    def __init__(self, incremental: bool, has_logprobs: bool = True):
         super().__init__(incremental)
-        self.has_logprobs = True
+        self.has_logprobs = has_logprobs
         self.token_ids: list[int] = []
         self.token_logprobs: list[float] = []
         self.results: Results | None = None
@@ -140,8 +184,23 @@ class Results:
         await self._results.aclose()
 
 
+def current_trace() -> ResponseTrace | None:
+    """The trace of the response that is being made, None if it has none."""
+    return _trace.get()
+
+
+@contextmanager
+def taken_in_by(trace: ResponseTrace | None) -> Iterator[None]:
+    """Have a trace take in the engine's results for the response that is made here."""
+    reset = _trace.set(trace)
+    try:
+        yield
+    finally:
+        _trace.reset(reset)
+
+
 def results(generate: Any) -> Any:
-    """Have the engine's results for a response taken in, if its trace is asked for."""
+    """Have the engine's results for a response taken in, if it has a trace."""
     signature = inspect.signature(generate)
 
     @wraps(generate)
@@ -151,7 +210,8 @@ def results(generate: Any) -> Any:
         if trace is None:
             return made
         adapted = signature.bind(*args, **kwargs).arguments["adapted_request"]
-        adapted.return_logprob = True
+        if trace.has_logprobs:
+            adapted.return_logprob = True
         adapted.return_prompt_token_ids = True
         trace.results = Results(trace, made)
         return trace.results
@@ -169,10 +229,9 @@ def responses(create: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        # Up to 0.5.13 it may be of any type.
-        is_asked = request.return_token_ids not in (None, False)
+        is_asked = request.return_token_ids
         defaults.fill(request, self.tokenizer_manager)
-        if not (is_asked or request.return_token_ids):
+        if not request.return_token_ids:
             return await create(self, request, *args, **kwargs)
         unsupported = find_unsupported(self, request, _FIELD)
         if refusal := unsupported or logprobs.refusal(self.tokenizer_manager):
@@ -180,11 +239,8 @@ def responses(create: Any) -> Any:
                 return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
         trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
-        reset = _trace.set(trace)
-        try:
+        with taken_in_by(trace):
             response = await create(self, request, *args, **kwargs)
-        finally:
-            _trace.reset(reset)
         if isinstance(response, AsyncGenerator):
             return _stamped(trace, response)
         return _with_trace(self, trace, response)

@@ -16,13 +16,25 @@ REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "responses/request",
         "whether to answer with token IDs and logprobs",
+        AddField(
+            PROTOCOL,
+            "ResponsesRequest",
+            "return_token_ids: agentcore.responses.Flag = None",
+        ),
+    ),
+)
+
+# Also of `prefix`.
+RESPONSES_PUSH: tuple[Place, ...] = (
+    Place(
+        "responses/push",
+        "what remembers or says token IDs takes them in",
         {
-            # The request is made by hand there: a wrong type would be a 500.
-            "0.5.8": AddField(
-                PROTOCOL, "ResponsesRequest", "return_token_ids: Optional[Any] = None"
-            ),
-            "0.5.14": AddField(
-                PROTOCOL, "ResponsesRequest", "return_token_ids: Optional[bool] = None"
+            "0.5.8": absent("the endpoint is not traced"),
+            "0.5.14": Decorate(
+                SERVING_RESPONSES,
+                f"{_SERVING}._generate_with_builtin_tools",
+                "agentcore.responses.results",
             ),
         },
     ),
@@ -39,18 +51,7 @@ RESPONSES: tuple[Place, ...] = (
             "agentcore.responses.responses",
         ),
     ),
-    Place(
-        "responses/push",
-        "wait until an event carries them",
-        {
-            "0.5.8": absent("the endpoint is not traced"),
-            "0.5.14": Decorate(
-                SERVING_RESPONSES,
-                f"{_SERVING}._generate_with_builtin_tools",
-                "agentcore.responses.results",
-            ),
-        },
-    ),
+    *RESPONSES_PUSH,
     Place(
         "responses/no-field-of-ours",
         "stamped responses would have the field twice",

@@ -19,6 +19,7 @@ from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS, PROMPT_TOKEN_IDS
 from agentcore_patches.patches._responses import REQUEST_FLAG as RESPONSES_FLAG
+from agentcore_patches.patches._responses import RESPONSES_PUSH
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
@@ -38,7 +39,6 @@ RESPONSE_FIELDS = ()
 _CHAT = "OpenAIServingChat"
 _RESPONSES = "OpenAIServingResponses"
 _MESSAGES = "AnthropicServing"
-_NO_TURNS = "the endpoint takes no prefix"
 
 REQUESTS: tuple[Place, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
@@ -106,110 +106,22 @@ RESPONSES: tuple[Place, ...] = (
     Place(
         "prefix/responses-request",
         "the token IDs of the earlier turns",
-        {
-            # The request is made by hand there: a wrong type would be a 500.
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ResponsesRequest",
-                "required_prefix_token_ids: Optional[Any] = None",
-            ),
-            "0.5.14": AddField(
-                PROTOCOL,
-                "ResponsesRequest",
-                "required_prefix_token_ids: Optional[List[Any]] = None\n"
-                "_turn: Any = None",
-            ),
-        },
+        AddField(
+            PROTOCOL,
+            "ResponsesRequest",
+            "required_prefix_token_ids: agentcore.response_turns.PrefixField = None",
+        ),
     ),
     Place(
-        "prefix/responses-unsupported",
-        "what cannot have a prefix is a 400",
-        Insert(
+        "prefix/responses",
+        "prefix, or a 400 that says why not; it is remembered",
+        Decorate(
             SERVING_RESPONSES,
             f"{_RESPONSES}.create_responses",
-            "if error := agentcore.response_turns.find_refusal(self, request):\n"
-            "    return self.create_error_response(error)",
+            "agentcore.response_turns.followed",
         ),
     ),
-    Place(
-        "prefix/responses-ask-chat",
-        "the prefix, and whether the server may remember",
-        Insert(
-            SERVING_RESPONSES,
-            f"{_RESPONSES}._make_request",
-            "agentcore.response_turns.ask_chat(request, chat_request)",
-            after="chat_request = ChatCompletionRequest(...)",
-        ),
-    ),
-    Place(
-        "prefix/responses-prompt",
-        "the earlier turns as they were, then what comes next",
-        {
-            "0.5.8": absent(_NO_TURNS),
-            "0.5.14": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}._make_request",
-                "engine_prompts = agentcore.response_turns.follow_chat(\n"
-                "    request, chat_request, engine_prompts\n"
-                ")",
-                before=(
-                    "return messages, request_prompts, engine_prompts, "
-                    "processed_messages"
-                ),
-            ),
-        },
-    ),
-    Place(
-        "prefix/responses-refuse",
-        "a bad prefix is a 400",
-        {
-            "0.5.8": absent(_NO_TURNS),
-            "0.5.14": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}.create_responses",
-                "if isinstance(e, agentcore.prefix.PrefixError):\n"
-                "    return self.create_error_response(str(e))",
-                before='logger.exception("Error in preprocessing prompt inputs")',
-            ),
-        },
-    ),
-    Place(
-        "prefix/responses-engine",
-        "the prompt, and what is to be remembered",
-        {
-            "0.5.8": absent(_NO_TURNS),
-            "0.5.14": Insert(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}.create_responses",
-                "agentcore.prefix.attach(request, adapted_request)",
-                after="adapted_request = GenerateReqInput(...)",
-            ),
-        },
-    ),
-    Place(
-        "prefix/responses-whole",
-        "the answer is remembered",
-        {
-            "0.5.8": absent(_NO_TURNS),
-            "0.5.14": Decorate(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}.responses_full_generator",
-                "agentcore.response_turns.whole",
-            ),
-        },
-    ),
-    Place(
-        "prefix/responses-stream",
-        "the answer is remembered",
-        {
-            "0.5.8": absent(_NO_TURNS),
-            "0.5.14": Decorate(
-                SERVING_RESPONSES,
-                f"{_RESPONSES}.responses_stream_generator_non_harmony",
-                "agentcore.response_turns.streamed",
-            ),
-        },
-    ),
+    *RESPONSES_PUSH,
 )
 
 TOKENIZE: tuple[Place, ...] = (
