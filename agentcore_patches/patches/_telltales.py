@@ -106,8 +106,8 @@ TELLTALES: tuple[Place, ...] = (
             ),
             "0.5.17": Expect(
                 PROTOCOL,
-                "ChatCompletionResponseChoice",
-                "token_ids: Optional[List[int]] = None",
+                "ChatCompletionResponseChoice._serialize",
+                "if self.token_ids is None: ...",
             ),
             "0.5.18": Expect(
                 PROTOCOL,

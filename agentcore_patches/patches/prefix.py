@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     AddField,
-    AddMethod,
     Decorate,
     Insert,
 )
@@ -129,26 +128,13 @@ TOKENIZE: tuple[Place, ...] = (
         "prefix/tokenize-request",
         "messages in place of a prompt",
         {
-            "0.5.8": AddField(
+            "0.5.8": Insert(
                 PROTOCOL,
                 "TokenizeRequest",
-                "chat_request: Optional[ChatCompletionRequest] = None",
-            ),
-            "0.5.12": absent("SGLang takes messages"),
-        },
-        upstream="messages, 0.5.12",
-    ),
-    Place(
-        "prefix/tokenize-messages",
-        "messages in place of a prompt",
-        {
-            "0.5.8": AddMethod(
-                PROTOCOL,
-                "TokenizeRequest",
-                '@model_validator(mode="before")\n'
-                "@classmethod\n"
-                "def _take_messages(cls, values):\n"
-                "    return agentcore.prefix.with_chat(values)",
+                "chat_request: Optional[ChatCompletionRequest] = None\n"
+                "_take_messages = "
+                'model_validator(mode="before")(agentcore.prefix.with_chat)',
+                before="prompt: Union[str, List[str]]",
             ),
             "0.5.12": absent("SGLang takes messages"),
         },

@@ -47,10 +47,6 @@ REQUEST_FLAGS = (
 
 _CHAT = "OpenAIServingChat"
 
-# In 0.5.17 alone SGLang gives a choice the field by this name.
-_IDS_FIELD = AddField(
-    PROTOCOL, "ChatCompletionResponseChoice", "token_ids: Optional[List[int]] = None"
-)
 _GIVE_IDS = AddKeyword(
     SERVING_CHAT,
     f"{_CHAT}._build_chat_response",
@@ -81,11 +77,13 @@ CHAT: tuple[Place, ...] = (
     Place(
         "token-ids/choice",
         "the IDs generated for this choice",
-        {
-            "0.5.8": _IDS_FIELD,
-            "0.5.17": absent("SGLang has the field, and drops it where it is None"),
-            "0.5.18": _IDS_FIELD,
-        },
+        # In 0.5.17 alone SGLang has the field; `list` tells ours from it.
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "token_ids: Optional[list[int]] = None",
+            native="token_ids: Optional[List[int]] = None",
+        ),
         upstream="called response_token_ids from 0.5.18 on",
     ),
     Place(

@@ -134,6 +134,8 @@ TYPES = {
     "Dict[str, Any]": "object",
     "int": "integer",
     # An integer, or null for 0.
+    "agentcore.responses.Flag": "boolean",
+    "agentcore.response_turns.PrefixField": "list of integers",
     "agentcore.routed_experts.StartLen": "integer",
     "Literal['npy']": '`"npy"`',
 }

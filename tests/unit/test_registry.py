@@ -339,7 +339,7 @@ def test_the_listed_places_are_shown_and_are_as_their_document_says(
     assert cli.main(["list", "--edits", "--release", "0.5.17"]) == 0
     shown = capsys.readouterr().out
     assert "token-ids/choice: the IDs generated for this choice" in shown
-    assert "    0.5.17  nothing: SGLang has the field" in shown
+    assert "    0.5.13 to 0.5.23  nothing: SGLang has the field" in shown
     assert cli.main(["list", "--edits", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert mismatches(document, EditsDocument) == []
