@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
 from http import HTTPStatus
@@ -214,9 +215,7 @@ def continued(process: Any) -> Any:
             return process(serving, one, *args, **kwargs)
 
         response = response_turn.get()
-        if response is None:
-            return _continue(self, request, make)
-        with response.asking(request):
+        with nullcontext() if response is None else response.asking(request):
             return _continue(self, request, make)
 
     return process_turn

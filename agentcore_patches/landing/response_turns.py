@@ -53,7 +53,7 @@ class ResponseTurn:
             and not request.background
         )
         self.turn: Turn | None = None
-        self.trace = responses.current_trace()
+        self.trace = responses.current_trace.get()
         remembers = self.uses_memory and conversations.memory() is not None
         if self.trace is None and remembers:
             incremental = bool(request.stream) and traces.is_incremental(serving)
@@ -91,14 +91,14 @@ def followed(create: Any) -> Any:
         if refusal := _find_refusal(self, request):
             return self.create_error_response(refusal)
         made = ResponseTurn(self, request)
-        reset = prefix.response_turn.set(made)
         try:
-            with responses.taken_in_by(made.trace):
+            with (
+                responses.held(prefix.response_turn, made),
+                responses.held(responses.current_trace, made.trace),
+            ):
                 response = await create(self, request, *args, **kwargs)
         except Refused as error:
             return self.create_error_response(str(error))
-        finally:
-            prefix.response_turn.reset(reset)
         if made.turn is None:
             return response
         if isinstance(response, AsyncGenerator):

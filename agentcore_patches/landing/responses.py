@@ -25,8 +25,8 @@ _FIELD = "return_token_ids"
 _FIRST = "response.created"
 _LAST = ("response.completed", "response.incomplete", "response.failed")
 
-# The trace of the response that is being made.
-_trace: ContextVar[ResponseTrace | None] = ContextVar(
+# What takes in the engine's results for the response that is being made.
+current_trace: ContextVar[ResponseTrace | None] = ContextVar(
     "agentcore_response_trace", default=None
 )
 
@@ -184,19 +184,14 @@ class Results:
         await self._results.aclose()
 
 
-def current_trace() -> ResponseTrace | None:
-    """The trace of the response that is being made, None if it has none."""
-    return _trace.get()
-
-
 @contextmanager
-def taken_in_by(trace: ResponseTrace | None) -> Iterator[None]:
-    """Have a trace take in the engine's results for the response that is made here."""
-    reset = _trace.set(trace)
+def held(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Give a context variable a value for the block."""
+    reset = variable.set(value)
     try:
         yield
     finally:
-        _trace.reset(reset)
+        variable.reset(reset)
 
 
 def results(generate: Any) -> Any:
@@ -205,7 +200,7 @@ def results(generate: Any) -> Any:
 
     @wraps(generate)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        trace = _trace.get()
+        trace = current_trace.get()
         made = generate(*args, **kwargs)
         if trace is None:
             return made
@@ -239,7 +234,7 @@ def responses(create: Any) -> Any:
                 return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
         trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
-        with taken_in_by(trace):
+        with held(current_trace, trace):
             response = await create(self, request, *args, **kwargs)
         if isinstance(response, AsyncGenerator):
             return _stamped(trace, response)
