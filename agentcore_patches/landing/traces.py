@@ -170,9 +170,8 @@ class Trace:
         if choice is None:
             return self._stamp_parsed(line)
         on_choice, on_chunk = self._take(choice)
-        said = []
-        if self.at_end and not after.startswith("null"):
-            said = _members(self._last_words(choice))
+        is_last = not after.startswith("null")
+        said = _members(self._last_words(choice)) if is_last else []
         if on_chunk:
             # The line's last brace is the chunk's.
             after, brace, end_of_line = after.rpartition("}")

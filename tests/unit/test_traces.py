@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -122,26 +123,37 @@ STREAMS = st.lists(
 )
 
 
-@given(stream=STREAMS, incremental=st.booleans(), wants_logprobs=st.booleans())
+@given(
+    stream=STREAMS,
+    incremental=st.booleans(),
+    wants_logprobs=st.booleans(),
+    n_choices=st.integers(1, 3),
+)
 def test_every_token_leaves_once_on_the_next_line_of_its_choice_with_its_logprobs(
-    stream: list[tuple[str, Any]], incremental: bool, wants_logprobs: bool
+    stream: list[tuple[str, Any]],
+    incremental: bool,
+    wants_logprobs: bool,
+    n_choices: int,
 ) -> None:
-    trace = Trace(incremental, write_logprobs if wants_logprobs else None)
-    engines = [Engine(index, incremental) for index in range(3)]
+    wanted_logprobs = write_logprobs if wants_logprobs else None
+    trace = Trace(incremental, wanted_logprobs, n_choices=n_choices)
+    engines = [Engine(index, incremental) for index in range(n_choices)]
     finish = [("stamp", (engine.index,)) for engine in engines]
-    n_waiting = [0, 0, 0]
-    sent: list[list[int]] = [[], [], []]
+    n_waiting = [0] * n_choices
+    sent: list[list[int]] = [[] for _ in engines]
 
     for kind, what in [*stream, *finish]:
         if kind == "push":
             index, n_tokens, n_ahead = what
+            index %= n_choices
             content = engines[index].delivers(n_tokens, n_ahead)
             delivered = content["output_ids"].copy()
             trace.push(index, content)
             assert content["output_ids"] == delivered
             n_waiting[index] += n_tokens
         else:
-            for choice in stamped(trace, *what)["choices"]:
+            indices = dict.fromkeys(index % n_choices for index in what)
+            for choice in stamped(trace, *indices)["choices"]:
                 token_ids = choice.pop("token_ids", None)
                 assert len(token_ids or []) == n_waiting[choice["index"]]
                 assert token_ids != []
@@ -231,17 +243,24 @@ def test_each_choice_gets_the_prompt_on_its_first_line_if_asked_for() -> None:
     assert carried == [(1, [101]), (0, [100]), (1, None), (0, None)]
 
 
-def weight_versions(*generated: str | None, n_tokens: int = 1) -> list[str | None]:
-    """What the lines of a stream say, made of tokens of these versions."""
+def metadata(
+    *generated: str | None, n_tokens: int = 1, first: dict[str, Any] | None = None
+) -> list[Any]:
+    """That of each line of a stream, made of tokens of these versions."""
     trace = Trace(True, n_choices=1)
+    trace.metadata = first or {}
     engine = Engine(0, True)
     said = []
     for version in generated:
         engine.meta_info["weight_version"] = version
         trace.push(0, engine.delivers(n_tokens, 0))
-        metadata = stamped(trace, 0).get("metadata")
-        said.append(metadata and metadata["weight_version"])
+        said.append(stamped(trace, 0).get("metadata"))
     return said
+
+
+def weight_versions(*generated: str | None, n_tokens: int = 1) -> list[str | None]:
+    said = metadata(*generated, n_tokens=n_tokens)
+    return [of_line and of_line["weight_version"] for of_line in said]
 
 
 def test_the_first_line_says_the_weight_version_and_others_if_it_changed() -> None:
@@ -255,7 +274,15 @@ def test_the_first_line_says_the_weight_version_and_others_if_it_changed() -> No
 
 def test_only_tokens_have_a_weight_version() -> None:
     assert weight_versions("a", "b", n_tokens=0) == ["a", None]
-    assert weight_versions(None, None) == [None, None]
+    assert metadata(None, None) == [None, None]
+    assert metadata("a", None) == [{"weight_version": "a"}, None]
+
+
+def test_the_first_line_says_what_else_there_is_to_say() -> None:
+    prefix = {"prefix": {"matched": 3}}
+    both = {"weight_version": "a", **prefix}
+    assert metadata("a", "a", first=prefix) == [both, None]
+    assert metadata(None, None, first=prefix) == [prefix, None]
 
 
 @given(stream=STREAMS)
@@ -347,10 +374,17 @@ def test_bytes_are_stamped_as_text_is() -> None:
     assert read(trace.stamp(line_of(0).encode()))["choices"][0]["token_ids"] == [0, 1]
 
 
-def test_a_line_that_is_written_differently_is_stamped() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"data: {json.dumps(read(line_of(0)))}\n\n",
+        line_of(0).replace('"logprobs":null,', ""),
+    ],
+    ids=["with spaces", "without logprobs"],
+)
+def test_a_line_that_is_written_differently_is_stamped(line: str) -> None:
     trace = pushed(2, write_logprobs=write_logprobs)
-    spaced = f"data: {json.dumps(read(line_of(0)))}\n\n"
-    chunk = read(trace.stamp(spaced))
+    chunk = read(trace.stamp(line))
     assert chunk["choices"][0]["token_ids"] == [0, 1]
     assert chunk["choices"][0]["logprobs"] == logprobs([0, 1])
     assert chunk["prompt_token_ids"] == PROMPT
@@ -377,6 +411,7 @@ def test_the_end_of_a_stream_is_refused_while_token_ids_wait() -> None:
 def test_an_error_says_all_that_there_is_to_say() -> None:
     trace = pushed(1)
     trace.stamp('data: {"error":{"message":"out of memory"}}\n\n')
+    trace.stamp(": ping\n\n")
     assert trace.stamp(DONE) == DONE
 
 
@@ -451,9 +486,14 @@ def test_what_a_fork_passes_reaches_its_generator() -> None:
 @pytest.mark.parametrize("wrapper", [traces.chat, traces.completions])
 def test_a_stream_that_is_closed_early_leaves_nothing_open(wrapper: Any) -> None:
     closed: list[bool] = []
-    stream = wrapper(three_chunks(closed))
-    assert len(collected(stream(serving(), None, Asked(True), None), 1)) == 1
-    assert closed == [True]
+    lines = wrapper(three_chunks(closed))(serving(), None, Asked(True), None)
+
+    async def close_early() -> None:
+        await anext(lines)
+        await lines.aclose()
+        assert closed == [True]
+
+    asyncio.run(close_early())
 
 
 async def without_a_place(
@@ -465,7 +505,11 @@ async def without_a_place(
     yield line_of()
 
 
-def test_token_ids_that_no_line_had_a_place_for_are_an_error() -> None:
+@pytest.mark.parametrize("first_line_before_status", [False, True])
+def test_token_ids_that_no_line_had_a_place_for_are_an_error(
+    first_line_before_status: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", first_line_before_status)
     lines = collected(traces.chat(without_a_place)(serving(), None, Asked(), None))
     *_, error, done = lines
     assert "all token IDs of choice 0 were sent" in read(error)["error"]
@@ -503,7 +547,7 @@ def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
     """What the lines of a stream say of versions; the last one finishes the choice."""
     engine = Engine(0, True)
     said = []
-    for finish in ("null", '"stop"'):
+    for finish in ("null", "null", '"stop"'):
         if finish != "null":
             engine.meta_info["weight_versions"] = SPANS
         trace.push(0, engine.delivers(1, 0))
@@ -522,14 +566,14 @@ def test_the_last_line_says_which_weights_sampled_its_choice(
     parsed: bool,
 ) -> None:
     asked = Trace(True, n_choices=1, at_end=[versions])
-    assert finished(asked, parsed=parsed) == [None, SPANS]
+    assert finished(asked, parsed=parsed) == [None, None, SPANS]
     unasked = Trace(True, n_choices=1)
-    assert finished(unasked, parsed=parsed) == [None, None]
+    assert finished(unasked, parsed=parsed) == [None, None, None]
 
 
 def test_what_is_said_at_the_end_can_be_all_that_a_stream_carries() -> None:
     trace = EndTrace(True, at_end=[versions])
-    assert finished(trace) == [None, SPANS]
+    assert finished(trace) == [None, None, SPANS]
     engine = Engine(0, True, meta_info={"weight_versions": SPANS})
     trace.push(0, engine.delivers(1, 0))
     assert trace.stamp(line_of(0)) == line_of(0)
