@@ -401,6 +401,7 @@ def test_the_end_of_a_stream_is_refused_while_token_ids_wait() -> None:
     for last in ("", DONE):
         trace = pushed(1, 2)
         stamped(trace, 0)
+        trace.stamp(": ping\n\n")
         with pytest.raises(ValueError, match="all token IDs of choice 1 were sent"):
             trace.stamp(last) if last else trace.end()
         stamped(trace, 1)
