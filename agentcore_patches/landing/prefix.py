@@ -412,26 +412,26 @@ async def _followed(
             if metadata is None and turn.key is None:
                 yield line
                 continue
-            chunk = _chunk_of(line)
-            if metadata is not None and chunk.get("choices"):
-                chunk["metadata"] = {
-                    **(chunk.get("metadata") or {}),
-                    "prefix": metadata,
-                }
-                line = f"data: {orjson.dumps(chunk).decode()}\n\n"
-                metadata = None
-            turn.take_in(chunk, trace)
-            yield line
+            for event in traces.events_of(traces.text_of(line)):
+                chunk = _chunk_of(event)
+                if metadata is not None and chunk.get("choices"):
+                    chunk["metadata"] = {
+                        **(chunk.get("metadata") or {}),
+                        "prefix": metadata,
+                    }
+                    event = f"data: {orjson.dumps(chunk).decode()}\n\n"
+                    metadata = None
+                turn.take_in(chunk, trace)
+                yield event
     finally:
         await lines.aclose()
 
 
-def _chunk_of(line: str | bytes) -> dict[str, Any]:
-    """The chunk of a line, empty if it has none."""
-    line = traces.text_of(line)
-    if not line.startswith("data: {"):
+def _chunk_of(event: str) -> dict[str, Any]:
+    """The chunk of an event, empty if it has none."""
+    if not event.startswith("data: {"):
         return {}
-    chunk: dict[str, Any] = orjson.loads(line.removeprefix("data: "))
+    chunk: dict[str, Any] = orjson.loads(event.removeprefix("data: "))
     return chunk
 
 

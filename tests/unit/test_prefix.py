@@ -1,0 +1,52 @@
+"""What the stream of a turn says of its prefix, and what is taken in of its lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import prefix
+from tests.helpers.events import collected, data_of
+
+METADATA = {"required": 3, "kept": 3}
+
+
+def line_of(content: str) -> str:
+    chunk = {"choices": [{"index": 0, "delta": {"content": content}}]}
+    return f"data: {json.dumps(chunk)}\n\n"
+
+
+@pytest.mark.parametrize(
+    "strings",
+    [
+        [line_of("a"), line_of("b"), "data: [DONE]\n\n"],
+        [line_of("a") + line_of("b") + "data: [DONE]\n\n"],
+        [line_of("a").encode(), line_of("b").encode(), b"data: [DONE]\n\n"],
+    ],
+    ids=["a string each", "one string", "bytes"],
+)
+def test_the_first_event_says_the_prefix_and_all_are_taken_in(
+    strings: list[Any],
+) -> None:
+    turn = prefix.Turn(key=b"x", reasoning_parser=None)
+    turn.metadata = METADATA
+
+    async def generate(*args: Any, trace: Any) -> AsyncIterator[Any]:
+        for string in strings:
+            yield string
+
+    server_args = SimpleNamespace(stream_output=False)
+    serving: Any = SimpleNamespace(
+        tokenizer_manager=SimpleNamespace(server_args=server_args)
+    )
+    request = SimpleNamespace(_turn=turn)
+    lines = collected(prefix.streamed(generate)(serving, None, request))
+
+    first, second, done = lines
+    assert data_of(first)["metadata"] == {"prefix": METADATA}
+    assert (second, done) == (line_of("b"), "data: [DONE]\n\n")
+    assert turn.answers[0].content == "ab"
