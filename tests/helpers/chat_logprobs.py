@@ -49,8 +49,8 @@ def chat_logprobs(
     rows = meta_info["output_token_logprobs"]
     tops = meta_info.get("output_top_logprobs") or [None] * len(rows)
     content = [
-        {**entry(row), "top_logprobs": top_entries(top)}
-        for row, top in zip(rows, tops, strict=False)
+        {**entry(row), "top_logprobs": top_entries(tops[index])}
+        for index, row in enumerate(rows)
     ]
     made: Logprobs = Logprobs.model_validate({"content": content})
     return made

@@ -217,11 +217,19 @@ def test_logprobs_of_another_form_are_made_by_the_models(
     assert serving.n_models == 2
 
 
-def test_what_the_models_refuse_is_an_error() -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"output_token_logprobs": [(None, 7, "a")]},
+        CHUNKS[4] | {"output_top_logprobs": [[(-0.5, 7, "a")]]},
+    ],
+    ids=["no number", "fewer tops than tokens"],
+)
+def test_what_the_models_refuse_is_an_error(refused: dict[str, Any]) -> None:
     writer = ChatLogprobs(Serving())
     writer.dump(CHUNKS[0])
-    with pytest.raises(TypeError):
-        writer.dump({"output_token_logprobs": [(None, 7, "a")]})
+    with pytest.raises((TypeError, LookupError)):
+        writer.dump(refused)
 
 
 def test_an_empty_list_says_nothing_of_the_models() -> None:
