@@ -86,6 +86,27 @@ def cut(ret: list[dict[str, Any]]) -> None:
             ret[i] = {**ret_item, "meta_info": of_first(meta_info, n_tokens)}
 
 
+def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> None:
+    """Cut off the engine's logprobs that no answer to a completion request has.
+
+    Raises:
+        ValueError: the engine gave fewer logprobs than tokens.
+    """
+    cut(ret)
+    if request.echo and not has_prompt(request):
+        nothing = dict.fromkeys(("input_token_logprobs", "input_top_logprobs"))
+        for i, ret_item in enumerate(ret):
+            ret[i] = {**ret_item, "meta_info": {**ret_item["meta_info"], **nothing}}
+
+
+def has_prompt(request: CompletionRequest) -> bool:
+    """Whether a completion's logprobs begin with those of the prompt.
+
+    Where no alternatives are asked for, the engine gives the last token's alone.
+    """
+    return bool(request.echo and request.logprobs)
+
+
 def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
     """A copy with the logprobs of the first tokens only."""
     meta_info = meta_info.copy()
@@ -265,19 +286,17 @@ def completion_writer(
 ) -> Callable[[dict[str, Any]], str]:
     """What makes the JSON of a completion's logprobs, as SGLang's model of them has it.
 
-    With `echo`, those of the prompt come before them, if `meta_info` has them.
+    With `echo`, those of the prompt may come before them, if `meta_info` has them.
     """
     from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
 
-    echo = request.echo
+    with_prompt = has_prompt(request)
     options: dict[str, Any] = {}
     if release.BYTES_OF_ID:
-        # A request for no logprobs but the tokens' own gets none of the prompt.
-        echo = bool(request.echo and request.logprobs)
         options = {"tokenizer": serving.tokenizer_manager.tokenizer}
 
     def write_completion(meta_info: dict[str, Any]) -> str:
-        of_prompt = meta_info if echo else {}
+        of_prompt = meta_info if with_prompt else {}
         text: str = to_openai_style_logprobs(
             input_token_logprobs=of_prompt.get("input_token_logprobs"),
             input_top_logprobs=of_prompt.get("input_top_logprobs"),

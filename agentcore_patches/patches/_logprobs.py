@@ -61,7 +61,7 @@ LOGPROBS: tuple[Place, ...] = (
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
             "if request.logprobs is not None and request.return_token_ids:\n"
-            "    agentcore.logprobs.cut(ret)",
+            "    agentcore.logprobs.cut_completion(request, ret)",
         ),
     ),
 )

@@ -54,6 +54,11 @@ REQUESTS: dict[str, Json] = {
         "echo": True,
         "logprobs": 2,
     },
+    "echo with logprobs: 0": {
+        "prompt": [templated("emoji"), LONG],
+        "echo": True,
+        "logprobs": 0,
+    },
     "a stop string": {"prompt": templated("long"), "stop": STOP_WORD, "logprobs": 1},
 }
 
@@ -80,8 +85,12 @@ def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def n_echoed(body: Json, choice: Json) -> int:
-    """How many logprobs before those of the completion belong to the prompt."""
-    return len(choice["prompt_token_ids"]) if body.get("echo") else 0
+    """How many logprobs before those of the completion belong to the prompt.
+
+    None where 0 alternatives are asked for, as in SGLang from 0.5.21 on.
+    """
+    echoes = body.get("echo") and body.get("logprobs")
+    return len(choice["prompt_token_ids"]) if echoes else 0
 
 
 @pytest.mark.parametrize("name", REQUESTS)
