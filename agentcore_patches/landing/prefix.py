@@ -271,10 +271,13 @@ def _find_asked(
             continue
         last = index
         prompt = _ids_of(message, "prompt_token_ids", index)
-        generated = _ids_of(message, "generation_token_ids", index)
-        generated = generated or _ids_of(message, "token_ids", index)
+        field = "generation_token_ids"
+        generated = _ids_of(message, field, index)
+        if not generated:
+            field = "token_ids"
+            generated = _ids_of(message, field, index)
         if prompt and generated:
-            name = f"messages[{index}].prompt_token_ids with its token_ids"
+            name = f"messages[{index}].prompt_token_ids with its {field}"
             prefix = Prefix([*prompt, *generated], name, "message", index)
     if request.required_prefix_token_ids:
         if last is None:

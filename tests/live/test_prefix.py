@@ -125,20 +125,26 @@ def test_a_bad_prefix_is_refused(
 
 
 @pytest.mark.parametrize(
-    "carried",
+    ("carried", "named"),
     [
-        {"prompt_token_ids": "7", "token_ids": [7]},
-        {"prompt_token_ids": [7], "token_ids": {"7": 7}},
-        {"prompt_token_ids": [7], "generation_token_ids": [-1]},
-        {"prompt_token_ids": [7.0], "token_ids": [7]},
-        {"prompt_token_ids": [7], "token_ids": [None]},
+        ({"prompt_token_ids": "7", "token_ids": [7]}, "prompt_token_ids"),
+        ({"prompt_token_ids": [7], "token_ids": {"7": 7}}, "token_ids"),
+        (
+            {"prompt_token_ids": [7], "generation_token_ids": [-1]},
+            "prompt_token_ids with its generation_token_ids",
+        ),
+        ({"prompt_token_ids": [7.0], "token_ids": [7]}, "prompt_token_ids"),
+        (
+            {"prompt_token_ids": [7], "token_ids": [None]},
+            "prompt_token_ids with its token_ids",
+        ),
     ],
 )
 def test_bad_ids_on_a_message_are_refused(
-    server: Server, carried: dict[str, Any]
+    server: Server, carried: dict[str, Any], named: str
 ) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello.", **carried}, USER]
-    with refused("messages[1]."):
+    with refused(f"messages[1].{named}"):
         client.ask(server.base_url, **body(messages))
 
 
