@@ -88,6 +88,8 @@ class Lock:
         while True:
             try:
                 make_folder(folder, like=self.package, keep_out=0o002)
+                if not self.file.exists():
+                    self._probe()
                 return os.open(self.file, flags, 0o644)
             except FileNotFoundError:  # its last holder just removed the folder
                 if not self.package.is_dir():
@@ -96,6 +98,20 @@ class Lock:
                 with suppress(OSError):
                     folder.rmdir()
                 raise
+
+    def _probe(self) -> None:
+        """Fail where nothing can be locked, before there is a lock file.
+
+        That could not be removed again: another command may be about to lock it.
+        """
+        probe = self.file.with_name("probe")
+        descriptor = os.open(probe, os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        try:
+            with add_file_name(self.file):
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+            probe.unlink(missing_ok=True)
 
     def _is_in_place(self, descriptor: int) -> bool:
         try:
