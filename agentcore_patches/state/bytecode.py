@@ -33,7 +33,7 @@ class Bytecode:
         self.folder = self.source.parent / "__pycache__"
 
     def files(self) -> list[Path]:
-        """The files, of whatever kind; folders are left out."""
+        """The files, of whatever kind; folders and names that no Python gives are left out."""
         try:
             if self.folder.is_symlink():
                 return []
@@ -46,6 +46,7 @@ class Bytecode:
             for file in found
             if file.match("*.pyc")
             and file.name.startswith(stem)
+            and file.name.isprintable()
             and (file.is_symlink() or not file.is_dir())
         ]
 

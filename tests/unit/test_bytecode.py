@@ -67,9 +67,10 @@ def test_what_is_no_bytecode_of_the_source_is_left_alone(install: Install) -> No
     other = compile_unchecked(install.package / "srt/first_of_all.py", b"")
     (other.parent / "first.cpython-311.txt").touch()
     (other.parent / "first.folder.pyc").mkdir()
+    (other.parent / "first.\udcff.pyc").touch()
     before = photograph(install)
     commit(install, FIRST, SECOND)
-    assert len(list(other.parent.iterdir())) == 3
+    assert len(list(other.parent.iterdir())) == 4
     revert(install)
     assert photograph(install) == before
 
