@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -130,6 +131,12 @@ class RecordFile:
             self.file.unlink(missing_ok=True)
         else:
             self.next.replace(self.file)
+
+    def can_switch(self, *, clears: bool) -> bool:
+        """Whether `switch` would leave a record that can be read, or is to leave none."""
+        with suppress(AccessError):
+            return clears or _read(self.next, Record) is not None
+        return False
 
     def is_switched(self, *, clears: bool) -> bool:
         """Whether `switch` was done already."""

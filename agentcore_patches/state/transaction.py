@@ -275,10 +275,9 @@ class _Files:
             self._replace(journal.changes, prepared=True, clears=journal.clears)
             self._record.switch(clears=journal.clears)
         except BaseException as error:
-            if self._is_done(journal):  # an interrupt: the next command tidies up
-                raise
             try:
-                self._undo(journal)
+                if not self._is_done(journal):
+                    self._undo(journal)
             except (OSError, AgentcoreError) as second:
                 raise AccessError(
                     f"{explain(error, self.package)} After that, not all files could "
@@ -306,6 +305,7 @@ class _Files:
         for change in journal.changes:
             require_inside(self.package, change.path)
         finish = self._journal.committed.exists() and not self._is_done(journal)
+        finish = finish and self._record.can_switch(clears=journal.clears)
         if finish and not self._changed_by_others(journal.changes):
             self._replace(journal.changes, clears=journal.clears)
             self._record.switch(clears=journal.clears)

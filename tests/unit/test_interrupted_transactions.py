@@ -95,6 +95,21 @@ def test_an_interrupted_force_keeps_what_somebody_else_wrote(
     assert photograph(install) == before
 
 
+def test_a_disk_that_goes_away_in_the_middle_is_not_said_to_be_unchanged(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as going:
+
+        def fail(*arguments: object) -> None:
+            going.setattr(Path, "exists", fail)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+        going.setattr(Path, "replace", acting_before(2, fail))
+        with pytest.raises(AccessError, match="command repairs this"):
+            commit(install, *ALL)
+    assert recover(install)[1] == "finished an interrupted apply of ours"
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda install: commit(install, *ALL, edition="two"), revert],
@@ -247,6 +262,13 @@ def test_a_killed_commit_is_finished_by_who_comes_next(install: Install) -> None
     assert snapshot.applied and snapshot.pending is None
     assert [read(install, path) for path in ALL] == [patched(path) for path in ALL]
     assert recover(install) == (snapshot, None)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_killed_commit_is_undone_if_its_record_is_damaged(install: Install) -> None:
+    kill(install, 2, lambda: commit(install, *ALL))
+    write(install, f"{FOLDER}/state.next", b"{}")
+    assert recover(install)[1] == "undid an interrupted apply of ours"
 
 
 def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
