@@ -7,6 +7,7 @@ command that holds the lock, it counts only while the locked file is still in pl
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -72,15 +73,19 @@ class Lock:
 
     def _take(self, descriptor: int) -> str | None:
         """Lock the file; or say who has it."""
-        with add_file_name(self.file):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                found = re.match(rb"process \d{1,10}$", os.read(descriptor, 30))
-                return found[0].decode() if found else "just started"
-            if not self._is_in_place(descriptor):
-                return "just ended"
-        return None
+        try:
+            with add_file_name(self.file):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    found = re.match(rb"process \d{1,10}$", os.read(descriptor, 30))
+                    return found[0].decode() if found else "just started"
+                if os.path.samestat(os.fstat(descriptor), self.file.lstat()):
+                    return None
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+        return "just ended"
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -112,9 +117,3 @@ class Lock:
         finally:
             os.close(descriptor)
             probe.unlink(missing_ok=True)
-
-    def _is_in_place(self, descriptor: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(descriptor), self.file.lstat())
-        except FileNotFoundError:
-            return False

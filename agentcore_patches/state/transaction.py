@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from errno import ENOTEMPTY
 from pathlib import Path
 
 from agentcore_patches.errors import (
@@ -330,13 +329,8 @@ class _Files:
             self.lock.file.unlink(missing_ok=True)
         finally:
             os.close(lock)
-        try:
-            self.folder.rmdir()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno != ENOTEMPTY:  # the next command has made its files already
-                raise
+        # The next command may have made its files already.
+        remove_if_empty(self.folder)
 
     def _is_done(self, journal: Journal) -> bool:
         """Whether all of a change is made, and only its journal is left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -181,8 +182,8 @@ def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some network file systems give a file another inode at each look."""
-    looks: list[int] = []
-    monkeypatch.setattr(Lock, "_is_in_place", lambda self, file: looks.append(file))
+    looks: list[object] = []
+    monkeypatch.setattr(os.path, "samestat", lambda one, two: looks.append(one))
     opened = list(Path("/proc/self/fd").iterdir())
     with (
         pytest.raises(AccessError, match=r"within 0\.2 s"),
@@ -193,16 +194,23 @@ def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
     assert list(Path("/proc/self/fd").iterdir()) == opened
 
 
+@pytest.mark.parametrize("stale", [None, "fcntl.flock", "os.fstat"])
 def test_a_lock_that_is_removed_once_it_is_open_is_made_anew(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    stale: str | None, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that held it removes our folder at its end."""
+    """The command that held it removes our folder at its end, maybe on another machine."""
     take = Lock._take
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def take_removed(lock: Lock, descriptor: int) -> str | None:
         monkeypatch.setattr(Lock, "_take", take)
         shutil.rmtree(lock.file.parent)
-        return take(lock, descriptor)
+        with monkeypatch.context() as elsewhere:
+            if stale:
+                elsewhere.setattr(stale, fail)
+            return take(lock, descriptor)
 
     monkeypatch.setattr(Lock, "_take", take_removed)
     told: list[str] = []
