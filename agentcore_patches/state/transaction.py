@@ -359,6 +359,8 @@ class _Files:
         self._journal.withdraw()
         changes = [change.reversed() for change in reversed(journal.changes)]
         kept = self._changed_by_others(changes)
+        for change in changes:
+            draft_path(self.package / change.path).unlink(missing_ok=True)
         if self._journal.prepared.exists():
             sync(self.folder)
             self._replace(
@@ -369,8 +371,6 @@ class _Files:
                     and (change.after is not None or is_created(change.path))
                 ]
             )
-        for change in changes:
-            draft_path(self.package / change.path).unlink(missing_ok=True)
         self._end()
         return kept
 
@@ -406,8 +406,10 @@ class _Files:
                     if not prepared:
                         self._write_draft(change)
                     draft_path(target).replace(target)
-                sync(target.parent)
             draft_path(target).unlink(missing_ok=True)
+            # What a killed command replaced may not be on the disk yet.
+            if target.parent.is_dir():
+                sync(target.parent)
         for change in changes:
             bytecode = caches[change.path]
             bytecode.remove_stale(change.after, change.caches_after)

@@ -170,10 +170,13 @@ remove .agentcore-patch/store/TEXT
 """What a power failure may cut short at any line: each relies on those before it."""
 
 
+@pytest.mark.parametrize("killed", [False, True])
 def test_a_change_comes_onto_the_disk_in_order(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    killed: bool, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(install, SECOND)
+    if killed:
+        kill(install, 2, lambda: commit(install, FIRST, edition="two"))
     done: list[str] = []
     fsync, replace_file, unlink = os.fsync, Path.replace, Path.unlink
 
@@ -198,7 +201,12 @@ def test_a_change_comes_onto_the_disk_in_order(
     monkeypatch.setattr(Path, "replace", noting_replace)
     monkeypatch.setattr(Path, "unlink", noting_unlink)
     commit(install, FIRST, edition="two")
-    assert "".join(done) == ON_DISK.lstrip()
+    expected = ON_DISK.lstrip().splitlines(keepends=True)
+    if killed:
+        # Between them, the draft is made anew.
+        assert (done[0], done[3:]) == ("sync srt/deep\n", expected[-8:])
+    else:
+        assert done == expected
 
 
 @pytest.mark.usefixtures("unchanged")
