@@ -123,12 +123,10 @@ def neighbouring_metadata(package: Path, path: str) -> Metadata:
     that of the package.
     """
     owner = package.stat()
-    mode = 0o644
-    for folder in Path(path).parents:
-        neighbours = sorted((package / folder).glob("*.py"))
-        if file := next(filter(Path.is_file, neighbours), None):
-            mode = file.stat().st_mode & 0o666
-            break
+    folders = (package / folder for folder in Path(path).parents)
+    files = (file for folder in folders for file in sorted(folder.glob("*.py")))
+    nearest = next(filter(Path.is_file, files), None)
+    mode = nearest.stat().st_mode & 0o666 if nearest else 0o644
     return Metadata(mode, owner.st_uid, owner.st_gid, must_own=False)
 
 
@@ -192,12 +190,11 @@ def make_parents(package: Path, path: str) -> None:
 def remove_empty_parents(package: Path, path: str) -> None:
     """Remove the folders on the way to a file that are empty now, the lowest first."""
     for folder in Path(path).parents[:-1]:
-        if not remove_if_empty(package / folder):
-            return
+        remove_if_empty(package / folder)
 
 
-def remove_if_empty(folder: Path) -> bool:
-    """Remove a folder; False if something is in it. A missing one counts as removed."""
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder, unless something is in it or it is missing."""
     try:
         folder.rmdir()
         sync(folder.parent)
@@ -206,8 +203,6 @@ def remove_if_empty(folder: Path) -> bool:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        return False
-    return True
 
 
 def sync(folder: Path) -> None:
@@ -234,7 +229,7 @@ def require_inside(package: Path, path: str) -> None:
         place = package / folder
         try:
             status = place.lstat()
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             continue
         if stat.S_ISLNK(status.st_mode):
             raise AccessError(
@@ -251,8 +246,7 @@ def require_inside(package: Path, path: str) -> None:
 def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
     """Write a new file, synced. Until `finish` is done with it, it is its writer's alone."""
     draft.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(draft, flags, 0o600)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with add_file_name(draft), os.fdopen(descriptor, "wb") as stream:
         stream.write(text)
         stream.flush()
@@ -263,11 +257,6 @@ def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
 @contextmanager
 def _opened(file: Path, *, follow: bool) -> Iterator[int]:
     """A regular file, opened to be read; other kinds are not waited for."""
-    status = file.stat() if follow else file.lstat()
-    kinds = {stat.S_IFREG: "", stat.S_IFLNK: "Is a symbolic link"}
-    problem = kinds.get(stat.S_IFMT(status.st_mode), "Not a regular file")
-    if problem:
-        raise OSError(errno.EINVAL, problem, str(file))
     flags = os.O_RDONLY | os.O_NONBLOCK
     descriptor = os.open(file, flags if follow else flags | os.O_NOFOLLOW)
     try:
@@ -281,7 +270,7 @@ def _opened(file: Path, *, follow: bool) -> Iterator[int]:
 def _content(file: Path, descriptor: int, most: int) -> bytes:
     pieces, left = [], most + 1
     with add_file_name(file):
-        while left and (piece := os.read(descriptor, min(left, 1 << 20))):
+        while piece := os.read(descriptor, min(left, 1 << 20)):
             pieces.append(piece)
             left -= len(piece)
     if not left:
