@@ -105,6 +105,8 @@ def test_a_file_is_missing_if_its_folder_is_or_is_a_file(
         (install.package / "srt/deep").touch()
     assert transaction.inspect(install).files == {SECOND: FileState.MISSING}
     assert list(patched_files(install.package)) == []
+    with pytest.raises(SourceConflict, match=f"{SECOND} is missing"):
+        commit(install, SECOND, edition="two")
 
 
 def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:

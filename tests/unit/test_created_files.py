@@ -90,6 +90,7 @@ def test_a_folder_with_somebody_elses_file_stays(install: Install) -> None:
 
 def test_a_created_file_is_like_its_neighbours(install: Install) -> None:
     (install.package / FIRST).chmod(0o755)
+    (install.package / "farther.py").touch(0o600)
     (install.package / "srt").chmod(0o750)
     commit(install, TRACES)
     mode = stat.S_IMODE((install.package / TRACES).stat().st_mode)

@@ -7,12 +7,13 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agentcore_patches.errors import AccessError
+from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.files import digest
 from agentcore_patches.install import Install
 from agentcore_patches.state import snapshot as snapshots
@@ -95,17 +96,28 @@ def test_an_interrupted_force_keeps_what_somebody_else_wrote(
     assert photograph(install) == before
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ESTALE, "Stale", "draft", None, "target"), "target: Stale"),
+        (SourceConflict("Found."), "Found"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+)
 def test_a_disk_that_goes_away_in_the_middle_is_not_said_to_be_unchanged(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, said: str, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as going:
 
-        def fail(*arguments: object) -> None:
-            going.setattr(Path, "exists", fail)
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        def fail(file: Path) -> bool:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file))
 
-        going.setattr(Path, "replace", acting_before(2, fail))
-        with pytest.raises(AccessError, match="command repairs this"):
+        def go() -> None:
+            going.setattr(Path, "exists", fail)
+            raise error
+
+        going.setattr(Path, "replace", acting_before(2, go))
+        with pytest.raises(AccessError, match=rf"^{said}.*command repairs this"):
             commit(install, *ALL)
     assert recover(install)[1] == "finished an interrupted apply of ours"
 
@@ -185,6 +197,8 @@ def test_a_change_comes_onto_the_disk_in_order(
         done.append(f"{what} {name}\n")
 
     def noting_fsync(descriptor: int) -> None:
+        # Not before it has its mode and its time.
+        assert stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o600
         note("sync", Path(f"/proc/self/fd/{descriptor}").readlink())
         fsync(descriptor)
 
@@ -222,6 +236,7 @@ def test_an_error_in_the_caller_leaves_nothing_of_ours(install: Install) -> None
         ("fcntl.flock", errno.ENOLCK, "lock: .* has no locks: install SGLang on"),
         ("os.ftruncate", errno.ENOSPC, "lock: .* Free some space"),
         ("os.fchmod", errno.EPERM, f"{FOLDER}: .* to one user"),
+        ("os.fsync", errno.EIO, "sglang: Input/output"),
         ("os.read", errno.EIO, "first.py: "),
         ("os.utime", errno.EDQUOT, f"first.py{FOLDER}: .* Free some space"),
     ],
