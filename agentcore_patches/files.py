@@ -205,6 +205,20 @@ def remove_if_empty(folder: Path) -> None:
             raise
 
 
+def files_in(folder: Path) -> list[Path]:
+    """What is in a folder, if it is there.
+
+    Without folders that somebody else made, and without what NFS keeps of a removed file
+    until its last reader closes it.
+    """
+    found = folder.iterdir() if folder.is_dir() else ()
+    return [
+        file
+        for file in found
+        if (file.is_symlink() or not file.is_dir()) and not file.match(".nfs*")
+    ]
+
+
 def sync(folder: Path) -> None:
     """Write a folder's entries to disk, if its file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

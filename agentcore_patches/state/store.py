@@ -8,6 +8,7 @@ from pathlib import Path
 from agentcore_patches.errors import AccessError
 from agentcore_patches.files import (
     digest,
+    files_in,
     make_folder,
     read_bytes,
     remove_if_empty,
@@ -62,9 +63,5 @@ class Store:
         remove_if_empty(self.folder)
 
     def files(self) -> list[Path]:
-        """What is in the folder; folders that somebody else made are left out."""
-        try:
-            found = list(self.folder.iterdir())
-        except FileNotFoundError:
-            return []
-        return [file for file in found if file.is_symlink() or not file.is_dir()]
+        """What is in the folder."""
+        return files_in(self.folder)

@@ -23,6 +23,7 @@ from agentcore_patches.files import (
     draft_path,
     explain,
     file_info,
+    files_in,
     make_parents,
     neighbouring_metadata,
     read,
@@ -467,8 +468,8 @@ class _Files:
         known = {self.lock.file, *self._journal.files}
         if record is not None:
             known |= {self._record.file, self._gitignore}
-        for file in list(self.folder.iterdir()):
-            if file not in known and (file.is_symlink() or not file.is_dir()):
+        for file in files_in(self.folder):
+            if file not in known:
                 file.unlink(missing_ok=True)
         self.store.keep_only(record.texts if record else ())
 

@@ -375,6 +375,23 @@ def test_what_a_command_left_beside_a_record_goes(install: Install) -> None:
     assert photograph(install) == before
 
 
+def test_what_nfs_keeps_while_a_reader_has_it_open_stops_nobody(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(install, FIRST)
+    unlink = Path.unlink
+
+    def refuse(file: Path, missing_ok: bool = False) -> None:
+        if file.name.startswith(".nfs"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        unlink(file, missing_ok)
+
+    for kept in (".nfs0001", "store/.nfs0002"):
+        (install.package / FOLDER / kept).touch()
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert revert(install) == (FIRST,)
+
+
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTEMPTY, errno.EIO])
 def test_our_folder_is_left_over_only_if_that_is_said(
     number: int, install: Install, monkeypatch: pytest.MonkeyPatch
