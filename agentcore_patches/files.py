@@ -206,10 +206,9 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """What is in a folder, if it is there.
+    """What is in a folder, if it is there: no folders that somebody else made.
 
-    Without folders that somebody else made, and without what NFS keeps of a removed file
-    until its last reader closes it.
+    Nor what NFS keeps of a removed file until its last reader closes it.
     """
     found = folder.iterdir() if folder.is_dir() else ()
     return [

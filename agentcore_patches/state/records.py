@@ -133,7 +133,7 @@ class RecordFile:
             self.next.replace(self.file)
 
     def can_switch(self, *, clears: bool) -> bool:
-        """Whether `switch` would leave a record that can be read, or is to leave none."""
+        """Whether the record that `switch` would leave, if any, can be read."""
         with suppress(AccessError):
             return clears or _read(self.next, Record) is not None
         return False

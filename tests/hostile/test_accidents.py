@@ -198,7 +198,7 @@ def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
 def test_a_lock_that_is_removed_once_it_is_open_is_made_anew(
     stale: str | None, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that held it removes our folder at its end, maybe on another machine."""
+    """Its last holder removes our folder at its end, maybe on another machine."""
     take = Lock._take
 
     def fail(*arguments: object) -> None:

@@ -126,6 +126,7 @@ def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
 
     for path in (FIRST, SECOND):
         write(install, path, vanilla(path))
+    shutil.rmtree(install.package / FOLDER / "store")
     before = {path: (install.package / path).stat() for path in ALL}
     assert revert(install) == ()
     assert not (install.package / FOLDER).exists()
