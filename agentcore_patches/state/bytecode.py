@@ -33,7 +33,7 @@ class Bytecode:
         self.folder = self.source.parent / "__pycache__"
 
     def files(self) -> list[Path]:
-        """The files, of whatever kind; no folders, and no names that no Python gives."""
+        """The files of whatever kind; no folders, no names that no Python gives."""
         try:
             if self.folder.is_symlink():
                 return []
