@@ -96,14 +96,13 @@ class Bytecode:
                     owner = Metadata(mode, status.st_uid, status.st_gid, must_own=False)
                     write_draft(file, info, load(info.sha256), owner)
                     draft_path(file).replace(file)
-            draft_path(file).unlink(missing_ok=True)
         if caches:
             sync(self.folder)
 
     def unused_mtime(self, now_ns: int) -> int:
         """`now_ns`, or the next second (ns) that no bytecode file records."""
         seconds = set()
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(FileNotFoundError):
             seconds.add(int(self.source.stat().st_mtime))
         for file in self.files():
             with suppress(OSError):
@@ -115,10 +114,7 @@ class Bytecode:
 
 def _regular(file: Path) -> File | None:
     """A file that is not a link, nor too large, nor of another kind."""
-    with suppress(FileNotFoundError):
-        if stat.S_ISREG(file.lstat().st_mode):
-            return read(file)
-    return None
+    return read(file) if file.is_file() and not file.is_symlink() else None
 
 
 def _could_run(bytecode: Path, source: FileInfo) -> bool:
@@ -132,7 +128,7 @@ def _could_run(bytecode: Path, source: FileInfo) -> bool:
 
 def _header(bytecode: Path) -> tuple[int, int, int]:
     """Flags, source time (s) and source size of a bytecode file."""
-    raw = read_bytes(bytecode, follow=True)[:16]
+    raw = read_bytes(bytecode, follow=True)
     flags, mtime, size = (
         int.from_bytes(raw[at : at + 4], "little") for at in (4, 8, 12)
     )

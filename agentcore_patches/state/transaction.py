@@ -361,7 +361,8 @@ class _Files:
         changes = [change.reversed() for change in reversed(journal.changes)]
         kept = self._changed_by_others(changes)
         for change in changes:
-            draft_path(self.package / change.path).unlink(missing_ok=True)
+            for path in (change.path, *change.caches_before):
+                draft_path(self.package / path).unlink(missing_ok=True)
         if self._journal.prepared.exists():
             sync(self.folder)
             self._replace(

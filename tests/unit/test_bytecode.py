@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from agentcore_patches.files import digest
 from agentcore_patches.install import Install
 from tests.unit.small_install import (
     ALL,
     FIRST,
+    FOLDER,
     SECOND,
     commit,
     patched,
@@ -21,6 +23,7 @@ from tests.unit.small_install import (
     revert,
     vanilla,
 )
+from tests.unit.test_interrupted_transactions import acting_before
 
 
 def compile_unchecked(source: Path, text: bytes) -> Path:
@@ -36,6 +39,7 @@ def compile_unchecked(source: Path, text: bytes) -> Path:
 
 def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) -> None:
     source = install.package / FIRST
+    source.chmod(0o555)
     cache = compile_unchecked(source, vanilla(FIRST))
     before = photograph(install)
     commit(install, FIRST)
@@ -49,6 +53,34 @@ def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) ->
     commit(install, FIRST)
     cache.parent.rmdir()
     revert(install)
+    assert photograph(install) == before
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_bytecode_that_is_lost_is_for_python_to_make(
+    damaged: bool, install: Install
+) -> None:
+    cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
+    stored = install.package / FOLDER / "store" / digest(cache.read_bytes())
+    commit(install, FIRST)
+    stored.write_bytes(b"damaged") if damaged else stored.unlink()
+    assert revert(install) == (FIRST,)
+    assert list(cache.parent.iterdir()) == []
+
+
+def test_bytecode_that_cannot_be_put_back_leaves_no_draft(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_unchecked(install.package / FIRST, vanilla(FIRST))
+    commit(install, FIRST)
+    before = photograph(install)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", acting_before(2, interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        revert(install)
     assert photograph(install) == before
 
 
