@@ -20,6 +20,7 @@ from agentcore_patches.errors import AccessError
 from agentcore_patches.files import add_file_name, make_folder
 
 _POLL_SECONDS = 0.03
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Lock:
@@ -43,14 +44,15 @@ class Lock:
         deadline = time.monotonic() + timeout
         announced = False
         while True:
-            descriptor = self._open()
-            try:
-                holder = self._take(descriptor)
-                if holder is None:
-                    return descriptor
-            except BaseException:
-                os.close(descriptor)
-                raise
+            with add_file_name(self.file):
+                descriptor = self._open()
+                try:
+                    holder = self._take(descriptor)
+                    if holder is None:
+                        return descriptor
+                except BaseException:
+                    os.close(descriptor)
+                    raise
             os.close(descriptor)
             who = f"another agentcore-patch ({holder})"
             if time.monotonic() >= deadline:
@@ -74,28 +76,26 @@ class Lock:
     def _take(self, descriptor: int) -> str | None:
         """Lock the file; or say who has it."""
         try:
-            with add_file_name(self.file):
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    found = re.match(rb"process \d{1,10}$", os.read(descriptor, 30))
-                    return found[0].decode() if found else "just started"
-                if os.path.samestat(os.fstat(descriptor), self.file.lstat()):
-                    return None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found = re.match(rb"process \d{1,10}$", os.read(descriptor, 30))
+                return found[0].decode() if found else "just started"
+            if os.path.samestat(os.fstat(descriptor), self.file.lstat()):
+                return None
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ESTALE):
                 raise
         return "just ended"
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         folder = self.file.parent
         while True:
             try:
                 make_folder(folder, like=self.package, keep_out=0o002)
                 if not self.file.exists():
                     self._probe()
-                return os.open(self.file, flags, 0o644)
+                return os.open(self.file, _FLAGS, 0o644)
             except FileNotFoundError:  # its last holder just removed the folder
                 if not self.package.is_dir():
                     raise
@@ -110,10 +110,9 @@ class Lock:
         That could not be removed again: another command may be about to lock it.
         """
         probe = self.file.with_name("probe")
-        descriptor = os.open(probe, os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        descriptor = os.open(probe, _FLAGS, 0o644)
         try:
-            with add_file_name(self.file):
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         finally:
             os.close(descriptor)
             probe.unlink(missing_ok=True)
