@@ -8,6 +8,7 @@ import shutil
 import stat
 import struct
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -201,15 +202,13 @@ def test_a_lock_that_is_removed_once_it_is_open_is_made_anew(
     """Its last holder removes our folder at its end, maybe on another machine."""
     take = Lock._take
 
-    def fail(*arguments: object) -> None:
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
     def take_removed(lock: Lock, descriptor: int) -> str | None:
         monkeypatch.setattr(Lock, "_take", take)
         shutil.rmtree(lock.file.parent)
         with monkeypatch.context() as elsewhere:
             if stale:
-                elsewhere.setattr(stale, fail)
+                error = OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+                elsewhere.setattr(stale, mock.Mock(side_effect=error))
             return take(lock, descriptor)
 
     monkeypatch.setattr(Lock, "_take", take_removed)

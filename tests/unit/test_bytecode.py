@@ -6,6 +6,7 @@ import importlib.util
 import marshal
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.unit.small_install import (
     revert,
     vanilla,
 )
-from tests.unit.test_interrupted_transactions import acting_before
+from tests.unit.test_interrupted_transactions import interrupt
 
 
 def compile_unchecked(source: Path, text: bytes) -> Path:
@@ -56,32 +57,19 @@ def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) ->
     assert photograph(install) == before
 
 
-@pytest.mark.parametrize("damaged", [False, True])
-def test_bytecode_that_is_lost_is_for_python_to_make(
-    damaged: bool, install: Install
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"")])
+def test_bytecode_is_not_put_back_if_its_text_is_lost_or_revert_is_interrupted(
+    damage: Callable[[Path], object], install: Install
 ) -> None:
     cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
     stored = install.package / FOLDER / "store" / digest(cache.read_bytes())
     commit(install, FIRST)
-    stored.write_bytes(b"damaged") if damaged else stored.unlink()
+    before = photograph(install)
+    interrupt(lambda: revert(install), 2)
+    assert photograph(install) == before
+    damage(stored)
     assert revert(install) == (FIRST,)
     assert list(cache.parent.iterdir()) == []
-
-
-def test_bytecode_that_cannot_be_put_back_leaves_no_draft(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compile_unchecked(install.package / FIRST, vanilla(FIRST))
-    commit(install, FIRST)
-    before = photograph(install)
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "replace", acting_before(2, interrupt))
-    with pytest.raises(KeyboardInterrupt):
-        revert(install)
-    assert photograph(install) == before
 
 
 def test_bytecode_that_the_patches_brought_goes_with_its_folder(
