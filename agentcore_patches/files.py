@@ -301,7 +301,7 @@ def _set_metadata(descriptor: int, metadata: Metadata) -> None:
             if metadata.must_own:
                 raise
     # A default of its folder gives a new file a list of rights of its own.
-    for name in _xattrs(descriptor).keys() - metadata.xattrs.keys():
+    for name in _xattrs(descriptor):
         os.removexattr(descriptor, name)
     for name, value in metadata.xattrs.items():
         os.setxattr(descriptor, name, value)

@@ -104,7 +104,9 @@ def test_a_new_owner_of_everything_can_revert(theirs: Planted) -> None:
     assert {p.stat().st_uid for p in theirs.package.rglob("*")} == {USER}
 
 
+@pytest.mark.usefixtures("landing")
 def test_a_user_of_their_own_tree_needs_no_root(theirs: Planted) -> None:
+    os.chown(theirs.package, USER, 0)  # A group that they are not in.
     first = photograph(theirs.package)
     target = f"sglang_dir={str(theirs.package)!r}"
     in_a_child_of(USER, GROUP, f"assert apply({target}).changed")

@@ -302,12 +302,15 @@ def test_a_source_that_is_a_link_to_what_only_root_reads_is_refused(
     assert not theirs.folder.exists()
 
 
-def test_a_lock_that_is_a_link_is_not_followed(package: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["lock", "state.json"])
+def test_a_file_of_ours_that_is_a_link_is_not_followed(
+    name: str, package: Path, tmp_path: Path
+) -> None:
     (package / FOLDER).mkdir()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("theirs")
-    (package / FOLDER / "lock").symlink_to(elsewhere)
-    with pytest.raises(AccessError, match="lock: Too many levels of symbolic links"):
+    (package / FOLDER / name).symlink_to(elsewhere)
+    with pytest.raises(AccessError, match=rf"{name}: Too many levels of symbolic"):
         apply(sglang_dir=package, lock_timeout=0)
     assert elsewhere.read_text() == "theirs"
 

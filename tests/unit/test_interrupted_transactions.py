@@ -41,9 +41,8 @@ from tests.unit.small_install import (
 
 def interrupt(change: Callable[[], object], number: int) -> None:
     """Interrupt a change before its `number`th replacement."""
-    stop = mock.Mock(side_effect=KeyboardInterrupt)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "replace", acting_before(number, stop))
+    replace = acting_before(number, mock.Mock(side_effect=KeyboardInterrupt))
+    with mock.patch.object(Path, "replace", replace), pytest.raises(KeyboardInterrupt):
         change()
 
 
@@ -93,17 +92,20 @@ def test_an_interrupted_force_keeps_what_somebody_else_wrote(install: Install) -
     ],
 )
 def test_a_disk_that_goes_away_in_the_middle_is_not_said_to_be_unchanged(
-    error: BaseException, said: str, install: Install, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, said: str, install: Install
 ) -> None:
-    with monkeypatch.context() as going:
+    gone = mock.patch.object(Path, "exists", side_effect=OSError)
 
-        def go() -> None:
-            going.setattr(Path, "exists", mock.Mock(side_effect=OSError))
-            raise error
+    def go() -> None:
+        gone.start()
+        raise error
 
-        going.setattr(Path, "replace", acting_before(2, go))
-        with pytest.raises(AccessError, match=rf"^{said}.*command repairs this"):
-            commit(install, *ALL)
+    with (
+        mock.patch.object(Path, "replace", acting_before(2, go)),
+        pytest.raises(AccessError, match=rf"^{said}.*command repairs this"),
+    ):
+        commit(install, *ALL)
+    gone.stop()
     assert recover(install)[1] == "finished an interrupted apply of ours"
 
 
@@ -249,9 +251,7 @@ def kill(install: Install, number: int, change: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-def test_a_killed_commit_is_finished_by_who_comes_next(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_commit_is_finished_by_who_comes_next(install: Install) -> None:
     kill(install, 2, lambda: commit(install, *ALL))
     assert [read(install, path) == patched(path) for path in ALL] == [1, 0, 0]
     before = photograph(install)
@@ -259,10 +259,9 @@ def test_a_killed_commit_is_finished_by_who_comes_next(
     assert snapshot.pending == "an unfinished apply of ours"
     assert photograph(install) == before
 
-    synced: list[Path] = []
-    monkeypatch.setattr(transaction, "sync", synced.append)
-    snapshot, line = recover(install)
-    assert synced[0] == (install.package / FIRST).parent
+    with mock.patch.object(transaction, "sync") as sync:
+        snapshot, line = recover(install)
+    assert sync.mock_calls[0] == mock.call((install.package / FIRST).parent)
     assert line == "finished an interrupted apply of ours"
     assert snapshot.applied and snapshot.pending is None
     assert [read(install, path) for path in ALL] == [patched(path) for path in ALL]
