@@ -128,7 +128,7 @@ def _could_run(bytecode: Path, source: FileInfo) -> bool:
 
 def _header(bytecode: Path) -> tuple[int, int, int]:
     """Flags, source time (s) and source size of a bytecode file."""
-    raw = read_bytes(bytecode, follow=True)
+    raw = read_bytes(bytecode)
     flags, mtime, size = (
         int.from_bytes(raw[at : at + 4], "little") for at in (4, 8, 12)
     )
