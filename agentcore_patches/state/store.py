@@ -37,7 +37,7 @@ class Store:
         except OSError:  # missing, or something else that is to be replaced
             pass
         make_folder(self.folder, like=self.folder.parent)
-        write_whole(file, text, mode=mode & 0o666 | 0o600)
+        write_whole(file, text, mode=mode & 0o666)
 
     def load(self, name: str) -> bytes:
         """A text, by its SHA-256.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import tempfile
@@ -55,8 +56,12 @@ def theirs(package: Path) -> Iterator[Planted]:
         secrets = root / "secrets"
         secrets.mkdir()
         (secrets / "secret").write_text("known to root alone")
-        (secrets / "secret").chmod(0o600)
+        (secrets / "secret").chmod(0o640)
         place = build(root / "site")
         shutil.copytree(root / "site", root / "copy")
         give_away(root / "site")
+        groups = os.getgroups()
+        os.setgroups([0])
         yield Planted(place, secrets)
+        assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, [0])
+        os.setgroups(groups)

@@ -115,7 +115,7 @@ def test_a_user_of_their_own_tree_needs_no_root(theirs: Planted) -> None:
 
 
 def test_an_original_is_as_private_as_its_source(package: Path) -> None:
-    (package / MODELS).chmod(0o600)
+    (package / MODELS).chmod(0o700)
     apply(sglang_dir=package)
 
     modes = {
@@ -125,7 +125,7 @@ def test_an_original_is_as_private_as_its_source(package: Path) -> None:
     }
     assert modes == {0o600}
     revert(sglang_dir=package)
-    assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o600
+    assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o700
 
 
 def test_our_folder_is_of_the_packages_group_and_not_for_all(package: Path) -> None:

@@ -14,9 +14,11 @@ from unittest import mock
 
 import pytest
 
+from agentcore_patches import marks
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.files import digest
 from agentcore_patches.install import Install
+from agentcore_patches.patches import registry
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
 from agentcore_patches.state.records import JournalFile, RecordFile
@@ -479,7 +481,11 @@ def test_a_record_of_the_first_version_is_understood(install: Install) -> None:
     as_the_first_version_wrote_it(install.package / FOLDER)
     assert transaction.inspect(install).applied
     assert commit(install, FIRST, edition="two") == (*reversed(ALL[1:]), FIRST)
-    revert(install)
+    with (
+        mock.patch.object(registry, "WRITING_ORDER", ()),
+        mock.patch.object(marks, "_FORMER", ALL),
+    ):
+        revert(install)
 
 
 @pytest.mark.usefixtures("unchanged")
