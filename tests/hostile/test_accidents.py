@@ -14,7 +14,7 @@ import pytest
 
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import AccessError, AgentcoreError, SourceConflict
-from agentcore_patches.files import FOLDER, sync
+from agentcore_patches.files import FOLDER
 from agentcore_patches.install import Install
 from agentcore_patches.patches.files import LANDING
 from agentcore_patches.results import PatchState
@@ -182,18 +182,17 @@ def test_a_time_that_is_no_number_is_refused(run: Run) -> None:
 
 
 def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    install: Install,
 ) -> None:
     """Some network file systems give a file another inode at each look."""
-    looks: list[object] = []
-    monkeypatch.setattr(os.path, "samestat", lambda one, two: looks.append(one))
     opened = list(Path("/proc/self/fd").iterdir())
     with (
+        mock.patch.object(os.path, "samestat", return_value=False) as look,
         pytest.raises(AccessError, match=r"within 0\.2 s"),
         transaction.locked(install, timeout=0.2),
     ):
         pass
-    assert len(looks) < 10  # It sleeps between them.
+    assert look.call_count < 10  # It sleeps between them.
     assert list(Path("/proc/self/fd").iterdir()) == opened
 
 
@@ -232,22 +231,14 @@ def test_the_text_of_a_lock_file_is_not_shown_raw(install: Install) -> None:
                 pass
 
 
-def test_the_removal_of_bytecode_is_synced(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Path] = []
-
-    def noting(folder: Path) -> None:
-        synced.append(folder)
-        sync(folder)
-
-    monkeypatch.setattr("agentcore_patches.state.bytecode.sync", noting)
+def test_the_removal_of_bytecode_is_synced(install: Install) -> None:
     cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
-    commit(install, FIRST)
-    assert synced == [cache.parent]
-    synced.clear()
-    revert_alone(install)
-    assert cache.exists() and cache.parent in synced
+    with mock.patch("agentcore_patches.state.bytecode.sync") as sync:
+        commit(install, FIRST)
+        sync.assert_called_once_with(cache.parent)
+        revert_alone(install)
+        sync.assert_called_with(cache.parent)
+    assert cache.exists() and sync.call_count > 1
 
 
 def test_a_dry_run_makes_the_checks_of_the_real_run(package: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.unit.small_install import (
     revert,
     vanilla,
 )
-from tests.unit.test_interrupted_transactions import interrupt
+from tests.unit.test_interrupted_transactions import acting_before, interrupt
 
 
 def compile_unchecked(source: Path, text: bytes) -> Path:
@@ -95,21 +96,15 @@ def test_what_is_no_bytecode_of_the_source_is_left_alone(install: Install) -> No
     assert photograph(install) == before
 
 
-def test_bytecode_written_while_at_work_goes_too(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_file = Path.replace
+def test_bytecode_written_while_at_work_goes_too(install: Install) -> None:
     caches: list[Path] = []
 
-    def beside_a_compiler(draft: Path, target: Path) -> Path:
-        if target.name == "first.py":
-            for path in ALL:
-                text = (install.package / path).read_bytes()
-                caches.append(compile_unchecked(install.package / path, text))
-        return replace_file(draft, target)
+    def compile_all() -> None:
+        for source in (install.package / path for path in ALL):
+            caches.append(compile_unchecked(source, source.read_bytes()))
 
-    monkeypatch.setattr(Path, "replace", beside_a_compiler)
-    commit(install, *ALL)
+    with mock.patch.object(Path, "replace", acting_before(1, compile_all)):
+        commit(install, *ALL)
     assert len(caches) == len(ALL)
     assert not any(cache.exists() for cache in caches)
 

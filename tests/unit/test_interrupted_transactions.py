@@ -288,12 +288,10 @@ def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
 
 
 def test_a_change_of_which_only_the_journal_is_left_is_not_in_place(
-    install: Install, monkeypatch: pytest.MonkeyPatch
+    install: Install,
 ) -> None:
-    remove = JournalFile.remove
-    monkeypatch.setattr(JournalFile, "remove", lambda journal: os._exit(9))
-    kill(install, 1000, lambda: commit(install, *ALL))
-    monkeypatch.setattr(JournalFile, "remove", remove)
+    with mock.patch.object(JournalFile, "remove", lambda journal: os._exit(9)):
+        kill(install, 1000, lambda: commit(install, *ALL))
     assert not transaction.inspect(install).holds(["ours"], "one")
     snapshot, line = recover(install)
     assert line == "finished an interrupted apply of ours"

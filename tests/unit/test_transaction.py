@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -128,8 +129,7 @@ def test_modes_and_attributes_are_kept(
     file = install.package / FIRST
     file.chmod(0o4750)
     os.setxattr(file, "user.note", b"kept")
-    names = os.listxattr
-    # One that may not be read.
+    names = os.listxattr  # And one that may not be read.
     monkeypatch.setattr(os, "listxattr", lambda file: [*names(file), "security.x"])
     changes: tuple[Callable[[], tuple[str, ...]], ...] = (
         lambda: commit(install, FIRST),
@@ -152,11 +152,8 @@ def test_a_file_system_without_attributes_and_syncs_of_folders_will_do(
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         fsync(descriptor)
 
-    def lack(descriptor: int) -> list[str]:
-        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
-
     monkeypatch.setattr(os, "fsync", refuse)
-    monkeypatch.setattr(os, "listxattr", lack)
+    monkeypatch.setattr(os, "listxattr", mock.Mock(side_effect=OSError))
     assert commit(install, FIRST) == revert(install) == (FIRST,)
 
 
