@@ -148,12 +148,16 @@ def _check_input_ids(
             "return_prompt_token_ids is not supported with session_params: the "
             "prompt of a session is made by the scheduler."
         )
-    if obj.input_ids is None:
-        return None
-    has_session = isinstance(session, dict) and session.get("id")
-    if obj.input_ids == [] and has_session and release.SESSIONS_HAVE_PROMPTS:
+    if obj.input_ids is None or (obj.input_ids == [] and _may_be_empty(obj)):
         return None
     return check_prompt(manager, obj.input_ids, has_media=obj.contains_mm_input())
+
+
+def _may_be_empty(obj: Any) -> bool:
+    """Whether a request has a prompt without tokens of its own: that of its session."""
+    session = getattr(obj, "session_params", None)
+    has_session = isinstance(session, dict) and session.get("id")
+    return bool(has_session and release.SESSIONS_HAVE_PROMPTS)
 
 
 def refuse(
@@ -304,9 +308,14 @@ def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> No
         obj: the request that was tokenized. A state may get another object for it
             later, in a batch of 0.5.10.
         input_ids: the prompt, None if it is none of token IDs.
+
+    Raises:
+        ValueError: the prompt is empty, which would end the engine.
     """
     if input_ids is None:
         return
+    if len(input_ids) == 0 and not _may_be_empty(obj):
+        raise ValueError("The prompt cannot be empty: its text has no tokens.")
     limit = manager.max_req_input_len
     if limit is not None and len(input_ids) > limit:
         input_ids = input_ids[:limit]

@@ -114,7 +114,10 @@ class Bytecode:
 
 def _regular(file: Path) -> File | None:
     """A file that is not a link, nor too large, nor of another kind."""
-    return read(file) if file.is_file() and not file.is_symlink() else None
+    with suppress(FileNotFoundError):
+        if stat.S_ISREG(file.lstat().st_mode):
+            return read(file)
+    return None
 
 
 def _could_run(bytecode: Path, source: FileInfo) -> bool:

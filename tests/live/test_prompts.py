@@ -11,6 +11,7 @@ from agentcore_verify import client
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES
 from tests.helpers.endpoints import CHAT, COMPLETIONS, send
+from tests.helpers.servers import held_requests
 
 pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
@@ -49,6 +50,22 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
     served = generate(server, input_ids=[5, 400]).json()
     assert len(served["output_ids"]) == 3
     assert complete(server, prompt=[[5], [6, 7]]).json()["usage"]["prompt_tokens"] == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("text", ["", ["a", ""]], ids=["alone", "in a batch"])
+def test_an_empty_text_is_refused_and_the_server_serves_on(
+    server: Server, text: Any, stream: bool
+) -> None:
+    for refused in (
+        generate(server, text=text, stream=stream),
+        complete(server, prompt=text, stream=stream),
+    ):
+        assert "cannot be empty" in refused.text
+        assert refused.status_code == 400 or stream
+    served = generate(server, input_ids=[5, 400]).json()
+    assert len(served["output_ids"]) == 3
+    assert held_requests(server) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -197,6 +198,17 @@ def test_only_a_request_to_a_session_may_have_an_empty_prompt(
     monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", True)
     obj = request(prompt, session, asks_for_prompt)
     assert (prompts.check(tokenizer_manager(), obj) is None) is is_taken
+
+
+@pytest.mark.parametrize("session", [None, {"id": "one"}])
+def test_a_text_without_tokens_is_refused_but_in_a_session(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", True)
+    obj = SimpleNamespace(rid="x", session_params=session)
+    manager: Any = SimpleNamespace(max_req_input_len=None, rid_to_state={})
+    with nullcontext() if session else pytest.raises(ValueError, match="empty"):
+        prompts.keep(manager, obj, [])
 
 
 def request(prompt: Any, session: Any, asks_for_prompt: bool = False) -> Any:

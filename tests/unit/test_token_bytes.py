@@ -87,16 +87,15 @@ def test_numbers_are_written_as_pydantic_writes_them(values: list[float]) -> Non
 
 @pytest.mark.parametrize("is_lossless", [False, True])
 @pytest.mark.parametrize(
-    ("echo", "asked", "early", "late"),
-    [(False, 1, False, False), (True, 1, True, True), (True, 0, True, False)],
+    ("echo", "asked", "has_prompt"),
+    [(False, 1, False), (True, 1, True), (True, 0, False)],
 )
 def test_logprobs_of_completions_are_made_with_the_tokenizer(
     monkeypatch: pytest.MonkeyPatch,
     is_lossless: bool,
     echo: bool,
     asked: int,
-    early: bool,
-    late: bool,
+    has_prompt: bool,
 ) -> None:
     monkeypatch.setattr(release, "BYTES_OF_ID", is_lossless)
     manager = SimpleNamespace(tokenizer="T")
@@ -104,7 +103,6 @@ def test_logprobs_of_completions_are_made_with_the_tokenizer(
     request: Any = SimpleNamespace(echo=echo, logprobs=asked)
     dump = logprobs.completion_writer(serving, request)
     meta_info = {"input_token_logprobs": [1], "output_token_logprobs": [2]}
-    has_prompt = late if is_lossless else early
     assert json.loads(dump(meta_info)) == {
         "input_token_logprobs": [1] if has_prompt else None,
         "input_top_logprobs": None,
