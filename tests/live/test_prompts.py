@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import requests
 
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES
@@ -43,7 +44,8 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
 ) -> None:
     refused = generate(server, input_ids=prompt, stream=stream)
     assert refused.status_code == 400
-    assert "input_ids" in refused.json()["error"]["message"]
+    # From 0.5.22 on a schema of SGLang's refuses what is no integer of 64 bits.
+    assert "input_ids" in refused.text
     refused = complete(server, prompt=prompt, stream=stream)
     assert refused.status_code == 400
     assert "prompt" in refused.json()["message"]
@@ -118,19 +120,21 @@ LONG = "a " * 17000
 @pytest.mark.parametrize("logprobs", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_the_scheduler_refuses_is_an_error_that_says_why(
-    server: Server, stream: bool, logprobs: bool
+    server: Server, stream: bool, logprobs: bool, release: str
 ) -> None:
+    # From 0.5.10 on a stream's first line precedes its status.
+    is_event = stream and is_between(release, "", "0.5.9")
     messages = [{"role": "user", "content": LONG}]
     answers = [
         send(server, CHAT, messages=messages, logprobs=logprobs, stream=stream),
         complete(server, prompt=LONG, logprobs=1 if logprobs else None, stream=stream),
     ]
     for answer in answers:
-        assert answer.status_code == (200 if stream else 400)
+        assert answer.status_code == (200 if is_event else 400)
         # The chat prompt has its IDs before the scheduler sees it.
         assert "maximum allowed length" in answer.text or "is longer" in answer.text
         assert "token_ids" not in answer.text
-        if stream:
+        if is_event:
             events = [*client.parse_events(answer.iter_lines())]
             assert "error" in events[-1]
     body: dict[str, Any] = {"text": LONG, "return_logprob": logprobs}
