@@ -57,7 +57,7 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", ["", ["a", ""]], ids=["alone", "in a batch"])
 def test_an_empty_text_is_refused_and_the_server_serves_on(
-    server: Server, text: Any, stream: bool
+    server: Server, text: Any, stream: bool, release: str
 ) -> None:
     for refused in (
         generate(server, text=text, stream=stream),
@@ -67,7 +67,9 @@ def test_an_empty_text_is_refused_and_the_server_serves_on(
         assert refused.status_code == 400 or stream
     served = generate(server, input_ids=[5, 400]).json()
     assert len(served["output_ids"]) == 3
-    assert held_requests(server) == []
+    # These keep a note of what they refuse themselves.
+    if not is_between(release, "0.5.10", "0.5.13"):
+        assert held_requests(server) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
