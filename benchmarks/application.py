@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,22 @@ def result(n: int, **meta_info: Any) -> dict[str, Any]:
     }
 
 
+def server_args(**args: Any) -> Any:
+    """The arguments of a server without a model, where SGLang looks for them."""
+    from sglang.srt.server_args import ServerArgs
+
+    made = ServerArgs(model_path="dummy", **args)
+    if hasattr(made, "resolve_once"):
+        made.resolve_once()
+    if find_spec("sglang.srt.runtime_context"):
+        from sglang.srt.runtime_context import get_context
+
+        # 0.5.14 has a context, and looks elsewhere.
+        if hasattr(get_context(), "set_server_args"):
+            get_context().set_server_args(made)
+    return made
+
+
 class Application:
     """SGLang's FastAPI application over a stand-in for the engine.
 
@@ -45,7 +62,7 @@ class Application:
         written: the same when the last bytes of the answer were sent.
     """
 
-    def __init__(self, **server_args: Any) -> None:
+    def __init__(self, **args: Any) -> None:
         from sglang.srt.entrypoints import http_server
         from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
         from sglang.srt.entrypoints.openai.serving_completions import (
@@ -62,22 +79,7 @@ class Application:
         vars(manager).update(
             generate_request=self._generate,
             create_abort_task=lambda _: None,
-            server_args=SimpleNamespace(
-                **{
-                    "tool_call_parser": None,
-                    "reasoning_parser": None,
-                    "stream_output": False,
-                    "enable_cache_report": False,
-                    "skip_tokenizer_init": False,
-                    "allow_auto_truncate": False,
-                    "context_length": 131_072,
-                    "dllm_algorithm": None,
-                    "speculative_algorithm": None,
-                    "disable_overlap_schedule": False,
-                    "tokenizer_metrics_custom_labels_header": None,
-                    **server_args,
-                }
-            ),
+            server_args=server_args(context_length=131_072, **args),
             model_config=SimpleNamespace(
                 get_default_sampling_params=dict,
                 is_multimodal=False,
@@ -90,6 +92,7 @@ class Application:
                     num_experts=EXPERTS,
                 ),
             ),
+            request_logger=SimpleNamespace(log_requests=False),
             is_generation=True,
             mm_processor=None,
             context_len=131_072,
@@ -97,16 +100,12 @@ class Application:
             max_req_input_len=131_000,
             tokenizer=SimpleNamespace(
                 apply_chat_template=lambda *_, **__: list(range(PROMPT)),
+                encode=lambda *_, **__: list(range(PROMPT)),
                 chat_template="x",
                 bos_token_id=None,
             ),
         )
-        templates = SimpleNamespace(
-            chat_template_name=None,
-            completion_template_name=None,
-            jinja_template_content_format="string",
-            force_reasoning=False,
-        )
+        templates = http_server.TemplateManager()
         http_server.set_global_state(
             http_server._GlobalState(manager, templates, scheduler_info={})
         )

@@ -89,7 +89,7 @@ def passes_in_sglang(
     sglang_python: Path, trees: Trees, bytecode: Bytecode
 ) -> PassesInSGLang:
     """Runs tests on the patched tree, in the interpreter that has SGLang."""
-    roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify")
+    roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify", ROOT / "benchmarks")
     env = {**cpu.ENV, **bytecode.env, "PYTHONPATH": os.pathsep.join(map(str, roots))}
 
     @cache

@@ -11,7 +11,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,22 +27,13 @@ def server_args(**args: Any) -> Any:
 
     `stream_output`: --stream-output, whatever a release calls it.
     """
+    import application
     from sglang.srt.agentcore import release
-    from sglang.srt.server_args import ServerArgs
 
     if "stream_output" in args:
         name = release.STREAM_OUTPUT.rpartition(".")[2]
         args[name] = args.pop("stream_output")
-    made = ServerArgs(model_path="dummy", **args)
-    if hasattr(made, "resolve_once"):
-        made.resolve_once()
-    if find_spec("sglang.srt.runtime_context"):
-        from sglang.srt.runtime_context import get_context
-
-        # 0.5.14 has a context, and looks elsewhere.
-        if hasattr(get_context(), "set_server_args"):
-            get_context().set_server_args(made)
-    return made
+    return application.server_args(**args)
 
 
 def tokenizer_manager(**args: Any) -> Any:
