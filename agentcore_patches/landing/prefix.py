@@ -271,11 +271,9 @@ def _find_asked(
             continue
         last = index
         prompt = _ids_of(message, "prompt_token_ids", index)
-        field = "generation_token_ids"
-        generated = _ids_of(message, field, index)
-        if not generated:
-            field = "token_ids"
-            generated = _ids_of(message, field, index)
+        for field in ("generation_token_ids", "token_ids"):
+            if generated := _ids_of(message, field, index):
+                break
         if prompt and generated:
             name = f"messages[{index}].prompt_token_ids with its {field}"
             prefix = Prefix([*prompt, *generated], name, "message", index)
@@ -415,7 +413,7 @@ async def _followed(
             if metadata is None and turn.key is None:
                 yield line
                 continue
-            for event in traces.events_of(traces.text_of(line)):
+            for event in traces.events_of(line):
                 chunk = _chunk_of(event)
                 if metadata is not None and chunk.get("choices"):
                     chunk["metadata"] = {

@@ -295,7 +295,7 @@ class EndTrace(Trace):
         """A line with what each choice that it finishes says at its end."""
         return "".join(
             self._stamp_parsed(event) if '"finish_reason":"' in event else event
-            for event in events_of(text_of(line))
+            for event in events_of(line)
         )
 
     def _waits(self, choice: Choice) -> bool:
@@ -456,9 +456,9 @@ def text_of(line: str | bytes) -> str:
     return line if isinstance(line, str) else bytes(line).decode()
 
 
-def events_of(text: str) -> Iterator[str]:
-    """The events of a string, each with the empty line that ends it."""
-    *events, rest = text.split("\n\n")
+def events_of(line: str | bytes) -> Iterator[str]:
+    """The events of a line of a stream, each with the empty line that ends it."""
+    *events, rest = text_of(line).split("\n\n")
     for event in events:
         yield f"{event}\n\n"
     if rest:

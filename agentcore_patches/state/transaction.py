@@ -304,8 +304,11 @@ class _Files:
             return None
         for change in journal.changes:
             require_inside(self.package, change.path)
-        finish = self._journal.committed.exists() and not self._is_done(journal)
-        finish = finish and self._record.can_switch(clears=journal.clears)
+        finish = (
+            self._journal.committed.exists()
+            and not self._is_done(journal)
+            and self._record.can_switch(clears=journal.clears)
+        )
         if finish and not self._changed_by_others(journal.changes):
             self._replace(journal.changes, clears=journal.clears)
             self._record.switch(clears=journal.clears)

@@ -109,6 +109,7 @@ def test_what_is_bad_takes_the_old_way(
         for name in ("NaN", "infinite", "half a surrogate pair"):
             assert patched[f"/generate: logprobs, bad: {name}"][3]
             assert patched[f"/generate: logprobs, bad: {name}"][0] == 500
-    for name, what in (("serializers", '"fork":1e-'), ("tokens, bad", '"rank":1')):
+    for name, what in (("serializers", '"fork":1e-7'), ("tokens, bad", '"rank":1')):
         body = patched[f"/v1/chat/completions: logprobs, a fork's {name}"][2]
-        assert what in body
+        # FastAPI's encoder and pydantic spell the same number.
+        assert what in body.replace("1e-07", "1e-7")
