@@ -2,7 +2,7 @@
 
 A *scope* is a dotted path of definitions (`OpenAIServingChat._build_chat_response`). A
 *shape* is Python source that one statement must equal, whatever its spacing, comments
-and parentheses; in it `...` stands for anything and a name in capitals (`CHUNK`) for an
+and parentheses; in it `...` stands for anything and a capture (`$CHUNK`) for an
 expression that the new code may use again.
 
 Only the definitions that edits name are parsed and printed again; every other byte of a

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from agentcore_patches.edits.cst_tools import Definition
-from agentcore_patches.edits.matching import MalformedEdit
+from agentcore_patches.edits.matching import MalformedEdit, headline
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,9 @@ class ScopedEdit(Edit):
 
     scope: str
 
+    may_capture: ClassVar[tuple[str, ...]] = ()
+    """The attributes in which captures (`$X`) may stand."""
+
     @property
     def where(self) -> str:
         return f"`{self.scope}`"
@@ -70,6 +74,12 @@ class ScopedEdit(Edit):
         super().check()
         if not all(part.isidentifier() for part in self.scope.split(".")):
             raise MalformedEdit(f"the scope `{self.scope}` is not a dotted name")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name not in self.may_capture and "$" in str(value):
+                raise MalformedEdit(
+                    f"`{headline(value)}` has a `$`, but no capture can stand there"
+                )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from textwrap import indent
+from typing import ClassVar
 
 import libcst as cst
 
@@ -31,6 +32,8 @@ from agentcore_patches.edits.matching import (
     MalformedEdit,
     Misplaced,
     Step,
+    capture_names,
+    captures_in,
     compared_fields,
     expect_one,
     find,
@@ -38,6 +41,7 @@ from agentcore_patches.edits.matching import (
     matches,
     only_statement,
     parse_shape,
+    refuse_unbound_captures,
     walk,
 )
 from agentcore_patches.edits.substitution import substitute
@@ -206,6 +210,8 @@ class Expect(DefinitionEdit, Check):
 
     shape: str
 
+    may_capture: ClassVar[tuple[str, ...]] = ("shape",)
+
     def describe(self) -> str:
         return f"a check that there is `{headline(self.shape)}`"
 
@@ -215,7 +221,7 @@ class Expect(DefinitionEdit, Check):
 
     def check(self) -> None:
         super().check()
-        parse_shape(self.shape)
+        captures_in(parse_shape(self.shape))
 
     def apply(self, definition: Definition) -> None:
         if not find(definition, parse_shape(self.shape)):
@@ -407,6 +413,8 @@ class Insert(DefinitionEdit):
     before: str = ""
     after: str = ""
 
+    may_capture: ClassVar[tuple[str, ...]] = ("code", "before", "after")
+
     def describe(self) -> str:
         where = (
             f"before `{headline(self.before)}`"
@@ -419,7 +427,7 @@ class Insert(DefinitionEdit):
 
     @property
     def new_code(self) -> str:
-        return self.code
+        return capture_names(self.code)
 
     @property
     def shapes(self) -> tuple[str, ...]:
@@ -429,9 +437,10 @@ class Insert(DefinitionEdit):
         super().check()
         if self.before and self.after:
             raise MalformedEdit("it has both `before` and `after`")
-        if self.before or self.after:
-            parse_shape(self.before or self.after)
-        _parse_new(self.code)
+        shape = self.before or self.after
+        refuse_unbound_captures(
+            _parse_new(self.code), parse_shape(shape) if shape else None
+        )
 
     def apply(self, definition: Definition) -> Definition | None:
         shape = self.before or self.after
@@ -468,12 +477,14 @@ class Replace(DefinitionEdit):
     old: str
     new: str
 
+    may_capture: ClassVar[tuple[str, ...]] = ("old", "new")
+
     def describe(self) -> str:
         return f"`{headline(self.new)}` in place of `{headline(self.old)}`"
 
     @property
     def new_code(self) -> str:
-        return self.new
+        return capture_names(self.new)
 
     @property
     def shapes(self) -> tuple[str, ...]:
@@ -484,7 +495,9 @@ class Replace(DefinitionEdit):
         for code in (self.old, self.new):
             if not isinstance(parse_shape(code), cst.SimpleStatementLine):
                 raise MalformedEdit(f"`{headline(code)}` is not a simple statement")
-        if matches(parse_shape(self.old), parse_shape(self.new), {}):
+        old, new = parse_shape(self.old), parse_shape(self.new)
+        refuse_unbound_captures(new, old)
+        if matches(old, new, {}):
             raise MalformedEdit(
                 f"`{headline(self.new)}` has the shape of `{headline(self.old)}`, so "
                 "that a second apply would replace it again"
@@ -513,6 +526,8 @@ class AddCondition(DefinitionEdit):
     shape: str
     condition: str
 
+    may_capture: ClassVar[tuple[str, ...]] = ("shape",)
+
     def describe(self) -> str:
         return f"`and {self.condition}` in `{headline(self.shape)}`"
 
@@ -526,7 +541,9 @@ class AddCondition(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        if not isinstance(parse_shape(self.shape), cst.If):
+        shape = parse_shape(self.shape)
+        captures_in(shape)
+        if not isinstance(shape, cst.If):
             raise MalformedEdit(f"`{headline(self.shape)}` is not an `if`")
         _expression(self.condition)
 
@@ -545,8 +562,8 @@ class AddCondition(DefinitionEdit):
 
     def _with_condition(self, statement: cst.CSTNode) -> cst.If:
         assert isinstance(statement, cst.If)
-        parts = {"TEST": statement.test, "CONDITION": _expression(self.condition)}
-        [new] = substitute(cst.parse_module("if TEST and CONDITION: ..."), parts).body
+        parts = {"test": statement.test, "condition": _expression(self.condition)}
+        [new] = substitute(cst.parse_module("if test and condition: ..."), parts).body
         assert isinstance(new, cst.If)
         return statement.with_changes(test=new.test)
 
@@ -643,7 +660,7 @@ def _expression(code: str) -> cst.BaseExpression:
 @cache
 def _parse_new(code: str) -> cst.Module:
     try:
-        module = cst.parse_module(code)
+        module = cst.parse_module(capture_names(code))
     except cst.ParserSyntaxError as error:
         raise MalformedEdit(
             f"`{headline(code)}` cannot be parsed as Python: {error.message}"

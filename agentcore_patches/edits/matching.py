@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
@@ -42,6 +43,53 @@ def headline(code: str) -> str:
     return code.strip().partition("\n")[0]
 
 
+# `$` is no Python: a capture is parsed as a name that begins with this.
+_CAPTURE = "_captured_"
+
+
+def capture_names(code: str) -> str:
+    """Return code as Python: each capture `$X` becomes a name of its own."""
+    return re.sub(r"\$(?=[A-Z])", _CAPTURE, code)
+
+
+def is_capture(name: str) -> bool:
+    """Whether a name of Python code stands for a capture."""
+    return name.startswith(_CAPTURE)
+
+
+def spelled(code: str) -> str:
+    """Return code as its author wrote it: the reverse of `capture_names`."""
+    return code.replace(_CAPTURE, "$")
+
+
+def captures_in(node: cst.CSTNode) -> frozenset[str]:
+    """Return the names of the captures in a shape or in new code.
+
+    Raises:
+        MalformedEdit: a capture stands where Python takes no expression.
+    """
+    names = [
+        found.value
+        for _, found in walk(node, expression_fields)
+        if isinstance(found, cst.Name) and is_capture(found.value)
+    ]
+    code = cst.Module([]).code_for_node(node)
+    if len(names) < code.count(_CAPTURE):
+        raise MalformedEdit(
+            f"`{headline(spelled(code))}` has a capture where no expression can stand"
+        )
+    return frozenset(names)
+
+
+def refuse_unbound_captures(new: cst.CSTNode, shape: cst.CSTNode | None) -> None:
+    """Raise `MalformedEdit` if new code uses a capture that its shape does not have."""
+    bound = captures_in(shape) if shape else frozenset()
+    if unbound := sorted(captures_in(new) - bound):
+        raise MalformedEdit(
+            f"`{spelled(unbound[0])}` of the new code is not captured by a shape"
+        )
+
+
 @cache
 def parse_shape(code: str) -> cst.BaseStatement:
     """The one statement that some code is.
@@ -50,7 +98,7 @@ def parse_shape(code: str) -> cst.BaseStatement:
         MalformedEdit: it is not one statement.
     """
     try:
-        statement = cst.parse_statement(code)
+        statement = cst.parse_statement(capture_names(code))
     except cst.ParserSyntaxError as error:
         raise MalformedEdit(
             f"`{headline(code)}` cannot be parsed as one statement: {error.message}"
@@ -84,13 +132,11 @@ _FORMATTING = (
 )
 
 
-# Where Python takes a name only, and no other expression; and f-strings, which Python
-# before 3.12 reads by rules of their own.
+# Where Python takes a name only, and no other expression.
 _NO_CAPTURES = {
     (cst.Arg, "keyword"),
     (cst.Attribute, "attr"),
     (cst.ClassDef, "name"),
-    (cst.FormattedString, "parts"),
     (cst.FunctionDef, "name"),
     (cst.ImportAlias, "asname"),
     (cst.ImportAlias, "name"),
@@ -123,14 +169,14 @@ def compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 
 def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
-    """Whether `node` has the shape of `pattern`; fills in what capitals stand for.
+    """Whether `node` has the shape of `pattern`; fills in what captures stand for.
 
-    Without `captures`, `...` and capitals stand for themselves.
+    Without `captures`, `...` stands for itself.
     """
     if captures is not None:
         if _is_anything(pattern):
             return True
-        if isinstance(pattern, cst.Name) and pattern.value.isupper():
+        if isinstance(pattern, cst.Name) and is_capture(pattern.value):
             first = captures.setdefault(pattern.value, node)
             return isinstance(node, cst.CSTNode) and matches(first, node)
     match pattern, node:

@@ -6,12 +6,18 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from agentcore_patches.edits.cst_tools import code_of, parenthesized, replace
+from agentcore_patches.edits.cst_tools import (
+    code_of,
+    descend,
+    parenthesized,
+    replace,
+)
 from agentcore_patches.edits.matching import (
     Misplaced,
     Path,
     expression_fields,
     matches,
+    spelled,
     walk,
 )
 
@@ -49,11 +55,11 @@ def _put(
             changed = replace(module, path, candidate)
         except cst.CSTValidationError:
             continue
-        if _is_read_as_built(changed):
+        if _is_read_as_built(changed) and _fits_f_strings(module, path, expression):
             return changed
     raise Misplaced(
-        f"`{name.value}` stands for `{code_of(expression)}`, which the new code cannot "
-        "take in its place"
+        f"`{spelled(name.value)}` stands for `{code_of(expression)}`, which the new code "
+        "cannot take in its place"
     )
 
 
@@ -64,3 +70,17 @@ def _is_read_as_built(module: cst.Module) -> bool:
     except cst.ParserSyntaxError:
         return False
     return matches(module.body, again.body)
+
+
+def _fits_f_strings(module: cst.Module, path: Path, expression: cst.CSTNode) -> bool:
+    """Whether Python before 3.12 takes an expression in the f-strings around it, if any.
+
+    There it has no backslash, no comment, one line, and none of the strings' own quotes.
+    """
+    quotes = [
+        getattr(descend(module, path[:depth]), "quote")  # noqa: B009 - an f-string's
+        for depth, (name, _) in enumerate(path)
+        if name == "parts"
+    ]
+    code = code_of(expression)
+    return not quotes or not any(part in code for part in ("\\", "#", "\n", *quotes))

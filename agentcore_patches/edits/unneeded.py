@@ -11,6 +11,7 @@ from functools import cache
 from typing import TypeAlias
 
 from agentcore_patches.edits.base import DefinitionEdit
+from agentcore_patches.edits.matching import capture_names, is_capture
 
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -86,14 +87,14 @@ def _look_in(
 def _sought(shape: str) -> tuple[_Sought, ...]:
     """What is in any statement that one in a shape stands for."""
     found: list[_Sought] = []
-    blocks = _blocks(ast.parse(shape))
+    blocks = _blocks(ast.parse(capture_names(shape)))
     for block in blocks:
         for statement in block:
             nodes = list(ast.walk(statement))
             names = {
                 node.id
                 for node in nodes
-                if isinstance(node, ast.Name) and not node.id.isupper()
+                if isinstance(node, ast.Name) and not is_capture(node.id)
             }
             names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
             # An expression may be in a statement of any kind.

@@ -96,11 +96,11 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.10": Replace(
                 SERVING_COMPLETIONS,
                 _STREAM,
-                "delta = text[OFFSET:]",
+                "delta = text[$OFFSET:]",
                 "delta = (\n"
                 "    text\n"
                 "    if trace is not None and trace.incremental\n"
-                "    else text[OFFSET:]\n"
+                "    else text[$OFFSET:]\n"
                 ")",
             ),
             "0.5.17": absent("SGLang knows whether the text is the new one alone"),

@@ -157,7 +157,7 @@ TELLTALES: tuple[Place, ...] = (
                 TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)
             ),
             "0.5.23": Expect(
-                TOKENIZER_MANAGER, "ReqState", "customized_info_reported_keys: T = ..."
+                TOKENIZER_MANAGER, "ReqState", "customized_info_reported_keys: $T = ..."
             ),
         },
     ),

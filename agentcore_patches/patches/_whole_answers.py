@@ -15,10 +15,10 @@ ANSWER_BY_ORJSON: tuple[Place, ...] = (
         Replace(
             SERVING_BASE,
             "OpenAIServingBase.handle_request",
-            "return await self._handle_non_streaming_request(ADAPTED, PROCESSED, RAW)",
+            "return await self._handle_non_streaming_request($ADAPTED, $PROCESSED, $RAW)",
             "return await agentcore.answers.answer(\n"
             "    self._handle_non_streaming_request(\n"
-            "        ADAPTED, PROCESSED, RAW\n"
+            "        $ADAPTED, $PROCESSED, $RAW\n"
             "    )\n"
             ")",
         ),

@@ -44,10 +44,10 @@ SCHEDULER: tuple[Place, ...] = (
             "0.5.8": Replace(
                 "$output_streamer",
                 "$stream_output_generation",
-                "${output_lists}customized_info[KEY].append(...)",
+                "${output_lists}customized_info[$KEY].append(...)",
                 "agentcore.customized_info.send(\n"
-                "    ${output_lists}customized_info[KEY],\n"
-                "    req.customized_info[KEY],\n"
+                "    ${output_lists}customized_info[$KEY],\n"
+                "    req.customized_info[$KEY],\n"
                 "    len(${output_lists}rids) - 1,\n"
                 "    send_token_offset,\n"
                 "    req.send_token_offset,\n"

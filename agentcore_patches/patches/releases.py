@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import TypeVar
@@ -208,7 +209,7 @@ def of_release(version: str, by_first: Mapping[str, T]) -> T:
 
 
 def with_names_of(version: str, code: str) -> str:
-    """Code of an edit with what the release calls each `$name`.
+    """Code of an edit with what the release calls each `$name`; captures (`$X`) stay.
 
     Raises:
         KeyError, ValueError: a name is not in `NAMES`, or a `$` names nothing.
@@ -216,7 +217,7 @@ def with_names_of(version: str, code: str) -> str:
     if "$" not in code:
         return code
     names = {name: of_release(version, forms) for name, forms in NAMES.items()}
-    return Template(code).substitute(names)
+    return Template(re.sub(r"\$(?=[A-Z])", "$$", code)).substitute(names)
 
 
 def facts_module(

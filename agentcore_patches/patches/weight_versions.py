@@ -136,8 +136,8 @@ MEMORY: tuple[Place, ...] = (
         Replace(
             "$control",
             "$control_class.release_memory_occupation",
-            "await COMMUNICATOR(obj)",
-            "agentcore.weight_versions.raise_refusal(\n    await COMMUNICATOR(obj)\n)",
+            "await $COMMUNICATOR(obj)",
+            "agentcore.weight_versions.raise_refusal(\n    await $COMMUNICATOR(obj)\n)",
         ),
         also=("$control_class.resume_memory_occupation",),
     ),
@@ -305,10 +305,10 @@ WIRE: tuple[Place, ...] = (
             "0.5.13": Insert(
                 OUTPUT_STREAMER,
                 "SchedulerOutputStreamer._stream_output_generation",
-                "OUTPUT.weight_versions = agentcore.weight_versions.of_output(\n"
-                "    OUTPUT.rids, reqs\n"
+                "$OUTPUT.weight_versions = agentcore.weight_versions.of_output(\n"
+                "    $OUTPUT.rids, reqs\n"
                 ")",
-                before="self.send_to_detokenizer.send_output(OUTPUT)",
+                before="self.send_to_detokenizer.send_output($OUTPUT)",
             ),
         },
         upstream=_UPSTREAM,

@@ -47,14 +47,17 @@ def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
 
 
 def matching(source: bytes, within: Definition, shape: str) -> list[ast.stmt]:
-    """The statements of a shape: `...` is anything, a name in capitals an expression."""
-    [pattern] = ast.parse(shape).body
+    """The statements of a shape: `...` is anything, a capture (`$X`) an expression."""
+    [pattern] = ast.parse(shape.replace("$", _CAPTURE)).body
     return [node for node in statements(source, within) if matches(pattern, node)]
+
+
+_CAPTURE = "capture_of_an_edit_"
 
 
 def matches(pattern: object, node: object) -> bool:
     match pattern:
-        case ast.Name(id=name) if name.isupper():
+        case ast.Name(id=name) if name.startswith(_CAPTURE):
             return isinstance(node, ast.expr)
         case ast.Constant(value=value) | ast.Expr(value=ast.Constant(value=value)) if (
             value is ...

@@ -155,6 +155,11 @@ MALFORMED = [
         Insert(SERVING_CHAT, "f", "x = $nothing"),
         "a `$` names nothing that is in NAMES: 'nothing'",
     ),
+    (Insert(SERVING_CHAT, "f", "g(${X})", after="x = ${X}"), "a `$` names nothing"),
+    (
+        Insert(SERVING_CHAT, "f", "g($Y)", after="x = $X"),
+        "`$Y` of the new code is not captured by a shape",
+    ),
     (Insert(SERVING_CHAT, "f", "x = '$'"), "a `$` names nothing that is in NAMES: Inv"),
     (
         {"0.5.8": EDIT, "0.5.9": replace(EDIT, scope="A b")},

@@ -100,8 +100,8 @@ EDITS: list[DefinitionEdit] = [
     Insert(FILE, "C.f", "a = 1\nb = 2", after="if data: ..."),
     Insert(FILE, "C.f", "call(g)", after="g = h(...)"),
     Insert(FILE, "C.f", "log(x)", before="while data:\n    ...\n    data.pop()"),
-    Insert(FILE, "C.f", "log(x)", after="X = i"),
-    Replace(FILE, "C.f", "return X", "return log(X)"),
+    Insert(FILE, "C.f", "log(x)", after="$X = i"),
+    Replace(FILE, "C.f", "return $X", "return log($X)"),
     Replace(FILE, "C.f", "c = 2", "log()"),
     Replace(FILE, "C.f", "g = h(...)", "call(g)"),
     AddCondition(FILE, "C.f", "if data: ...", "self"),
@@ -114,8 +114,8 @@ EDITS: list[DefinitionEdit] = [
     AddField(FILE, "C", "x: str"),
     RefuseField(FILE, "C", ("y", "v")),
     RefuseField(FILE, "C", ("x",)),
-    Expect(FILE, "C", "two = X"),
-    Expect(FILE, "C", "three = X"),
+    Expect(FILE, "C", "two = $X"),
+    Expect(FILE, "C", "three = $X"),
 ]
 
 
@@ -140,7 +140,7 @@ def test_an_edit_does_the_same_as_with_all_of_its_definition(
 def test_most_of_a_definition_is_left_out() -> None:
     [definition] = ast.parse(SOURCE).body
     lines = SOURCE.splitlines(keepends=True)
-    edit = Insert(FILE, "C.f", "log(x)", after="two = X")
+    edit = Insert(FILE, "C.f", "log(x)", after="two = $X")
     for start, end in reversed(unneeded(definition, lines, "C", [edit])):
         lines[start:end] = [""]
     kept = {line.strip() for line in lines}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentcore_patches.edits import Expect
 from tests.unit.edits.tables import FILE, Examples, Words
 
-EXPECT = Expect(FILE, "Answer", "ids: T = ...", name="telltales/ids")
+EXPECT = Expect(FILE, "Answer", "ids: $T = ...", name="telltales/ids")
 
 EXAMPLES: Examples = {
     EXPECT: """
@@ -27,7 +27,7 @@ EXAMPLES: Examples = {
 }
 
 DESCRIBED: Words = {
-    EXPECT: "a check that there is `ids: T = ...`",
+    EXPECT: "a check that there is `ids: $T = ...`",
 }
 
 MALFORMED: Words = {

@@ -61,6 +61,6 @@ MALFORMED: Words = {
     Replace(FILE, "f", "a()", "b("): "`b(` cannot be parsed as one statement: ",
     Replace(FILE, "f", "a()", "b()\nc()"): "`b()` cannot be parsed as one statement: ",
     Replace(
-        FILE, "f", "yield X", "yield g(X)"
-    ): "`yield g(X)` has the shape of `yield X`, so that a second apply would replace it again",
+        FILE, "f", "yield $X", "yield g($X)"
+    ): "`yield g($X)` has the shape of `yield $X`, so that a second apply would replace it again",
 }
