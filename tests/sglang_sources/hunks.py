@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
@@ -19,7 +20,7 @@ class Hunk:
 
     Attributes:
         path: the file.
-        scope: the definition that it is in.
+        scope: the definition that it is in, or that it decorates.
         change: the lines that go and those that come, as in a diff.
         lines: the same, with the lines around.
     """
@@ -33,14 +34,14 @@ class Hunk:
         return f"@@ {self.path} {self.scope}\n{self.lines}"
 
 
-def hunks(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> dict[Hunk, None]:
+def hunks(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[Hunk]:
     """The changes between texts, by path; those of the modules that land are left out."""
-    return dict.fromkeys(
+    return [
         hunk
         for path, text in sorted(after.items())
         if path not in LANDED
         for hunk in _hunks(path, before[path], text)
-    )
+    ]
 
 
 def _hunks(path: str, before: bytes, after: bytes) -> Iterator[Hunk]:
@@ -49,6 +50,9 @@ def _hunks(path: str, before: bytes, after: bytes) -> Iterator[Hunk]:
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for group in matcher.get_grouped_opcodes(N_CONTEXT):
         first = next(start for tag, _, _, start, _ in group if tag != "equal")
+        # Comments and blank lines above a definition belong to it.
+        while first < len(new) and new[first].strip()[:1] in ("", "#"):
+            first += 1
         around = [name for name, start, end in scopes if start <= first < end]
         lines = []
         for tag, old_start, old_end, new_start, new_end in group:
@@ -74,18 +78,29 @@ def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
 
 
 def written(
-    version: str, own: Mapping[Hunk, None], before: str, of_before: Mapping[Hunk, None]
+    version: str, own: Sequence[Hunk], before: str, of_before: Sequence[Hunk]
 ) -> str:
     """The hunks of a release, or in what they differ from those of the one before."""
     if not before:
         return "\n".join([f"SGLang {version}\n", *map(str, own)])
-    gone = [hunk for hunk in of_before if hunk not in own]
-    new = [hunk for hunk in own if hunk not in of_before]
+    gone = _beyond(of_before, own)
+    new = _beyond(own, of_before)
     heading = f"SGLang {version}: as {before}"
     if not gone and not new:
         return f"{heading}.\n"
     without = [f"Without:\n{_summary(hunk)}" for hunk in gone]
     return "\n".join([f"{heading}, but for these.\n", *without, *map(str, new)])
+
+
+def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
+    """Return the hunks that others lack, or have fewer times."""
+    left = Counter(others)
+    beyond = []
+    for hunk in some:
+        if left[hunk] <= 0:
+            beyond.append(hunk)
+        left[hunk] -= 1
+    return beyond
 
 
 def _summary(hunk: Hunk) -> str:

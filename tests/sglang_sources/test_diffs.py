@@ -14,6 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from agentcore_patches.edits import Edit, apply_edits
+from agentcore_patches.patches.files import UPDATE_WEIGHTS_MIXIN
+from agentcore_patches.patches.registry import edits
+from tests.helpers.planning import VERSION
 from tests.sglang_sources.hunks import Hunk, hunks, written
 from tests.sglang_sources.releases import FAMILIES, patched, sources
 
@@ -22,7 +26,7 @@ WRITE = "AGENTCORE_WRITE_DIFFS"
 
 
 @cache
-def hunks_of(version: str) -> dict[Hunk, None]:
+def hunks_of(version: str) -> list[Hunk]:
     return hunks(sources(version), patched(version))
 
 
@@ -31,7 +35,7 @@ def test_the_patches_change_what_the_diff_says(version: str) -> None:
     earlier = FAMILIES[: FAMILIES.index(version)]
     before = earlier[-1] if earlier else ""
     text = written(
-        version, hunks_of(version), before, hunks_of(before) if before else {}
+        version, hunks_of(version), before, hunks_of(before) if before else []
     )
     file = EXPECTED / f"{version}.diff"
     if os.environ.get(WRITE):
@@ -47,3 +51,58 @@ def test_the_patches_change_what_the_diff_says(version: str) -> None:
 
 def test_every_diff_is_of_a_release() -> None:
     assert {file.stem for file in EXPECTED.iterdir()} == set(FAMILIES)
+
+
+DECORATED = [
+    edit
+    for edit in edits("weight-versions", VERSION)
+    if edit.file == UPDATE_WEIGHTS_MIXIN
+]
+
+
+@pytest.mark.parametrize("dropped", DECORATED, ids=lambda edit: edit.where)
+def test_a_diff_shows_each_of_several_edits_that_look_alike(dropped: Edit) -> None:
+    before = {dropped.file: sources(VERSION)[dropped.file]}
+    without = [edit for edit in DECORATED if edit != dropped]
+    of_all, of_others = (
+        hunks(before, {dropped.file: apply_edits(before[dropped.file], chosen)[0]})
+        for chosen in (DECORATED, without)
+    )
+    [missing] = [hunk for hunk in of_all if hunk not in of_others]
+    assert dropped.where in ("the module", f"`{missing.scope}`")
+    assert dropped.name in missing.lines
+
+
+BEFORE = """\
+def f():
+    a()
+    b()
+    c()
+    a()
+    d()
+    e()
+
+
+@old
+def g():
+    pass
+"""
+AFTER = BEFORE.replace("    a()\n", "    a()\n    new()\n").replace(
+    "@old", "# why\n@new\n@old"
+)
+
+
+def test_a_diff_keeps_equal_hunks_in_their_order() -> None:
+    before = {"a.py": BEFORE.encode()}
+    made = hunks(before, {"a.py": AFTER.encode()})
+    assert [(hunk.scope, hunk.change) for hunk in made] == [
+        ("f", "+    new()"),
+        ("f", "+    new()"),
+        ("g", "+# why\n+@new"),
+    ]
+    once = hunks(before, {"a.py": AFTER.replace("    new()\n", "", 1).encode()})
+    assert written("2", once, "1", made).count("new()") == 1
+    assert written("2", made, "1", once).count("new()") == 1
+    moved = {"a.py": b"import x\n\n" + BEFORE.encode()}
+    again = hunks(moved, {"a.py": b"import x\n\n" + AFTER.encode()})
+    assert written("2", again, "1", made) == "SGLang 2: as 1.\n"
