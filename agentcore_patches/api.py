@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeAlias
 
 from agentcore_patches import install as installs
@@ -22,7 +23,7 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.files import FOLDER, digest
 from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.install import Install, StrPath
+from agentcore_patches.install import Install, OnlyLeftovers, StrPath
 from agentcore_patches.marks import is_created, is_ours
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import FACTS_MODULE
@@ -41,7 +42,7 @@ from agentcore_patches.results import (
     StatusResult,
 )
 from agentcore_patches.rights import access
-from agentcore_patches.state import transaction
+from agentcore_patches.state import leftovers, transaction
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import (
     FileState,
@@ -85,6 +86,22 @@ def apply(
     install = installs.find(sglang_dir, python)
     if not unlisted:
         installs.require_release(install)
+    install = leftovers.examined(install, strict=True)
+    leftovers.refuse_hiding(install)
+    result = _applied(install, patches, dry_run, diff, lock_timeout, notify)
+    if not dry_run:
+        install = leftovers.removed(install, timeout=lock_timeout, notify=notify)
+    return replace(result, install=install)
+
+
+def _applied(
+    install: Install,
+    patches: tuple[str, ...],
+    dry_run: bool,
+    diff: bool,
+    lock_timeout: float,
+    notify: Notify | None,
+) -> ApplyResult:
     snapshot = transaction.inspect(install)
     in_place = snapshot.holds(patches, tool_version())
     if in_place or (dry_run and snapshot.pending):
@@ -124,7 +141,7 @@ def status(
         UsageError, UnsupportedTarget, AccessError
     """
     wanted = select(only)
-    install = installs.find(sglang_dir, python)
+    install = leftovers.examined(installs.find(sglang_dir, python))
     snapshot = transaction.inspect(install)
 
     record = None if snapshot.superseded else snapshot.record
@@ -171,7 +188,27 @@ def revert(
         SourceConflict: a file was changed since, or the originals of the patched files
             are unknown; nothing was changed.
     """
-    install = installs.find(sglang_dir, python)
+    try:
+        install, result = installs.find(sglang_dir, python), None
+    except OnlyLeftovers as found:
+        install = found.install
+        result = RevertResult(install, (), (), True, None, None, dry_run)
+    install = leftovers.examined(install, strict=True, force=force)
+    result = result or _reverted(install, force, dry_run, lock_timeout, notify)
+    if not dry_run:
+        install = leftovers.removed(
+            install, force=force, timeout=lock_timeout, notify=notify
+        )
+    return replace(result, install=install)
+
+
+def _reverted(
+    install: Install,
+    force: bool,
+    dry_run: bool,
+    lock_timeout: float,
+    notify: Notify | None,
+) -> RevertResult:
     snapshot = transaction.inspect(install)
     changed: tuple[str, ...] = ()
     recovered = None

@@ -105,6 +105,9 @@ With 3, 4 and 5 nothing was changed.
 Environment variables:
   NO_COLOR         if set, no colours, as with TERM=dumb; --color goes first
   RAY_ADDRESS      the cluster that --ray auto means
+  VIRTUAL_ENV, CONDA_PREFIX
+                   where to look for the SGLang that a hint names, if there is
+                   none
   AGENTCORE_DEBUG  if set, show the traceback of a bug
   _AGENTCORE_PATCH_COMPLETE
                    bash_source, zsh_source or fish_source: only print what the

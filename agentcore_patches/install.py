@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import importlib.util
 import io
 import os
 import re
@@ -13,10 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
-from agentcore_patches.files import read_bytes
+from agentcore_patches.files import FOLDER, read_bytes
+from agentcore_patches.patches import registry
+from agentcore_patches.patches.files import LANDED, LANDING
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.rights import rights_of_owner
 from agentcore_patches.typed_json import parse
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 StrPath: TypeAlias = str | os.PathLike[str]
 
 _PROBE = """
-import importlib.util, json, sys
+import json, sys
+{look}
 sys.path[:] = [entry for entry in sys.path if entry]
-spec = importlib.util.find_spec("sglang")
-print("\\nagentcore-patch:", json.dumps({"origin": spec and spec.origin, "path": sys.path}))
+print("\\nagentcore-patch:", json.dumps({{**look(), "path": sys.path}}))
 """
 _PROBE_SECONDS = 60
 _ANSWER = "agentcore-patch:"
@@ -52,6 +53,31 @@ _PLACEHOLDER = "0.0.0.dev0"
 
 
 @dataclass(frozen=True)
+class Leftovers:
+    """A folder `sglang` without SGLang: an uninstall left only agentcore-patch's files.
+
+    Attributes:
+        folder: the folder, directly in an entry of the search path.
+        hides: whether Python imports this folder, in place of any SGLang elsewhere.
+        kept: files that are not agentcore-patch's own, and therefore stay.
+        problem: why the folder cannot be removed; null if it can.
+    """
+
+    folder: Path
+    hides: bool
+    kept: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+class OnlyLeftovers(UnsupportedTarget):
+    """There is no SGLang, but a folder with leftovers; `install` stands for that."""
+
+    def __init__(self, message: str, install: Install) -> None:
+        super().__init__(message)
+        self.install = install
+
+
+@dataclass(frozen=True)
 class Install:
     """One SGLang on disk.
 
@@ -64,6 +90,7 @@ class Install:
         editable: whether `dist_info` is in another folder than the package, so that its
             RECORD does not list the package's files.
         dist_info: the folder with the metadata; None if there is none.
+        leftovers: folders in which uninstalled SGLangs left agentcore-patch's files.
     """
 
     package: Path
@@ -72,6 +99,7 @@ class Install:
     found: str
     editable: bool
     dist_info: Path | None
+    leftovers: tuple[Leftovers, ...] = ()
 
     def wheel_hashes(self, paths: Iterable[str]) -> dict[str, str]:
         """SHA-256 (hex) that the wheel's RECORD has for paths below the package.
@@ -95,6 +123,7 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
 
     Raises:
         UsageError: both a folder and an interpreter were given.
+        OnlyLeftovers: there is no SGLang, only a folder with agentcore-patch's files.
         UnsupportedTarget: there is no SGLang.
         AccessError: it is there but cannot be read.
     """
@@ -103,13 +132,14 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
         if sglang_dir is not None:
             package = _in_folder(expand_user(sglang_dir))
             search: list[str] = []
+            leftovers: tuple[Leftovers, ...] = ()
             found = "given by --sglang-dir"
-        elif python is not None:
-            package, search = _of_other_interpreter(expand_user(python))
-            found = f"imported by {Path(python)}"
         else:
-            package, search = _of_this_interpreter(), sys.path
-            found = f"imported by {sys.executable}"
+            exe = sys.executable if python is None else str(Path(python))
+            seen = _look() if python is None else _ask(expand_user(python))
+            search, found = seen.search, f"imported by {exe}"
+            leftovers = _leftovers(seen)
+            package = _package_of(seen, leftovers, exe)
         dist_info, editable = _dist_info(package, search)
         version = _version(package, dist_info)
     except OSError as error:
@@ -118,7 +148,7 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
             "user who may read SGLang's files."
         ) from error
     release = _supported_release(version)
-    return Install(package, version, release, found, editable, dist_info)
+    return Install(package, version, release, found, editable, dist_info, leftovers)
 
 
 def require_release(install: Install) -> str:
@@ -207,6 +237,8 @@ def _in_folder(folder: Path) -> Path:
         raise AccessError(
             f"{folder} cannot be read: it is a loop of symbolic links."
         ) from None
+    if is_leftover(package):
+        raise _only_leftovers([Leftovers(package, True)], "given by --sglang-dir")
     if _is_package(package):
         return package
     likely = [
@@ -228,15 +260,88 @@ def _is_package(folder: Path) -> bool:
     return (folder / "srt").is_dir() and folder.name != "srt"
 
 
-def _of_this_interpreter() -> Path:
-    try:
-        spec = importlib.util.find_spec("sglang")
-    except (ImportError, ValueError):
-        spec = None
-    return _package_of(spec.origin if spec else None, sys.executable)
+@dataclass(frozen=True)
+class _Look:
+    """What an interpreter knows of `sglang`.
+
+    Attributes:
+        origin: the file of the first module or regular package; None if there is none.
+        hiding: the folders of the namespace package that Python finds before it.
+        search: the search path.
+    """
+
+    origin: str | None
+    hiding: list[str]
+    search: list[str]
 
 
-def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
+def look() -> dict[str, object]:
+    """Find `sglang` without importing it. Every interpreter that is asked runs this, too.
+
+    An import takes the first finder's package, even a namespace package (a folder without
+    `__init__.py`). An editable install may have a finder behind that.
+    """
+    import sys
+
+    hiding: list[str] = []
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec("sglang", None)
+        except (AttributeError, ImportError, ValueError):
+            continue
+        if spec is not None and spec.origin is not None:
+            return {"origin": spec.origin, "hiding": hiding}
+        if spec is not None:
+            hiding += spec.submodule_search_locations or ()
+    return {"origin": None, "hiding": hiding}
+
+
+def _look() -> _Look:
+    """Look with this interpreter."""
+    return _look_from({**look(), "path": sys.path})
+
+
+def _look_from(answer: object) -> _Look:
+    """The answer of `look`, with the search path as `path`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match answer:
+        case {
+            "origin": str() | None as origin,
+            "hiding": [*hiding],
+            "path": [*search],
+        }:
+            texts = [origin or "", *hiding, *search]
+            if all(isinstance(text, str) and "\0" not in text for text in texts):
+                return _Look(origin, hiding, search)
+    raise ValueError("no answer")
+
+
+def _leftovers(seen: _Look) -> tuple[Leftovers, ...]:
+    """Folders with leftovers in the search path."""
+    places = (Path(entry) / "sglang" for entry in seen.search if entry)
+    hiding = [Path(folder).resolve() for folder in seen.hiding]
+    folders = dict.fromkeys(place.resolve() for place in places if is_leftover(place))
+    return tuple(Leftovers(folder, folder in hiding) for folder in folders)
+
+
+def is_leftover(folder: Path) -> bool:
+    """True for a folder that has files of agentcore-patch and no SGLang; not for a link."""
+    own = {"__init__.py", "version.py", "_version.py", *registry.WRITING_ORDER} - {
+        *LANDED
+    }
+    return (
+        not folder.is_symlink()
+        and any((folder / name).is_dir() for name in (FOLDER, LANDING))
+        and not any((folder / name).exists() for name in own)
+    )
+
+
+def _ask(python: Path) -> _Look:
+    """Look with another interpreter."""
+    import inspect
     import shutil
     import subprocess
 
@@ -252,7 +357,10 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
     try:
         # In the root folder, so that it does not import from the current one.
         answer = subprocess.run(
-            [Path(command).absolute(), "-c", _PROBE],
+            [
+                *(Path(command).absolute(), "-c"),
+                _PROBE.format(look=inspect.getsource(look)),
+            ],
             cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -261,7 +369,7 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
             timeout=_PROBE_SECONDS,
             check=True,
         )
-        origin, search = _answer(answer.stdout)
+        return _answer(answer.stdout)
     except subprocess.TimeoutExpired:
         raise UnsupportedTarget(
             f"{python} was asked where its SGLang is and did not answer within "
@@ -282,38 +390,76 @@ def _of_other_interpreter(python: Path) -> tuple[Path, list[str]]:
             f"{python} is not a Python interpreter: it did not answer as one. "
             f"{_GIVE_AN_INTERPRETER}"
         ) from None
-    return _package_of(origin, str(python)), search
 
 
-def _answer(printed: str) -> tuple[str | None, list[str]]:
-    """Where SGLang is, and where modules are looked for: what the probe printed of it.
-
-    It stands among what the interpreter prints on its own.
+def _answer(printed: str) -> _Look:
+    """What the probe printed, among what the interpreter prints on its own.
 
     Raises:
         ValueError: it did not, or something else.
     """
     lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
     answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None
-    match answer:
-        case {"origin": str() | None as origin, "path": [*path]}:
-            texts = [origin or "", *path]
-            if all(isinstance(text, str) and "\0" not in text for text in texts):
-                return origin, path
-    raise ValueError("no answer")
+    return _look_from(answer)
 
 
-def _package_of(origin: str | None, python: str) -> Path:
-    """The package folder of a module spec's origin; that of a namespace package is None."""
-    if origin is not None:
-        package = Path(origin).resolve().parent
-        if _is_package(package):
-            return package
+def _package_of(seen: _Look, leftovers: Sequence[Leftovers], python: str) -> Path:
+    """The package folder that an interpreter imports, or would without leftovers."""
+    if seen.origin is None:
+        _refuse_absent(leftovers, python)
+    package = Path(seen.origin).resolve().parent
+    if not _is_package(package):
         raise UnsupportedTarget(
-            f"{python} imports `sglang` from {origin}, which is not the SGLang server: "
-            f"there is no `srt/` in its folder. {_NAME_ANOTHER}"
+            f"{python} imports `sglang` from {seen.origin}, which is not the SGLang "
+            f"server: there is no `srt/` in its folder. {_NAME_ANOTHER}"
         )
-    raise UnsupportedTarget(f"{python} has no SGLang. {_NAME_ANOTHER}")
+    known = [entry.folder for entry in leftovers]
+    for folder in seen.hiding:
+        if Path(folder).resolve() not in known or Path(folder).is_symlink():
+            raise UnsupportedTarget(
+                f"{python} imports `sglang` from the folder {folder}, which holds no "
+                f"SGLang and hides the one in {package}. Move that folder away, or "
+                "rename it."
+            )
+    return package
+
+
+def _refuse_absent(leftovers: Sequence[Leftovers], python: str) -> NoReturn:
+    """Say that an interpreter has no SGLang, and what to do."""
+    if leftovers:
+        raise _only_leftovers(leftovers, f"imported by {python}")
+    other = _neighbour(python)
+    raise UnsupportedTarget(
+        f"{python} has no SGLang, but {other} has. Add `--python {other}`."
+        if other
+        else f"{python} has no SGLang. {_NAME_ANOTHER}"
+    )
+
+
+def _only_leftovers(leftovers: Sequence[Leftovers], found: str) -> OnlyLeftovers:
+    folder = leftovers[0].folder
+    return OnlyLeftovers(
+        f"There is no SGLang in {folder}: it was uninstalled, and only the files that "
+        "agentcore-patch had added are left. `agentcore-patch revert` removes them.",
+        Install(folder, UNKNOWN, None, found, False, None, tuple(leftovers)),
+    )
+
+
+def _neighbour(python: str) -> Path | None:
+    """The interpreter of an environment at hand that has an SGLang."""
+    environments = (
+        ".venv",
+        os.environ.get("VIRTUAL_ENV"),
+        os.environ.get("CONDA_PREFIX"),
+    )
+    for environment in filter(None, environments):
+        candidate = Path(environment) / "bin" / "python"
+        if candidate.is_file() and candidate != Path(python):
+            with suppress(UnsupportedTarget):
+                origin = _ask(candidate).origin
+                if origin is not None and _is_package(Path(origin).parent):
+                    return candidate
+    return None
 
 
 def _dist_info(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:

@@ -133,7 +133,12 @@ class StatusResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every patch asked about is in place, complete and up to date."""
+        """Whether every patch asked about is in place, complete and up to date.
+
+        False while leftovers hide the install: Python does not import it.
+        """
+        if any(entry.hides for entry in self.install.leftovers):
+            return False
         return all(self.patches[name] is PatchState.IN_PLACE for name in self.wanted)
 
 

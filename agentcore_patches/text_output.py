@@ -25,6 +25,7 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
+from agentcore_patches.state.leftovers import some
 from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ _STATES = {
     FileState.REPLACED: "replaced since",
     FileState.MISSING: "missing",
 }
+
+_ONLY_OURS = (
+    "held only what agentcore-patch had added to an SGLang that was uninstalled"
+)
 
 _RESTART = "Restart its servers."
 _DRY_RUN = "Dry run: nothing was written."
@@ -85,7 +90,9 @@ class TextOutput:
             *(_coloured(file.diff) for file in result.files if file.diff),
             self._heading(result.install),
             _table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
-            self._paragraph(*_applied(result)),
+            self._paragraph(
+                *_cleared(result.install, would=result.dry_run), *_applied(result)
+            ),
             self._paragraph(*_source_notes(result)),
         )
 
@@ -104,6 +111,7 @@ class TextOutput:
             self._heading(result.install),
             _table(("PATCH", "STATE"), patches if self.verbose else []),
             _table(("FILE", "STATE", "SOURCE"), files),
+            self._paragraph(*_left(result.install)),
             self._paragraph(*_status(result)),
             self._paragraph(*_source_notes(result)),
         )
@@ -124,7 +132,9 @@ class TextOutput:
         return _blocks(
             self._heading(result.install),
             _table(("FILE", "ACTION", "SOURCE"), rows),
-            self._paragraph(*_reverted(result)),
+            self._paragraph(
+                *_cleared(result.install, would=result.dry_run), *_reverted(result)
+            ),
             self._paragraph(*_source_notes(result)),
         )
 
@@ -379,7 +389,43 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
         )
 
 
+def _left(install: Install) -> Iterator[str]:
+    """Leftovers of uninstalled SGLangs, and what to do about them."""
+    for entry in install.leftovers:
+        yield f"{entry.folder} {_ONLY_OURS.replace('held', 'holds')}."
+        if entry.hides:
+            yield f"Python imports it in place of the SGLang in {install.package}."
+        if entry.kept:
+            yield f"It also holds {some(entry.kept)}: move these away first."
+        if entry.problem:
+            yield f"It cannot be removed: {entry.problem}"
+        else:
+            yield "`agentcore-patch apply` or `agentcore-patch revert` removes it."
+
+
+def _cleared(install: Install, *, would: bool) -> Iterator[str]:
+    """What was done about leftovers of uninstalled SGLangs."""
+    for entry in install.leftovers:
+        if entry.problem:
+            yield f"{entry.folder} {_ONLY_OURS}. It cannot be removed: {entry.problem}"
+        elif entry.kept:
+            verb = "Would remove" if would else "Removed"
+            yield f"{verb} agentcore-patch's files from {entry.folder};"
+            yield f"{some(entry.kept)} in it, of others, stay."
+            if entry.hides:
+                yield "Move these away: Python goes on importing that folder as `sglang`."
+        else:
+            yield f"{'Would remove' if would else 'Removed'} {entry.folder}: it"
+            yield f"{_ONLY_OURS}."
+
+
 def _reverted(result: RevertResult) -> Iterator[str]:
+    if any(
+        entry.folder == result.install.package for entry in result.install.leftovers
+    ):
+        if result.dry_run:
+            yield _DRY_RUN
+        return
     if result.sglang_change:
         yield (
             f"{result.sglang_change} since the last apply; files of the new one were left "

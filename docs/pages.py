@@ -173,6 +173,7 @@ DOCUMENTS = (
 )
 
 PARTS: dict[str, Any] = {
+    "LeftoversDocument": install.Leftovers,
     "SGLangDocument": install.Install,
     "EditDocument": plan.EditOutcome,
     "EditInfoDocument": listing.EditInfo,

@@ -14,6 +14,15 @@ from agentcore_patches.state.snapshot import FileState
 from agentcore_verify.results import Outcome
 
 
+class LeftoversDocument(TypedDict):
+    """A folder in which an uninstalled SGLang left agentcore-patch's files."""
+
+    folder: str
+    hides: bool
+    kept: list[str]
+    problem: str | None
+
+
 class SGLangDocument(TypedDict):
     """The install that a command was about."""
 
@@ -22,6 +31,7 @@ class SGLangDocument(TypedDict):
     release: str | None
     found: str
     editable: bool
+    leftovers: list[LeftoversDocument]
 
 
 class FileDocument(TypedDict):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -272,6 +275,61 @@ def test_an_interpreter_without_sglang_is_told_what_to_give(
     monkeypatch.setattr(sys, "meta_path", sys.meta_path[:3])
     with pytest.raises(UnsupportedTarget, match=r"has no SGLang|not the SGLang server"):
         find()
+
+
+def test_an_editable_install_behind_leftovers_is_found_by_this_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = make_package(tmp_path / "checkout/sglang")
+    left = tmp_path / "site/sglang"
+    (left / "srt/agentcore").mkdir(parents=True)
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> ModuleSpec | None:
+            return spec_from_file_location(name, package / "__init__.py")
+
+    monkeypatch.setattr(sys, "path", [str(left.parent)])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    found = find()
+    assert found.package == package
+    assert found.leftovers == (install.Leftovers(left, hides=True),)
+
+
+@pytest.mark.parametrize("variable", [None, "VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_an_environment_at_hand_that_has_sglang_is_named(
+    variable: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_package(tmp_path / "site/sglang")
+    folder = tmp_path / ("conda" if variable else ".venv")
+    folder.mkdir()
+    there = make_interpreter(folder / "bin", tmp_path / "site")
+    bare = make_interpreter(tmp_path / "bare", tmp_path)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv(variable, str(folder))
+
+    with pytest.raises(UnsupportedTarget) as caught:
+        find(python=bare)
+
+    [named] = re.findall(r"Add `--python (\S+)`", str(caught.value))
+    assert named == (str(there) if variable else ".venv/bin/python")
+    assert find(python=named).package == tmp_path / "site/sglang"
+
+
+def test_an_environment_without_sglang_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv").mkdir()
+    make_interpreter(tmp_path / ".venv/bin", tmp_path)
+    bare = make_interpreter(tmp_path / "bare", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONDA_PREFIX", str(tmp_path / "none"))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    with pytest.raises(UnsupportedTarget, match="Name another interpreter"):
+        find(python=bare)
 
 
 def make_program(folder: Path, script: str) -> Path:

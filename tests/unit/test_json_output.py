@@ -123,6 +123,7 @@ def test_a_document_says_which_sglang_it_is_about(run: Run, package: Path) -> No
         "release": "0.5.9",
         "found": "given by --sglang-dir",
         "editable": False,
+        "leftovers": [],
     }
 
 

@@ -1,0 +1,100 @@
+"""An SGLang that is uninstalled, or replaced by an editable one, while it is patched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.records import write_dist_info
+from tests.packaging.conftest import CHECKOUT, ROOT
+from tests.packaging.scratch import Scratch, add_rest, make_scratch, repack
+
+PATCH = f"PYTHONPATH='{ROOT}' python -m agentcore_patches"
+ONLY = "--only customized-info"  # A small patch saves time.
+IMPORTED = "import sglang; print(sglang.__file__)"
+
+READ = ("entrypoints", "managers", "multimodal/processors", "utils", "server_args.py")
+"""What `apply` reads of SGLang, below `srt`; the rest only takes time to install."""
+
+
+@pytest.fixture(scope="module")
+def part(sglang_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with a part of SGLang, as folder `python` of its repository."""
+    folder = tmp_path_factory.mktemp("part")
+    (folder / "pyproject.toml").write_text(CHECKOUT)
+    package = folder / "sglang"
+    for path in READ:
+        source, target = sglang_package / "srt" / path, package / "srt" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.pyc"))
+        else:
+            shutil.copy(source, target)
+    for name in ("version.py", "_version.py"):
+        shutil.copy(sglang_package / name, package)
+    (package / "__init__.py").touch()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(part: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel with the same part."""
+    files = {
+        str(file.relative_to(part)): file.read_bytes()
+        for file in part.rglob("*.py")
+        if file.is_file()
+    }
+    folder = tmp_path_factory.mktemp("wheel")
+    info = write_dist_info(folder, "0.5.9", files)
+    with (info / "RECORD").open("a") as record:
+        record.write(f"{info.name}/METADATA,,\n{info.name}/WHEEL,,\n")
+    (info / "WHEEL").write_text(
+        "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    return repack(part / "sglang", info, folder, "0.5.9")
+
+
+@pytest.fixture
+def scratch(sglang_python: Path, rest: Path, wheel: Path, tmp_path: Path) -> Scratch:
+    """An environment in which that wheel is installed and patched."""
+    made = make_scratch(tmp_path / "scratch", sglang_python, {"PIP_COMPILE": "0"})
+    add_rest(made, rest)
+    made.ok(f"uv pip install --no-deps '{wheel}' && {PATCH} apply {ONLY}")
+    return made
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv pip"])
+def test_an_editable_install_over_a_patched_wheel_is_found_and_patched(
+    tool: str, scratch: Scratch, part: Path
+) -> None:
+    made = shutil.copytree(part, scratch.folder / "checkout/python")
+    scratch.ok(f"{tool} install --no-deps --no-build-isolation --editable '{made}'")
+    left = scratch.site / "sglang"
+    assert (left / "srt/agentcore/traces.py").exists()
+    assert scratch.ok(f'python -c "{IMPORTED}"').strip() == "None"
+
+    told = scratch.run(f"{PATCH} status --check {ONLY}")
+    assert told.code == 1 and f"{left} holds only what" in told.out
+    assert f"Removed {left}" in scratch.ok(f"{PATCH} apply {ONLY}")
+
+    assert not left.exists()
+    assert scratch.ok(f'python -c "{IMPORTED}"').strip() == f"{made}/sglang/__init__.py"
+    scratch.ok("python -c 'import sglang.srt.agentcore.release'")
+    scratch.ok(f"{PATCH} status --check {ONLY}")
+    scratch.ok(f"{PATCH} revert")
+    assert not (made / "sglang/srt/agentcore").exists()
+
+
+def test_after_an_uninstall_revert_removes_what_is_left(scratch: Scratch) -> None:
+    scratch.ok("pip uninstall --yes sglang")
+    left = scratch.site / "sglang"
+
+    told = scratch.run(f"{PATCH} apply {ONLY}")
+    assert told.code == 3 and "`agentcore-patch revert` removes them" in told.out
+    assert f"Removed {left}" in scratch.ok(f"{PATCH} revert")
+
+    assert not left.exists()
+    gone = scratch.run(f"{PATCH} status")
+    assert gone.code == 3 and "has no SGLang" in gone.out
