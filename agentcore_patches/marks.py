@@ -10,15 +10,6 @@ from agentcore_patches.patches.files import LANDING
 COMMENT_START = b"# agentcore-patch: "
 """How every comment that a patch adds begins."""
 
-# What only earlier versions of this package patched. An install may still be patched by
-# one of them.
-_FORMER = (
-    "srt/entrypoints/openai/chat_encoding_adapters.py",
-    "srt/entrypoints/openai/serving_deepseek_recipe.py",
-    "srt/entrypoints/openai/serving_inkling.py",
-    "srt/entrypoints/openai/sse_utils.py",
-)
-
 _MODULE = re.compile(r"srt(/\w+)+\.py", re.ASCII)
 
 
@@ -33,6 +24,6 @@ def is_ours(path: str, text: bytes) -> bool:
 
 
 def may_be_patched(path: str) -> bool:
-    """Whether a path below the package is one that patches may change or create."""
-    known = is_created(path) or path in registry.WRITING_ORDER or path in _FORMER
+    """Whether patches change or create the file at a path below the package, or did."""
+    known = is_created(path) or path in registry.EVER_PATCHED
     return known and _MODULE.fullmatch(path) is not None

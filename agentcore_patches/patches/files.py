@@ -44,7 +44,7 @@ ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
 HTTP_SERVER = "srt/entrypoints/http_server.py"
 
 SSE_UTILS = "srt/entrypoints/openai/sse_utils.py"
-"""Only looked at."""
+"""Only looked at; earlier versions changed it."""
 
 # What a file needs is there before the file that uses it: between any two of these the
 # tree imports, and serves as vanilla does.
@@ -77,6 +77,43 @@ WRITING_ORDER = (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     HTTP_SERVER,
+)
+
+# Every file of SGLang that any version of this package has patched. Only append: a file
+# that is missing here makes the records of earlier versions unreadable, so that their
+# patches can no longer be reverted.
+EVER_PATCHED = (
+    REQUEST_LOGGER,
+    MM_PROCESSOR,
+    SCHEDULE_BATCH,
+    UPDATE_WEIGHTS_MIXIN,
+    WEIGHT_UPDATER,
+    OUTPUT_PROCESSOR,
+    RESULT_PROCESSOR,
+    OUTPUT_STREAMER,
+    OUTPUT_SENDER,
+    SCHEDULER,
+    DISAGGREGATED_DECODE,
+    DETOKENIZER,
+    MULTI_TOKENIZER,
+    IO_STRUCT,
+    COMMUNICATOR_MIXIN,
+    CONTROL_MIXIN,
+    TOKENIZER_MANAGER,
+    PROTOCOL,
+    OPENAI_UTILS,
+    SERVING_BASE,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    SERVING_RESPONSES,
+    SERVING_TOKENIZE,
+    ANTHROPIC_PROTOCOL,
+    ANTHROPIC_SERVING,
+    HTTP_SERVER,
+    SSE_UTILS,
+    "srt/entrypoints/openai/chat_encoding_adapters.py",
+    "srt/entrypoints/openai/serving_deepseek_recipe.py",
+    "srt/entrypoints/openai/serving_inkling.py",
 )
 
 # The first and the last release in which patches change a file, where not in all: others

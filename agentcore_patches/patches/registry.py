@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import PatchError
+from agentcore_patches.patches.files import EVER_PATCHED as EVER_PATCHED
 from agentcore_patches.patches.files import FACTS_MODULE, LANDED, RELEASES
 from agentcore_patches.patches.files import LANDING as LANDING
 from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
@@ -90,8 +91,9 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
 
 
 def is_file_of(version: str, path: str) -> bool:
-    """Whether a file of `WRITING_ORDER` is one of SGLang's that patches change there."""
-    return path not in LANDED and is_between(version, *RELEASES.get(path, ("", "")))
+    """Whether a file is one of SGLang's that patches change in that release."""
+    changed = path in WRITING_ORDER and path not in LANDED
+    return changed and is_between(version, *RELEASES.get(path, ("", "")))
 
 
 def summary(name: str) -> str:

@@ -146,7 +146,7 @@ def require_own_folder(package: Path) -> None:
 
 def patched_files(package: Path) -> Iterator[str]:
     """Files that contain something of ours, whatever a record says of them."""
-    for path in dict.fromkeys([*registry.WRITING_ORDER, *created_files(package)]):
+    for path in [*registry.EVER_PATCHED, *created_files(package)]:
         try:
             text = read_bytes(package / path, follow=True)
         except (FileNotFoundError, NotADirectoryError):

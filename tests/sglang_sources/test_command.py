@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches import __version__, install
+from agentcore_patches import __version__, api, install
+from agentcore_patches.edits import Edit
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.files import COMMUNICATOR_MIXIN, LANDED
+from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
 from tests.sglang_sources.releases import changed_files, sources
@@ -164,6 +166,55 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
     assert shown.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
     assert shown.count("  restored  as released\n") == n_files
     assert shown.count("  removed   ours\n") == len(LANDED)
+
+
+@pytest.fixture
+def without_a_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Stand for a later version, whose patches do not change a file any more."""
+    edits = registry.edits
+
+    def others(name: str, version: str) -> tuple[Edit, ...]:
+        return tuple(
+            edit for edit in edits(name, version) if edit.file != COMMUNICATOR_MIXIN
+        )
+
+    def upgrade() -> None:
+        order = tuple(
+            path for path in registry.WRITING_ORDER if path != COMMUNICATOR_MIXIN
+        )
+        monkeypatch.setattr(registry, "WRITING_ORDER", order)
+        monkeypatch.setattr(registry, "edits", others)
+        monkeypatch.setattr(registry, "fingerprint", lambda: "b" * 64)
+
+    return upgrade
+
+
+def test_patches_of_a_version_that_changed_one_more_file_are_reverted(
+    package: Path, without_a_path: Callable[[], None]
+) -> None:
+    before = picture(package)
+    api.apply(sglang_dir=package)
+    without_a_path()
+    status = api.status(sglang_dir=package)
+    assert set(status.patches.values()) == {PatchState.OUTDATED}
+    for found in (status, api.revert(sglang_dir=package)):
+        assert COMMUNICATOR_MIXIN in [file.path for file in found.files]
+    assert picture(package) == before
+
+
+def test_an_upgrade_restores_a_file_that_is_no_longer_patched(
+    package: Path, without_a_path: Callable[[], None]
+) -> None:
+    before = picture(package)
+    api.apply(sglang_dir=package)
+    without_a_path()
+    api.apply(sglang_dir=package)
+    assert picture(package)[COMMUNICATOR_MIXIN] == before[COMMUNICATOR_MIXIN]
+    assert COMMUNICATOR_MIXIN not in [
+        file.path for file in api.status(sglang_dir=package).files
+    ]
+    api.revert(sglang_dir=package)
+    assert picture(package) == before
 
 
 def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small SGLang's package folder; patches are `alpha`, and `beta`, which needs more files."""
     monkeypatch.setattr(registry, "names", lambda: tuple(EDITS))
     monkeypatch.setattr(registry, "WRITING_ORDER", (MODELS, SERVING))
+    monkeypatch.setattr(registry, "EVER_PATCHED", (MODELS, SERVING))
     monkeypatch.setattr(registry, "edits", lambda name, version: EDITS[name])
     monkeypatch.setattr(registry, "summary", lambda name: f"what {name} gives")
     return build(tmp_path / "site")
@@ -47,6 +48,7 @@ def run(package: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """A package of three files, for transactions alone."""
     monkeypatch.setattr(registry, "WRITING_ORDER", ALL)
+    monkeypatch.setattr(registry, "EVER_PATCHED", ALL)
     package = tmp_path / "sglang"
     for path in ALL:
         file = package / path

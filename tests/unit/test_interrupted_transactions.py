@@ -14,7 +14,6 @@ from unittest import mock
 
 import pytest
 
-from agentcore_patches import marks
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.files import digest
 from agentcore_patches.install import Install
@@ -479,10 +478,7 @@ def test_a_record_of_the_first_version_is_understood(install: Install) -> None:
     as_the_first_version_wrote_it(install.package / FOLDER)
     assert transaction.inspect(install).applied
     assert commit(install, FIRST, edition="two") == (*reversed(ALL[1:]), FIRST)
-    with (
-        mock.patch.object(registry, "WRITING_ORDER", ()),
-        mock.patch.object(marks, "_FORMER", ALL),
-    ):
+    with mock.patch.object(registry, "WRITING_ORDER", ()):
         revert(install)
 
 

@@ -66,6 +66,49 @@ def all_edits(version: str = "") -> tuple[Edit, ...]:
     )
 
 
+# Only append. A file that leaves `EVER_PATCHED` locks out who has patches of a version
+# that changed it: every command refuses their record.
+EVER_PATCHED = {
+    "srt/disaggregation/decode.py",
+    "srt/entrypoints/anthropic/protocol.py",
+    "srt/entrypoints/anthropic/serving.py",
+    "srt/entrypoints/http_server.py",
+    "srt/entrypoints/openai/chat_encoding_adapters.py",
+    "srt/entrypoints/openai/protocol.py",
+    "srt/entrypoints/openai/serving_base.py",
+    "srt/entrypoints/openai/serving_chat.py",
+    "srt/entrypoints/openai/serving_completions.py",
+    "srt/entrypoints/openai/serving_deepseek_recipe.py",
+    "srt/entrypoints/openai/serving_inkling.py",
+    "srt/entrypoints/openai/serving_responses.py",
+    "srt/entrypoints/openai/serving_tokenize.py",
+    "srt/entrypoints/openai/sse_utils.py",
+    "srt/entrypoints/openai/utils.py",
+    "srt/managers/detokenizer_manager.py",
+    "srt/managers/io_struct.py",
+    "srt/managers/multi_tokenizer_mixin.py",
+    "srt/managers/schedule_batch.py",
+    "srt/managers/scheduler.py",
+    "srt/managers/scheduler_components/batch_result_processor.py",
+    "srt/managers/scheduler_components/output_sender.py",
+    "srt/managers/scheduler_components/output_streamer.py",
+    "srt/managers/scheduler_components/weight_updater.py",
+    "srt/managers/scheduler_output_processor_mixin.py",
+    "srt/managers/scheduler_update_weights_mixin.py",
+    "srt/managers/tokenizer_communicator_mixin.py",
+    "srt/managers/tokenizer_control_mixin.py",
+    "srt/managers/tokenizer_manager.py",
+    "srt/multimodal/processors/base_processor.py",
+    "srt/utils/request_logger.py",
+}
+
+
+def test_the_files_that_were_ever_patched_only_grow() -> None:
+    assert set(registry.EVER_PATCHED) == EVER_PATCHED, "append to both, remove nothing"
+    assert set(registry.WRITING_ORDER) <= EVER_PATCHED | set(LANDED)
+    assert len(registry.EVER_PATCHED) == len(EVER_PATCHED)
+
+
 @each_patch
 def test_a_summary_is_one_line(name: str) -> None:
     summary = registry.summary(name)
