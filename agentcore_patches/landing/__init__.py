@@ -16,6 +16,7 @@ from . import response_turns as response_turns
 from . import responses as responses
 from . import server as server
 from . import stream_output as stream_output
+from . import streams as streams
 from . import template_tail as template_tail
 from . import traces as traces
 from . import weight_versions as weight_versions

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import traces
+from . import streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesResponse
@@ -28,8 +27,17 @@ class MessageTrace:
         self.token_logprobs: list[float] = []
 
     def push(self, line: str) -> None:
-        """Take in what a line of the chat stream carries; it has no `data: `."""
-        chunk = orjson.loads(line)
+        """Take in what a line of the chat stream carries; it has no `data: `.
+
+        Raises:
+            StreamError: it is not as lines of chat are.
+        """
+        try:
+            self._push(orjson.loads(line))
+        except Exception as error:
+            raise streams.stream_error(error) from error
+
+    def _push(self, chunk: dict[str, Any]) -> None:
         if "prompt_token_ids" in chunk:
             self.prompt_token_ids = chunk["prompt_token_ids"]
         for choice in chunk["choices"]:
@@ -39,26 +47,34 @@ class MessageTrace:
                     entry["logprob"] for entry in choice["logprobs"]["content"]
                 ]
 
-    def stamp(self, text: str | bytes) -> str:
-        """Events with all that waits; the prompt goes into the message of the first."""
-        text = traces.text_of(text)
+    def stamp(self, text: str) -> str:
+        """Write all that waits on an event; the first message gets the prompt."""
         if self.prompt_token_ids is None and not self.token_ids:
             return text
-        event, end, others = text.partition("\n\n")
-        start, data, body = event.partition("data: ")
-        if data and end:
-            event = f"{start}{data}{self._stamped(orjson.loads(body))}"
-        return f"{event}{end}{self.stamp(others) if others else ''}"
-
-    def _stamped(self, event: dict[str, Any]) -> str:
-        if self.prompt_token_ids is not None and "message" in event:
-            event["message"]["prompt_token_ids"] = self.prompt_token_ids
+        event = streams.parse(text)
+        if event is None:
+            return text
+        data = event.data
+        if self.prompt_token_ids is not None and "message" in data:
+            data["message"]["prompt_token_ids"] = self.prompt_token_ids
             self.prompt_token_ids = None
         if self.token_ids:
-            event["token_ids"] = self.token_ids
-            event["token_logprobs"] = self.token_logprobs
+            data["token_ids"] = self.token_ids
+            data["token_logprobs"] = self.token_logprobs
             self.token_ids, self.token_logprobs = [], []
-        return orjson.dumps(event).decode()
+        return event.text()
+
+    def end(self) -> None:
+        """Say that no further event will leave.
+
+        Raises:
+            ValueError: token IDs wait.
+        """
+        if self.token_ids:
+            raise ValueError(
+                "The stream ended before all token IDs were sent: none of its last "
+                "events had a place for them."
+            )
 
 
 def events(generate: Any) -> Any:
@@ -71,29 +87,16 @@ def events(generate: Any) -> Any:
         if not asked.return_token_ids:
             return generate(*args, **kwargs)
         trace = MessageTrace()
-        return _stamped_events(trace, generate(*args, **kwargs, trace=trace))
+        lines = generate(*args, **kwargs, trace=trace)
+        return streams.rewrite(lines, trace.stamp, error_events, trace.end)
 
     return stream
 
 
-async def _stamped_events(trace: MessageTrace, lines: Any) -> AsyncIterator[str]:
-    try:
-        async for line in lines:
-            yield trace.stamp(line)
-        if trace.token_ids:
-            error = {
-                "type": "error",
-                "error": {
-                    "type": "api_error",
-                    "message": (
-                        "The stream ended before all token IDs were sent: none of its "
-                        "last events had a place for them."
-                    ),
-                },
-            }
-            yield f"event: error\ndata: {orjson.dumps(error).decode()}\n\n"
-    finally:
-        await lines.aclose()
+def error_events(message: str) -> list[str]:
+    """Make the event that ends a stream of /v1/messages with an error."""
+    error = {"type": "error", "error": {"type": "api_error", "message": message}}
+    return [f"event: error\ndata: {orjson.dumps(error).decode()}\n\n"]
 
 
 def add_to_message(

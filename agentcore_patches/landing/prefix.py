@@ -8,7 +8,7 @@ writes next.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import partial, wraps
@@ -16,9 +16,15 @@ from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
-from . import conversations, images, prompts, template_tail, traces
+from . import (
+    conversations,
+    images,
+    messages,
+    prompts,
+    streams,
+    template_tail,
+    traces,
+)
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -399,41 +405,34 @@ def streamed(generate: Any) -> Any:
         if trace is None:
             trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
         lines = generate(self, adapted_request, request, *args, **kwargs)
-        return _followed(turn, None if is_told else turn.metadata, trace, lines)
+        metadata = None if is_told else turn.metadata
+        if metadata is None and turn.key is None:
+            return lines
+        return traces.rewrite(self, lines, _follow(turn, metadata, trace))
 
     return stream
 
 
-async def _followed(
-    turn: Turn, metadata: dict[str, Any] | None, trace: traces.Trace, lines: Any
-) -> AsyncIterator[str]:
-    """The lines of a chat stream, of which the first says what the prefix was."""
-    try:
-        async for line in lines:
-            if metadata is None and turn.key is None:
-                yield line
-                continue
-            for event in traces.events_of(line):
-                chunk = _chunk_of(event)
-                if metadata is not None and chunk.get("choices"):
-                    chunk["metadata"] = {
-                        **(chunk.get("metadata") or {}),
-                        "prefix": metadata,
-                    }
-                    event = f"data: {orjson.dumps(chunk).decode()}\n\n"
-                    metadata = None
-                turn.take_in(chunk, trace)
-                yield event
-    finally:
-        await lines.aclose()
+def _follow(
+    turn: Turn, metadata: dict[str, Any] | None, trace: traces.Trace
+) -> Callable[[str], str]:
+    """Make what takes in each chunk, and adds to the first what the prefix was."""
 
+    def follow(text: str) -> str:
+        nonlocal metadata
+        event = streams.parse(text)
+        if event is None:
+            return text
+        chunk = event.data
+        if metadata is not None and chunk.get("choices"):
+            said = chunk.get("metadata") or {}
+            chunk["metadata"] = {**said, "prefix": metadata}
+            metadata = None
+            text = event.text()
+        turn.take_in(chunk, trace)
+        return text
 
-def _chunk_of(event: str) -> dict[str, Any]:
-    """The chunk of an event, empty if it has none."""
-    if not event.startswith("data: {"):
-        return {}
-    chunk: dict[str, Any] = orjson.loads(event.removeprefix("data: "))
-    return chunk
+    return follow
 
 
 def ask_chat(
@@ -472,25 +471,27 @@ def events(generate: Any) -> Any:
         turn = signature.bind(*args, **kwargs).arguments["processed_request"]._turn
         if turn is None or turn.metadata is None:
             return lines
-        return _with_metadata(turn.metadata, lines)
+        return streams.rewrite(
+            lines, _add_metadata(turn.metadata), messages.error_events
+        )
 
     return stream
 
 
-async def _with_metadata(metadata: dict[str, Any], lines: Any) -> AsyncIterator[str]:
+def _add_metadata(metadata: dict[str, Any]) -> Callable[[str], str]:
+    """Make what adds to the first event of a message what the prefix was."""
     is_first = True
-    try:
-        async for line in lines:
-            start, data, body = line.partition("data: ")
-            if is_first and '"message_start"' in body:
-                is_first = False
-                body, end, others = body.partition("\n\n")
-                event = orjson.loads(body)
-                event["message"]["metadata"] = {"prefix": metadata}
-                line = f"{start}{data}{orjson.dumps(event).decode()}{end}{others}"
-            yield line
-    finally:
-        await lines.aclose()
+
+    def add(text: str) -> str:
+        nonlocal is_first
+        event = streams.parse(text) if is_first else None
+        if event is None or event.data.get("type") != "message_start":
+            return text
+        is_first = False
+        event.data["message"]["metadata"] = {"prefix": metadata}
+        return event.text()
+
+    return add
 
 
 def carry(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:

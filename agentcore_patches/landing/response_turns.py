@@ -5,14 +5,12 @@ SGLang makes a chat request of each; `prefix` makes the prompt of that one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from . import conversations, prefix, release, responses, traces
+from . import conversations, prefix, release, responses, streams, traces
 from .prefix import FIELD, PrefixError, Turn
 
 if TYPE_CHECKING:
@@ -102,7 +100,10 @@ def followed(create: Any) -> Any:
         if made.turn is None:
             return response
         if isinstance(response, AsyncGenerator):
-            return _followed(self, made, made.turn, response)
+            results = None if made.trace is None else made.trace.results
+            lines = responses.with_results(response, results)
+            follow = _follow(self, made, made.turn)
+            return streams.rewrite(lines, follow, responses.error_events)
         if hasattr(response, "output"):
             response.metadata = _with_prefix(response.metadata, made.turn)
             _remember(self, made, made.turn, response.output)
@@ -134,42 +135,38 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] 
     return {**(metadata or {}), "prefix": turn.metadata}
 
 
-async def _followed(
-    serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn, lines: Any
-) -> AsyncIterator[str]:
-    """The events of a response, which say what the prefix was."""
-    try:
-        async for line in lines:
-            line = traces.text_of(line)
-            # A quote inside a JSON string is escaped: this is a key.
-            if '"response":{' not in line:
-                yield line
-                continue
-            for one in traces.events_of(line):
-                start, data, body = one.partition("data: ")
-                event = orjson.loads(body) if data else {}
-                response = event.get("response")
-                if response is not None and turn.metadata is not None:
-                    response["metadata"] = _with_prefix(response["metadata"], turn)
-                    one = f"{start}{data}{orjson.dumps(event).decode()}\n\n"
-                if event.get("type") in _LAST:
-                    _remember(serving, made, turn, event["response"]["output"])
-                yield one
-    finally:
-        await lines.aclose()
-        if made.trace is not None and made.trace.results is not None:
-            await made.trace.results.aclose()
+def _follow(
+    serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn
+) -> Callable[[str], str]:
+    """Make what adds to each response what the prefix was, and remembers the last."""
+
+    def follow(text: str) -> str:
+        # A quote inside a JSON string is escaped: this is a key.
+        if '"response":{' not in text:
+            return text
+        event = streams.parse(text)
+        response = event.data.get("response") if event is not None else None
+        if event is None or not isinstance(response, dict):
+            return text
+        if turn.metadata is not None:
+            response["metadata"] = _with_prefix(response.get("metadata"), turn)
+            text = event.text()
+        if event.data.get("type") in _LAST:
+            _remember(serving, made, turn, response["output"])
+        return text
+
+    return follow
 
 
 def _remember(
     serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn, output: list[Any]
 ) -> None:
     """Remember an answer by the messages that SGLang makes of it in the next turn."""
-    from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
-
     trace = made.trace
     if turn.key is None or trace is None or (choice := trace.choices.get(0)) is None:
         return
+    from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
+
     # From 0.5.23 on some models' tools have other names in what is sent back.
     if getattr(serving, "_translates_tools", False):
         return

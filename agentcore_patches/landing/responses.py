@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import defaults, logprobs, release, traces
+from . import defaults, logprobs, release, streams, traces
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
@@ -84,35 +84,29 @@ class ResponseTrace(traces.Trace):
         self.token_logprobs: list[float] = []
         self.results: Results | None = None
 
-    def stamp(self, line: str | bytes) -> str:
-        """Events with all that waits; the last one's response with all there was.
+    def stamp(self, text: str) -> str:
+        """An event with all that waits; the last one's response with all there was.
 
         Raises:
             ValueError: the engine gave fewer logprobs than tokens.
         """
-        line = traces.text_of(line)
-        if line.find("\n\n") != len(line) - 2:
-            return "".join(map(self.stamp, traces.events_of(line)))
-        start, data, body = line.partition("data: ")
-        if not data:
-            return line
-        new = self.take()
+        choice = self.last
+        waits = choice is not None and choice.n_sent != choice.n_received
         # A quote inside a JSON string is escaped: this is a key.
-        if '"response":{' not in body:
-            if not new:
-                return line
-            before, brace, end = body.rpartition("}")
-            return (
-                f"{start}{data}{before},{orjson.dumps(new).decode()[1:-1]}{brace}{end}"
-            )
-        event = orjson.loads(body)
-        event.update(new)
-        if event.get("type") == _FIRST:
-            event["response"].update(self._prompt())
-        elif event.get("type") in _LAST:
-            self.failed = self.failed or event["type"] == "response.failed"
-            event["response"].update(self.whole())
-        return f"{start}{data}{orjson.dumps(event).decode()}\n\n"
+        if not waits and '"response":{' not in text:
+            return text
+        event = streams.parse(text)
+        if event is None:
+            return text
+        data, response = event.data, event.data.get("response")
+        data.update(self.take())
+        if isinstance(response, dict):
+            if data.get("type") == _FIRST:
+                response.update(self._prompt())
+            elif data.get("type") in _LAST:
+                self.failed = self.failed or data["type"] == "response.failed"
+                response.update(self.whole())
+        return event.text()
 
     def take(self) -> dict[str, Any]:
         """What waits, as members of an event.
@@ -282,19 +276,29 @@ def _with_trace(
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-async def _stamped(trace: ResponseTrace, lines: Any) -> AsyncIterator[str]:
+def _stamped(trace: ResponseTrace, lines: Any) -> AsyncIterator[str | bytes]:
     """The events of a stream, stamped; an error is its last event."""
+    # The first event has the prompt, which the engine's first result brings.
+    events = with_results(lines, trace.results, wait_for_first=True)
+    return streams.rewrite(events, trace.stamp, error_events, trace.end)
+
+
+async def with_results(
+    lines: Any, results: Results | None, wait_for_first: bool = False
+) -> AsyncIterator[str | bytes]:
+    """Yield the events of a stream; close the engine's results with it."""
     try:
-        # The first event has the prompt, which the engine's first result brings.
-        if trace.results is not None:
-            await trace.results.wait_for_first()
+        if results is not None and wait_for_first:
+            await results.wait_for_first()
         async for line in lines:
-            yield trace.stamp(line)
-        trace.end()
-    except ValueError as error:
-        event = {"type": "error", "code": None, "message": str(error), "param": None}
-        yield f"event: error\ndata: {orjson.dumps(event).decode()}\n\n"
+            yield line
     finally:
         await lines.aclose()
-        if trace.results is not None:
-            await trace.results.aclose()
+        if results is not None:
+            await results.aclose()
+
+
+def error_events(message: str) -> list[str]:
+    """Make the event that ends a stream of /v1/responses with an error."""
+    event = {"type": "error", "code": None, "message": message, "param": None}
+    return [f"event: error\ndata: {orjson.dumps(event).decode()}\n\n"]

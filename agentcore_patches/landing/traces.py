@@ -8,14 +8,14 @@ whatever that line says.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, release, routed_experts
+from . import logprobs, release, routed_experts, streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -110,7 +110,17 @@ class Trace:
         self.failed = False
 
     def push(self, index: int, content: dict[str, Any]) -> None:
-        """Take in what the engine delivered for a choice."""
+        """Take in what the engine delivered for a choice.
+
+        Raises:
+            StreamError: it is not what SGLang's engine delivers.
+        """
+        try:
+            self._push(index, content)
+        except Exception as error:
+            raise streams.stream_error(error) from error
+
+    def _push(self, index: int, content: dict[str, Any]) -> None:
         choice = self.choices.get(index)
         if choice is None:
             choice = self._start(index, content.get("prompt_token_ids"))
@@ -137,17 +147,13 @@ class Trace:
         self.choices[index] = choice
         return choice
 
-    def stamp(self, line: str | bytes) -> str:
-        """A line with what waits for its choice.
+    def stamp(self, line: str) -> str:
+        """An event, or a part of one, with what waits for its choice.
 
         Raises:
             ValueError: the engine gave fewer logprobs than tokens, or the stream ends
                 while token IDs wait.
         """
-        if type(line) is not str:
-            line = text_of(line)
-        if line.find("\n") != len(line) - 2:
-            return "".join(map(self._stamp_event, events_of(line)))
         choice = self.quiet
         if choice is not None:
             # Most lines of most streams.
@@ -165,6 +171,8 @@ class Trace:
         return self._stamp_event(line)
 
     def _stamp_event(self, line: str) -> str:
+        if not line.endswith("}\n\n"):
+            return self._stamp_parsed(line)
         before, key, after = line.partition(_ANCHOR)
         choice = self._choice_of(before) if key and _ANCHOR not in after else None
         if choice is None:
@@ -226,22 +234,20 @@ class Trace:
 
     def _stamp_parsed(self, line: str) -> str:
         """A line with several choices or none, or one that is written differently."""
-        if line == "data: [DONE]\n\n":
+        if line.startswith("data:") and line[len("data:") :].strip() == "[DONE]":
             self.end()
             return line
         # With the experts of a choice such a line may have megabytes.
         if _NO_CHOICE in line:
             return line
-        start, data, text = line.partition("data: ")
-        try:
-            chunk = orjson.loads(text)
-            parts = chunk["choices"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+        event = streams.parse(line)
+        if event is None or not isinstance(event.data.get("choices"), list):
             # An error says all that there is to say; a comment says nothing.
-            self.failed = self.failed or '"error"' in text
+            self.failed = self.failed or '"error"' in line
             return line
+        chunk = event.data
         is_changed = False
-        for part in parts:
+        for part in chunk["choices"]:
             choice = self.choices.get(part.get("index"))
             if choice is None:
                 continue
@@ -256,7 +262,7 @@ class Trace:
                 part.update(taken)
                 chunk.update(orjson.loads(f"{{{on_chunk}}}"))
                 is_changed = True
-        return f"{start}{data}{_json(chunk)}\n\n" if is_changed else line
+        return event.text() if is_changed else line
 
     def _last_words(self, choice: Choice) -> dict[str, Any]:
         """What a choice says besides, now that it is finished."""
@@ -291,12 +297,9 @@ class Trace:
 class EndTrace(Trace):
     """What choices say at their end, in a stream that is else as without us."""
 
-    def stamp(self, line: str | bytes) -> str:
+    def stamp(self, line: str) -> str:
         """A line with what each choice that it finishes says at its end."""
-        return "".join(
-            self._stamp_parsed(event) if '"finish_reason":"' in event else event
-            for event in events_of(line)
-        )
+        return self._stamp_parsed(line) if '"finish_reason":"' in line else line
 
     def _waits(self, choice: Choice) -> bool:
         return False
@@ -431,38 +434,27 @@ def add_to_completion(
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
 
 
-async def _stamped(
+def _stamped(
     serving: OpenAIServingBase, trace: Trace, lines: Any
-) -> AsyncIterator[str]:
-    """The lines of a stream, stamped; an error ends it as SGLang's own errors do."""
-    is_first = True
-    stamp = trace.stamp
-    try:
-        async for line in lines:
-            yield stamp(line)
-            is_first = False
-        trace.end()
-    except ValueError as error:
-        if is_first and release.FIRST_LINE_BEFORE_STATUS:
-            raise
-        yield f"data: {serving.create_streaming_error_response(str(error))}\n\n"
-        yield "data: [DONE]\n\n"
-    finally:
-        await lines.aclose()
+) -> AsyncIterator[str | bytes]:
+    """The lines of a stream, stamped."""
+    return rewrite(serving, lines, trace.stamp, trace.end)
 
 
-def text_of(line: str | bytes) -> str:
-    """A line of a stream as text."""
-    return line if isinstance(line, str) else bytes(line).decode()
+def rewrite(
+    serving: OpenAIServingBase,
+    lines: Any,
+    change: Callable[[str], str],
+    end: Callable[[], None] | None = None,
+) -> AsyncIterator[str | bytes]:
+    """Rewrite a stream of chat or completions; errors end it as SGLang's own do."""
 
+    def error_events(message: str) -> list[str]:
+        error = serving.create_streaming_error_response(message)
+        return [f"data: {error}\n\n", "data: [DONE]\n\n"]
 
-def events_of(line: str | bytes) -> Iterator[str]:
-    """The events of a line of a stream, each with the empty line that ends it."""
-    *events, rest = text_of(line).split("\n\n")
-    for event in events:
-        yield f"{event}\n\n"
-    if rest:
-        yield rest
+    raise_first = release.FIRST_LINE_BEFORE_STATUS
+    return streams.rewrite(lines, change, error_events, end, raise_first)
 
 
 def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:

@@ -239,6 +239,33 @@ def test_so_are_those_of_a_completion_that_has_token_ids() -> None:
         assert "error" not in str(as_vanilla)
 
 
+def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
+    from sglang.srt.agentcore.traces import Trace
+
+    def failing(method: Any) -> Any:
+        def fail(self: Any, *args: Any) -> Any:
+            if self.choices and self.choices[0].n_sent:
+                raise AttributeError("a fork's")
+            return method(self, *args)
+
+        return fail
+
+    for name in ("_push", "_take"):
+        original = getattr(Trace, name)
+        setattr(Trace, name, failing(original))
+        try:
+            for endpoint in (Engine.ask, Engine.complete):
+                engine = Engine(in_turns)
+                events = endpoint(engine, stream=True, return_token_ids=True)
+                *chunks, last = events
+                choices = [choice for chunk in chunks for choice in chunk["choices"]]
+                ids = [i for choice in choices for i in choice.get("token_ids") or ()]
+                assert ids == STEPS[0], (name, events)
+                assert "AttributeError: a fork's" in last["error"]["message"]
+        finally:
+            setattr(Trace, name, original)
+
+
 def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
     from sglang.srt.agentcore import release
 

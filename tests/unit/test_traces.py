@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import release, traces
+from agentcore_patches.landing import release, streams, traces
 from agentcore_patches.landing.traces import EndTrace, Trace
 from tests.helpers.events import collected
 
@@ -363,15 +363,10 @@ def test_each_of_several_events_in_a_string_is_stamped(n_choices: int | None) ->
     trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
     for _ in range(3):
         trace.push(0, engine.delivers(1, 0))
-        both = trace.stamp(line_of(0) + line_of())
-        first, second = both.split("\n\n")[:2]
-        assert len(read(f"{first}\n\n")["choices"][0]["token_ids"]) == 1
-        assert f"{second}\n\n" == line_of()
-
-
-def test_bytes_are_stamped_as_text_is() -> None:
-    trace = pushed(2)
-    assert read(trace.stamp(line_of(0).encode()))["choices"][0]["token_ids"] == [0, 1]
+        events = streams.events_of(line_of(0) + line_of())
+        first, second = map(trace.stamp, map(str, events))
+        assert len(read(first)["choices"][0]["token_ids"]) == 1
+        assert second == line_of()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,126 @@
+"""Streams of server-sent events: split into events, and rewritten as they leave.
+
+Forks may write events in other ways than SGLang does: with `\\r\\n`, as bytes, several
+in one string, or one in several strings. Text that is no whole event with a JSON object
+is never changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+logger = logging.getLogger(__name__)
+
+_BLANK_LINE = re.compile(r"((?:\r?\n){2})")
+
+
+class StreamError(ValueError):
+    """Adding fields to a stream failed; the message is for the client."""
+
+
+class Event(NamedTuple):
+    """An event that has a JSON object.
+
+    Attributes:
+        start: the lines before its data.
+        data: the object.
+        end: the line ends after its data.
+    """
+
+    start: str
+    data: dict[str, Any]
+    end: str
+
+    def text(self) -> str:
+        """Write the event."""
+        return f"{self.start}data: {orjson.dumps(self.data).decode()}{self.end}"
+
+
+def events_of(line: str | bytes) -> Sequence[str | bytes]:
+    """Split a string of a stream into events, each with the blank line that ends it.
+
+    Bytes that begin or end inside a character stay as they are.
+    """
+    if not isinstance(line, str):
+        try:
+            line = bytes(line).decode()
+        except UnicodeDecodeError:
+            return (line,)
+    if line.find("\n\n") == len(line) - 2:
+        return (line,)
+    parts = _BLANK_LINE.split(line)
+    events = [*map("".join, zip(parts[::2], parts[1::2], strict=False))]
+    return [*events, parts[-1]] if parts[-1] else events
+
+
+def parse(event: str) -> Event | None:
+    """Parse an event; None if it has no JSON object, or is no whole event."""
+    start, _, data = event.partition("data:")
+    text = data.strip()
+    if not text.startswith("{"):
+        return None
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return Event(start, parsed, data[len(data.rstrip()) :])
+
+
+async def rewrite(
+    lines: Any,
+    change: Callable[[str], str],
+    error_events: Callable[[str], Sequence[str]],
+    end: Callable[[], None] | None = None,
+    raise_first: bool = False,
+) -> AsyncIterator[str | bytes]:
+    """Yield the events of a stream as `change` makes them.
+
+    An error of `change` or `end` ends the stream with error events. An error of the
+    stream itself is SGLang's, and raised.
+
+    Args:
+        lines: the strings of the stream, which is closed at the end.
+        error_events: makes error events of a message.
+        end: is called when there are no more events.
+        raise_first: whether to raise an error on the first event; SGLang answers it.
+    """
+    is_changing = False
+    is_first = True
+    try:
+        async for line in lines:
+            for event in events_of(line):
+                is_changing = True
+                changed = change(event) if type(event) is str else event
+                is_changing = False
+                yield changed
+                is_first = False
+        is_changing = True
+        if end is not None:
+            end()
+    except Exception as error:
+        if not (is_changing or isinstance(error, StreamError)):
+            raise
+        if is_first and raise_first:
+            raise
+        for said in error_events(str(stream_error(error))):
+            yield said
+    finally:
+        await lines.aclose()
+
+
+def stream_error(error: Exception) -> StreamError:
+    """Log an error of what adds fields to a stream, and word it for the client."""
+    if isinstance(error, StreamError):
+        return error
+    logger.error("Failed to add fields to a stream", exc_info=error)
+    if type(error) is ValueError:
+        return StreamError(str(error))
+    return StreamError(
+        "agentcore-patch failed to add its fields to this stream: "
+        f"{type(error).__name__}: {error}. The server's log says where."
+    )

@@ -1,0 +1,432 @@
+"""Strings of streams as forks may write them, and what fails while fields are added.
+
+Each case is asked of all that rewrites a stream: of chat, completions, /v1/messages and
+/v1/responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcore_patches.landing import (
+    messages,
+    prefix,
+    release,
+    response_turns,
+    responses,
+    streams,
+    traces,
+)
+from tests.helpers.events import collected, event
+
+DONE = "data: [DONE]\n\n"
+
+
+def chunk(content: str, finish_reason: str | None = None) -> str:
+    """An event of chat, as SGLang writes it."""
+    choice = {"index": 0, "delta": {"content": content}, "logprobs": None}
+    choice["finish_reason"] = finish_reason
+    data = json.dumps({"id": "x", "choices": [choice]}, separators=(",", ":"))
+    return f"data: {data}\n\n"
+
+
+def result(*token_ids: int) -> Any:
+    """The engine's, with the versions of its weights."""
+    entries = [(-token_id / 10, token_id, None) for token_id in token_ids]
+    return {
+        "prompt_token_ids": [5, 6],
+        "output_ids": list(token_ids),
+        "meta_info": {
+            "output_token_logprobs": entries,
+            "weight_versions": [],
+            "finish_reason": {"type": "stop"},
+        },
+    }
+
+
+CHAT = (chunk("a"), chunk("b"), chunk("c", "stop"), DONE)
+MESSAGE = tuple(
+    event(data)
+    for data in (
+        '{"type":"message_start","message":{"id":"m"}}',
+        '{"type":"content_block_delta","delta":{"text":"é"}}',
+        '{"type":"message_stop"}',
+    )
+)
+RESPONSE = tuple(
+    event(data)
+    for data in (
+        '{"type":"response.created","response":{"id":"r","metadata":null}}',
+        '{"type":"response.output_text.delta","delta":"é"}',
+        '{"type":"response.completed",'
+        '"response":{"id":"r","metadata":null,"output":[]}}',
+    )
+)
+
+METADATA = {"required": 3, "kept": 3}
+SERVING: Any = SimpleNamespace(
+    tokenizer_manager=SimpleNamespace(server_args=SimpleNamespace(stream_output=True)),
+    create_streaming_error_response=lambda message: json.dumps({"error": message}),
+)
+
+
+def turn() -> prefix.Turn:
+    made = prefix.Turn(key=None, reasoning_parser=None)
+    made.metadata = METADATA
+    return made
+
+
+def of_chat(lines: Any, **options: Any) -> Any:
+    trace = traces.Trace(True, **options)
+    trace.push(0, result(1, 2))
+    return traces._stamped(SERVING, trace, lines)
+
+
+def of_chat_with_logprobs(lines: Any) -> Any:
+    return of_chat(lines, write_logprobs=json.dumps)
+
+
+def of_ends(lines: Any) -> Any:
+    trace = traces.EndTrace(True, at_end=[traces._versions])
+    trace.push(0, result(1, 2))
+    return traces._stamped(SERVING, trace, lines)
+
+
+def of_prefix(lines: Any) -> Any:
+    def generate(self: Any, adapted: Any, request: Any, trace: Any) -> Any:
+        trace.push(0, result(1, 2))
+        return lines
+
+    request = SimpleNamespace(_turn=turn())
+    return prefix.streamed(generate)(SERVING, None, request)
+
+
+def of_message(lines: Any) -> Any:
+    def generate(anthropic_request: Any, trace: Any = None) -> Any:
+        content = [{"logprob": -0.1}]
+        choice = {"token_ids": [1], "logprobs": {"content": content}}
+        trace.push(json.dumps({"prompt_token_ids": [5], "choices": [choice]}))
+        return lines
+
+    return messages.events(generate)(SimpleNamespace(return_token_ids=True))
+
+
+def of_message_prefix(lines: Any) -> Any:
+    def generate(processed_request: Any) -> Any:
+        return lines
+
+    return prefix.events(generate)(SimpleNamespace(_turn=turn()))
+
+
+def of_response(lines: Any) -> Any:
+    trace = responses.ResponseTrace(incremental=False)
+    trace.push(0, result(1, 2))
+    return responses._stamped(trace, lines)
+
+
+def of_response_prefix(lines: Any) -> Any:
+    async def create(self: Any, request: Any) -> Any:
+        made = prefix.response_turn.get()
+        assert made is not None
+        made.turn = turn()
+        return lines
+
+    request = SimpleNamespace(
+        required_prefix_token_ids=None,
+        return_token_ids=None,
+        background=False,
+        stream=True,
+    )
+    return asyncio.run(response_turns.followed(create)(SERVING, request))
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """What adds fields to a stream.
+
+    Attributes:
+        start: rewrites a stream.
+        events: those of a stream that it rewrites.
+        fails: the function that an error is planted in.
+        last: what the events that say an error begin with.
+    """
+
+    start: Callable[[Any], Any]
+    events: tuple[str, ...]
+    fails: str
+    last: tuple[str, ...]
+
+
+_TRACE = "agentcore_patches.landing.traces.Trace"
+_MESSAGE = "agentcore_patches.landing.messages.MessageTrace"
+_RESPONSE = "agentcore_patches.landing.responses.ResponseTrace"
+_EVENT = "agentcore_patches.landing.streams.Event"
+OPENAI = ("data: {", DONE)
+TYPED = ('event: error\ndata: {"type":"error"',)
+
+REWRITERS = {
+    "chat": Rewriter(of_chat, CHAT, f"{_TRACE}._take", OPENAI),
+    "logprobs": Rewriter(of_chat_with_logprobs, CHAT, f"{_TRACE}._take", OPENAI),
+    "ends": Rewriter(of_ends, CHAT, f"{_TRACE}._last_words", OPENAI),
+    "prefix": Rewriter(of_prefix, CHAT, f"{_EVENT}.text", OPENAI),
+    "message": Rewriter(of_message, MESSAGE, f"{_EVENT}.text", TYPED),
+    "message prefix": Rewriter(of_message_prefix, MESSAGE, f"{_EVENT}.text", TYPED),
+    "response": Rewriter(of_response, RESPONSE, f"{_RESPONSE}.take", TYPED),
+    "response prefix": Rewriter(of_response_prefix, RESPONSE, f"{_EVENT}.text", TYPED),
+}
+every_rewriter = pytest.mark.parametrize("name", REWRITERS)
+
+
+def rewritten(name: str, *strings: Any) -> list[Any]:
+    """The strings of a stream, when its fields have been added."""
+
+    async def stream() -> AsyncIterator[Any]:
+        for string in strings:
+            yield string
+
+    return collected(REWRITERS[name].start(stream()))
+
+
+def raw_of(strings: list[Any]) -> bytes:
+    return b"".join(one if isinstance(one, bytes) else one.encode() for one in strings)
+
+
+def joined(strings: list[Any]) -> str:
+    return raw_of(strings).decode()
+
+
+def said(text: str) -> list[Any]:
+    """The events of a whole stream: what is before the data, and the data."""
+    events = []
+    for one in text.replace("\r\n", "\n").strip("\n").split("\n\n"):
+        start, _, data = one.partition("data:")
+        is_json = data.strip() not in ("", "[DONE]")
+        events.append((start, json.loads(data) if is_json else data.strip()))
+    return events
+
+
+def each(events: tuple[str, ...]) -> list[str]:
+    return [*events]
+
+
+WAYS: dict[str, Callable[[tuple[str, ...]], list[Any]]] = {
+    "one string": lambda events: ["".join(events)],
+    "bytes": lambda events: [one.encode() for one in events],
+    "one string of bytes": lambda events: ["".join(events).encode()],
+    "empty strings between": lambda events: [
+        part for one in events for part in (one, "", b"")
+    ],
+    "CRLF": lambda events: [one.replace("\n", "\r\n") for one in events],
+    "CRLF in one string": lambda events: ["".join(events).replace("\n", "\r\n")],
+    "a line each": lambda events: [
+        line for one in events for line in one.splitlines(keepends=True)
+    ],
+    "no space after the colon": lambda events: [
+        one.replace("data: ", "data:") for one in events
+    ],
+    "no blank line at the end": lambda events: ["".join(events)[:-2]],
+    "one newline at the end": lambda events: ["".join(events)[:-1]],
+    "the end of lines apart": lambda events: [
+        part for one in events for part in (one[:-2], one[-2:])
+    ],
+}
+
+
+@every_rewriter
+@pytest.mark.parametrize("way", WAYS)
+def test_events_get_the_same_fields_however_they_are_cut_into_strings(
+    name: str, way: str
+) -> None:
+    events = REWRITERS[name].events
+    expected = said(joined(rewritten(name, *events)))
+    assert expected != said("".join(events)), "nothing was added"
+    strings = WAYS[way](events)
+    found = joined(rewritten(name, *strings))
+    assert said(found) == expected
+    assert found.count("\r\n") == joined(strings).count("\r\n")
+
+
+UNPARSED = [
+    "",
+    "\n",
+    "\n\n",
+    "\n\n\n",
+    "\r\n\r\n",
+    ": keep-alive",
+    ": keep-alive\n",
+    ": keep-alive\r\n\r\n",
+    ": data: {",
+    "event: ping\n\n",
+    "event: ping\ndata:\n\n",
+    "retry: 5\n",
+    "data: 5\n\n",
+    "data: [1]\n\n",
+    "data: null\n\n",
+    'data: "response":{\n\n',
+    'data: {"response":{"finish_reason":"\n\n',
+    "data: {\ndata: }\n\n",
+    "é\n",
+    b"\xc3",
+    b"\xff\xfe\n\n",
+    "🙂".encode()[:2],
+]
+
+
+@every_rewriter
+@pytest.mark.parametrize("string", UNPARSED)
+def test_what_is_no_event_with_an_object_passes_as_it_is(
+    name: str, string: str | bytes
+) -> None:
+    events = REWRITERS[name].events
+    expected = rewritten(name, *events)
+    found = rewritten(name, string, *events, string)
+    raw = string.encode() if isinstance(string, str) else string
+    assert raw_of(found) == raw + raw_of(expected) + raw
+
+
+@every_rewriter
+@given(data=st.data())
+def test_no_byte_is_lost_wherever_events_are_cut(name: str, data: Any) -> None:
+    """Half an event passes as it is; its tokens go on the next, or end in an error."""
+    text = "".join(REWRITERS[name].events).encode()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
+    ends = [0, *cuts, len(text)]
+    strings = [text[start:end] for start, end in itertools.pairwise(ends)]
+    found = joined(rewritten(name, *strings))
+    events = said(found)
+    if "error" in found:
+        assert "had a place for them" in found
+    for start, sent in said(text.decode()):
+        kept = [one for before, one in events if before == start]
+        assert any(holds(one, sent) for one in kept), sent
+
+
+def holds(found: Any, sent: Any) -> bool:
+    """Whether an event has all that was sent, None aside."""
+    if isinstance(sent, dict):
+        return isinstance(found, dict) and all(
+            holds(found.get(key), value) for key, value in sent.items()
+        )
+    if isinstance(sent, list):
+        return isinstance(found, list) and all(map(holds, found, sent))
+    return sent is None or bool(found == sent)
+
+
+@pytest.fixture(params=[AttributeError, LookupError, TypeError, ValueError])
+def planted(
+    request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch
+) -> type[Exception]:
+    """An error of what adds fields to the stream."""
+    kind: type[Exception] = request.param
+
+    def fail(*args: Any) -> Any:
+        raise kind("planted")
+
+    monkeypatch.setattr(REWRITERS[name].fails, fail)
+    return kind
+
+
+@every_rewriter
+def test_an_error_of_ours_ends_the_stream_with_an_error_event(
+    name: str, planted: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    rewriter = REWRITERS[name]
+    closed: list[bool] = []
+
+    async def stream() -> AsyncIterator[str]:
+        try:
+            for one in rewriter.events:
+                yield one
+        finally:
+            closed.append(True)
+
+    found = collected(rewriter.start(stream()))
+    last = found[-len(rewriter.last) :]
+    for one, start in zip(last, rewriter.last, strict=True):
+        assert one.startswith(start)
+    assert "planted" in last[0]
+    assert planted is ValueError or planted.__name__ in last[0]
+    assert found.count(DONE) == rewriter.last.count(DONE)
+    assert closed == [True]
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.exc_info is not None
+    assert record.exc_info[0] is planted
+
+
+@every_rewriter
+@pytest.mark.parametrize(
+    "error", [AttributeError, TypeError, ValueError, asyncio.CancelledError]
+)
+def test_an_error_of_sglang_stays_as_it_is(
+    name: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stream() -> AsyncIterator[str]:
+        yield REWRITERS[name].events[0]
+        raise error("SGLang's own")
+
+    with pytest.raises(error, match="SGLang's own"):
+        collected(REWRITERS[name].start(stream()))
+    assert not caplog.records
+
+
+@every_rewriter
+def test_an_error_of_who_reads_the_stream_stays_as_it_is(name: str) -> None:
+    async def stream() -> AsyncIterator[str]:
+        for one in REWRITERS[name].events:
+            yield one
+
+    lines = REWRITERS[name].start(stream())
+
+    async def read() -> None:
+        await anext(lines)
+        with pytest.raises(KeyError):
+            await lines.athrow(KeyError("the reader's"))
+
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("name", ["chat", "prefix"])
+@pytest.mark.usefixtures("planted")
+def test_an_error_before_the_first_line_is_answered_by_sglang_where_it_can(
+    name: str, planted: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", True)
+    with pytest.raises(planted, match="planted"):
+        rewritten(name, *REWRITERS[name].events)
+
+
+@pytest.mark.parametrize(
+    "delivered", [{}, {"output_ids": None, "meta_info": {}}, {"output_ids": [1]}, None]
+)
+def test_what_the_engine_does_not_deliver_is_an_error_that_sglang_catches(
+    delivered: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for trace in (traces.Trace(True), responses.ResponseTrace(incremental=True)):
+        with pytest.raises(streams.StreamError, match="agentcore-patch failed"):
+            trace.push(0, delivered)
+    assert len(caplog.records) == 2
+
+
+def test_lines_of_chat_that_say_no_logprobs_end_a_message_with_an_error() -> None:
+    async def generate(anthropic_request: Any, trace: Any = None) -> AsyncIterator[str]:
+        yield MESSAGE[0]
+        trace.push('{"choices":[{"token_ids":[1],"logprobs":null}]}')
+        yield MESSAGE[1]
+
+    request = SimpleNamespace(return_token_ids=True)
+    first, error = collected(messages.events(generate)(request))
+    assert first == MESSAGE[0]
+    assert error.startswith(TYPED[0])
+    assert "TypeError" in error
