@@ -85,14 +85,15 @@ class Import(Edit):
         return f"import of `{self.imported}`"
 
     @property
-    def line(self) -> str:
-        return f"from {self.module} import {self.imported}"
-
-    @property
     def text(self) -> str:
         """The line that lands; its comment stands behind it."""
+        return self.text_with()
+
+    def text_with(self, *others: str) -> str:
+        """Return the line that also imports other names of the module."""
+        names = ", ".join(sorted([self.imported, *others]))
         comments = "".join(f"  {line}" for line in comment_lines(self.comment))
-        return f"{self.line}{comments}\n"
+        return f"from {self.module} import {names}{comments}\n"
 
 
 @dataclass(frozen=True)

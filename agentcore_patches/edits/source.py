@@ -157,24 +157,51 @@ class _Spans:
         if isinstance(wanted, ast.If):
             [wanted] = wanted.body
         there = [node for node in block if name in _bound_names(node)]
-        if there and (len(there) > 1 or ast.dump(there[0]) != ast.dump(wanted)):
+        if there and (len(there) > 1 or not _is_same(there[0], wanted)):
             raise Misplaced(f"there is another `{name}`")
         if there:
             return None
+        if isinstance(edit, Import) and (joined := self._joined(edit)):
+            return joined
         if place and not self._lines[place - 1].endswith(("\n", "\r")):
             text = f"\n{text}"
         return place, place, text.replace("\n", self.newline)
 
-    def _place_of_import(self, edit: Import) -> int:
-        """Before the first import from the same package.
+    def _joined(self, edit: Import) -> tuple[int, int, str] | None:
+        """The splice that adds a name to a line that imports others of the same module.
 
-        Without one, after the last import above all definitions, which may use the name
-        at once.
+        isort would join the two. None: there is no such line of plain names.
         """
         for node in self._tree.body:
+            match node:
+                case ast.ImportFrom(module=edit.module, names=names, level=0):
+                    others = [name.name for name in names]
+                    start, end = span(node)
+                    line = "".join(self._lines[start:end]).rstrip()
+                    plain = f"from {edit.module} import {', '.join(others)}"
+                    if line == plain and plain.islower():
+                        text = edit.text_with(*others).replace("\n", self.newline)
+                        return start, end, text
+        return None
+
+    def _place_of_import(self, edit: Import) -> int:
+        """Before the first import from the same package, where isort would have it.
+
+        Without one, before one that isort puts after it; without one, after the last
+        import above all definitions, which may use the name at once.
+        """
+        sorted_below: ast.stmt | None = None
+        root = edit.module.partition(".")[0]
+        for node in self._tree.body:
             module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+            if "isort: skip" in self._lines[span(node)[0]]:
+                continue
             if f"{module}.".startswith(f"{edit.module}."):
                 return self._start_of_statement(self._start_of_comment(node))
+            if module.partition(".")[0] == root and module > edit.module:
+                sorted_below = sorted_below or node
+        if sorted_below is not None:
+            return self._start_of_statement(self._start_of_comment(sorted_below))
         above = takewhile(
             lambda node: not isinstance(node, DEFINITIONS), self._tree.body
         )
@@ -259,6 +286,15 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def _is_definition(node: ast.stmt, name: str) -> TypeGuard[_Definition]:
     return isinstance(node, DEFINITIONS) and node.name == name
+
+
+def _is_same(there: ast.stmt, wanted: ast.stmt) -> bool:
+    """Whether a statement is a wanted one, or an import of that name and of others."""
+    match there, wanted:
+        case ast.ImportFrom(), ast.ImportFrom(names=[name]):
+            alone = [other for other in there.names if other.name == name.name]
+            there = ast.ImportFrom(there.module, alone, there.level)
+    return ast.dump(there) == ast.dump(wanted)
 
 
 def _bound_names(statement: ast.stmt) -> set[str]:

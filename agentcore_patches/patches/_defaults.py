@@ -28,8 +28,9 @@ DEFAULTS: tuple[Place, ...] = (
         Insert(
             ANTHROPIC_SERVING,
             "AnthropicServing.handle_messages",
-            "manager = self.openai_serving_chat.tokenizer_manager\n"
-            "agentcore.defaults.fill(request, manager)",
+            "agentcore.defaults.fill(\n"
+            "    request, self.openai_serving_chat.tokenizer_manager\n"
+            ")",
         ),
     ),
     Place(

@@ -58,8 +58,13 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
-            "incremental = is_stream and $stream_output\n"
-            "agentcore.ended_requests.finish(self, state, recv_obj, out, incremental)",
+            "agentcore.ended_requests.finish(\n"
+            "    self,\n"
+            "    state,\n"
+            "    recv_obj,\n"
+            "    out,\n"
+            "    is_stream and $stream_output,\n"
+            ")",
             before="state.out_list.append(out)",
         ),
     ),
@@ -154,8 +159,8 @@ ENDED_REQUESTS: tuple[Place, ...] = (
             "0.5.10": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._handle_batch_request",
-                "for rid in obj.rid[batch_size:]:\n"
-                "    self.rid_to_state.pop(rid, None)",
+                "for agentcore_rid in obj.rid[batch_size:]:\n"
+                "    self.rid_to_state.pop(agentcore_rid, None)",
                 before="objs = [obj[i] for i in range(batch_size)]",
             ),
             "0.5.22": absent("SGLang does it"),
@@ -180,7 +185,6 @@ ENDED_REQUESTS: tuple[Place, ...] = (
 
 _NO_ABORT_IS_AN_ERROR = absent("no abort is an error")
 _STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
-_ABORT_TYPE = 'finish_reason_type = finish_reason["type"] if finish_reason else None'
 
 ABORTED_STREAMS: tuple[Place, ...] = (
     Place(
@@ -188,25 +192,11 @@ ABORTED_STREAMS: tuple[Place, ...] = (
         "an abort that was asked for is no error",
         {
             "0.5.8": _NO_ABORT_IS_AN_ERROR,
-            "0.5.10": Insert(
-                SERVING_CHAT,
-                _CHAT_STREAM,
-                'is_error = finish_reason and finish_reason.get("status_code")',
-                after=_ABORT_TYPE,
-            ),
-            "0.5.11": _STATUS_IS_LOOKED_AT,
-        },
-    ),
-    Place(
-        "ended-requests/failed-chat",
-        "only these are errors",
-        {
-            "0.5.8": _NO_ABORT_IS_AN_ERROR,
             "0.5.10": AddCondition(
                 SERVING_CHAT,
                 _CHAT_STREAM,
                 'if finish_reason_type == "abort": ...',
-                "is_error",
+                'finish_reason.get("status_code")',
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
@@ -216,25 +206,11 @@ ABORTED_STREAMS: tuple[Place, ...] = (
         "an abort that was asked for is no error",
         {
             "0.5.8": _NO_ABORT_IS_AN_ERROR,
-            "0.5.10": Insert(
-                SERVING_COMPLETIONS,
-                _COMPLETION_STREAM,
-                'is_error = finish_reason and finish_reason.get("status_code")',
-                after=_ABORT_TYPE,
-            ),
-            "0.5.11": _STATUS_IS_LOOKED_AT,
-        },
-    ),
-    Place(
-        "ended-requests/failed-completion",
-        "only these are errors",
-        {
-            "0.5.8": _NO_ABORT_IS_AN_ERROR,
             "0.5.10": AddCondition(
                 SERVING_COMPLETIONS,
                 _COMPLETION_STREAM,
                 'if finish_reason_type == "abort": ...',
-                "is_error",
+                'finish_reason.get("status_code")',
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },

@@ -112,10 +112,9 @@ _REFUSALS: tuple[Place, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "started = agentcore.images.started(obj)\n"
-            "if started is not None:\n"
-            "    async for output in started:\n"
-            "        yield output\n"
+            "if agentcore_stream := agentcore.images.started(obj):\n"
+            "    async for agentcore_output in agentcore_stream:\n"
+            "        yield agentcore_output\n"
             "    return",
         ),
     ),
@@ -135,10 +134,11 @@ _REFUSALS: tuple[Place, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "manager = _global_state.tokenizer_manager\n"
-            "error = await agentcore.images.start_stream(manager, obj, request)\n"
-            "if error is not None:\n"
-            "    return _create_error_response(error)",
+            "agentcore_image_error = await agentcore.images.start_stream(\n"
+            "    _global_state.tokenizer_manager, obj, request\n"
+            ")\n"
+            "if agentcore_image_error is not None:\n"
+            "    return _create_error_response(agentcore_image_error)",
             before="if obj.stream: ...",
         ),
     ),
@@ -149,11 +149,11 @@ _REFUSALS: tuple[Place, ...] = (
             "0.5.8": Insert(
                 SERVING_CHAT,
                 "OpenAIServingChat._handle_streaming_request",
-                "error = await agentcore.images.start_stream(\n"
+                "agentcore_image_error = await agentcore.images.start_stream(\n"
                 "    self.tokenizer_manager, adapted_request, raw_request\n"
                 ")\n"
-                "if error is not None:\n"
-                "    return self.create_error_response(error)",
+                "if agentcore_image_error is not None:\n"
+                "    return self.create_error_response(agentcore_image_error)",
             ),
             "0.5.10": absent("chat waits for the first line itself"),
         },

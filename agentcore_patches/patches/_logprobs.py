@@ -18,8 +18,9 @@ LOGPROBS: tuple[Place, ...] = (
             SERVING_CHAT,
             "OpenAIServingChat._validate_request",
             "if request.logprobs and request.return_token_ids is not False:\n"
-            "    if refusal := agentcore.logprobs.refusal(self.tokenizer_manager):\n"
-            "        return refusal",
+            "    agentcore_refusal = agentcore.logprobs.refusal(self.tokenizer_manager)\n"
+            "    if agentcore_refusal is not None:\n"
+            "        return agentcore_refusal",
         ),
     ),
     Place(
@@ -29,8 +30,9 @@ LOGPROBS: tuple[Place, ...] = (
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
             "if request.logprobs is not None and request.return_token_ids:\n"
-            "    if refusal := agentcore.logprobs.refusal(self.tokenizer_manager):\n"
-            "        return refusal",
+            "    agentcore_refusal = agentcore.logprobs.refusal(self.tokenizer_manager)\n"
+            "    if agentcore_refusal is not None:\n"
+            "        return agentcore_refusal",
         ),
     ),
     Place(
@@ -39,9 +41,11 @@ LOGPROBS: tuple[Place, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "manager = _global_state.tokenizer_manager\n"
-            "if refusal := agentcore.logprobs.refusal_of(manager, obj):\n"
-            "    return _create_error_response(refusal)",
+            "agentcore_refusal = agentcore.logprobs.refusal_of(\n"
+            "    _global_state.tokenizer_manager, obj\n"
+            ")\n"
+            "if agentcore_refusal is not None:\n"
+            "    return _create_error_response(agentcore_refusal)",
         ),
     ),
     Place(

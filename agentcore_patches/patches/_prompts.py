@@ -177,8 +177,9 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
             "if isinstance(prompt, list) and not isinstance(prompt[0], str):\n"
-            "    manager = self.tokenizer_manager\n"
-            '    return agentcore.prompts.check_prompt(manager, prompt, "prompt")',
+            "    return agentcore.prompts.check_prompt(\n"
+            '        self.tokenizer_manager, prompt, "prompt"\n'
+            "    )",
             before="return None",
         ),
     ),
@@ -190,9 +191,11 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             "0.5.13": Insert(
                 SERVING_CHAT,
                 "OpenAIServingChat._validate_request",
-                "error = agentcore.prompts.check_chat(self.tokenizer_manager, request)\n"
-                "if error is not None:\n"
-                "    return error",
+                "agentcore_prompt_error = agentcore.prompts.check_chat(\n"
+                "    self.tokenizer_manager, request\n"
+                ")\n"
+                "if agentcore_prompt_error is not None:\n"
+                "    return agentcore_prompt_error",
                 before="return None",
             ),
         },
@@ -203,9 +206,11 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "error = agentcore.prompts.check(_global_state.tokenizer_manager, obj)\n"
-            "if error is not None:\n"
-            "    return _create_error_response(error)",
+            "agentcore_prompt_error = agentcore.prompts.check(\n"
+            "    _global_state.tokenizer_manager, obj\n"
+            ")\n"
+            "if agentcore_prompt_error is not None:\n"
+            "    return _create_error_response(agentcore_prompt_error)",
             before="if obj.stream: ...",
         ),
     ),

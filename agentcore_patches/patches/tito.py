@@ -71,10 +71,11 @@ PROMPT: tuple[Place, ...] = (
             "0.5.8": Insert(
                 SERVING_CHAT,
                 f"{_CHAT}._validate_request",
-                "manager = self.tokenizer_manager\n"
-                "error = agentcore.prompts.check_token_in(manager, request)\n"
-                "if error is not None:\n"
-                "    return error",
+                "agentcore_prompt_error = agentcore.prompts.check_token_in(\n"
+                "    self.tokenizer_manager, request\n"
+                ")\n"
+                "if agentcore_prompt_error is not None:\n"
+                "    return agentcore_prompt_error",
                 before="return None",
             ),
             "0.5.13": absent(

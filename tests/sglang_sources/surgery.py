@@ -48,8 +48,14 @@ def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
 
 def matching(source: bytes, within: Definition, shape: str) -> list[ast.stmt]:
     """The statements of a shape: `...` is anything, a capture (`$X`) an expression."""
-    [pattern] = ast.parse(shape.replace("$", _CAPTURE)).body
+    pattern = parsed_shape(shape)
     return [node for node in statements(source, within) if matches(pattern, node)]
+
+
+def parsed_shape(shape: str) -> ast.stmt:
+    """The statement that a shape is; captures are names of their own."""
+    [statement] = ast.parse(shape.replace("$", _CAPTURE)).body
+    return statement
 
 
 _CAPTURE = "capture_of_an_edit_"
@@ -168,6 +174,17 @@ def bound_names(node: ast.AST) -> set[str]:
         for name in ast.walk(node)
         if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
     }
+
+
+def all_names(node: ast.AST) -> set[str]:
+    """The names that a function reads or binds, or that functions in it do."""
+    names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    handlers = {
+        handler.name or ""
+        for handler in ast.walk(node)
+        if isinstance(handler, ast.ExceptHandler)
+    }
+    return names | handlers | bound_names(node)
 
 
 def read_names(code: str) -> set[str]:

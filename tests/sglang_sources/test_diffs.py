@@ -8,18 +8,32 @@ hunks are those of the one before says so. What has changed on purpose is writte
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from agentcore_patches.edits import Edit, apply_edits
+from agentcore_patches.edits import (
+    AddCondition,
+    AddKeyword,
+    Edit,
+    Insert,
+    Replace,
+    apply_edits,
+)
+from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import UPDATE_WEIGHTS_MIXIN
-from agentcore_patches.patches.registry import edits
 from tests.helpers.planning import VERSION
+from tests.sglang_sources import surgery
 from tests.sglang_sources.hunks import Hunk, hunks, written
-from tests.sglang_sources.releases import FAMILIES, patched, sources
+from tests.sglang_sources.releases import FAMILIES, NAMES, hooks, patched, sources
 
 EXPECTED = Path(__file__).parent / "expected"
 WRITE = "AGENTCORE_WRITE_DIFFS"
@@ -55,7 +69,7 @@ def test_every_diff_is_of_a_release() -> None:
 
 DECORATED = [
     edit
-    for edit in edits("weight-versions", VERSION)
+    for edit in registry.edits("weight-versions", VERSION)
     if edit.file == UPDATE_WEIGHTS_MIXIN
 ]
 
@@ -106,3 +120,95 @@ def test_a_diff_keeps_equal_hunks_in_their_order() -> None:
     moved = {"a.py": b"import x\n\n" + BEFORE.encode()}
     again = hunks(moved, {"a.py": b"import x\n\n" + AFTER.encode()})
     assert written("2", again, "1", made) == "SGLang 2: as 1.\n"
+
+
+InFunction = Insert | Replace | AddCondition | AddKeyword
+
+
+def evaluated(node: ast.AST) -> Iterator[ast.Name]:
+    """Yield the names that code reads or binds for itself, in the order of a run."""
+    first: list[ast.AST] = []
+    match node:
+        case ast.Name():
+            yield node
+        case ast.Assign(value=value) | ast.NamedExpr(value=value):
+            first = [value]
+        case ast.For(iter=value) | ast.AsyncFor(iter=value):
+            first = [value]
+        case ast.comprehension() | ast.Lambda():
+            return
+    for child in first:
+        yield from evaluated(child)
+    for child in ast.iter_child_nodes(node):
+        if child not in first:
+            yield from evaluated(child)
+
+
+def new_names(code: str) -> set[str]:
+    """Return the names that code binds without having read them: no updates."""
+    first: dict[str, ast.Name] = {}
+    for name in evaluated(ast.parse(code)):
+        first.setdefault(name.id, name)
+    return {name for name, node in first.items() if isinstance(node.ctx, ast.Store)}
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("x = f(x)", set()),
+        ("x = f(y)", {"x"}),
+        ("for x in y: f(x)", {"x"}),
+        ("if x := f(): x = 1", {"x"}),
+        ("if x: x = 1", set()),
+        ("f([x for x in y])", set()),
+    ],
+)
+def test_an_update_is_no_new_name(code: str, names: set[str]) -> None:
+    assert new_names(code) == names
+
+
+@pytest.mark.parametrize("version", FAMILIES)
+def test_new_names_are_none_of_the_functions_own(version: str) -> None:
+    """A name that a shape binds is updated on purpose, and one that the code read."""
+    bound: Counter[tuple[str, str, str]] = Counter()
+    edits = {edit for name in NAMES for edit in registry.edits(name, version)}
+    for edit in edits:
+        if not isinstance(edit, InFunction):
+            continue
+        shapes = [getattr(edit, shape, "") for shape in ("before", "after", "old")]
+        of_shapes = [
+            surgery.bound_names(surgery.parsed_shape(code)) for code in shapes if code
+        ]
+        names = new_names(edit.new_code).difference(*of_shapes)
+        if not names:
+            continue
+        function = surgery.definition(sources(version)[edit.file], edit.scope)
+        if isinstance(function, ast.ClassDef):
+            continue
+        assert not names & surgery.all_names(function), edit.name
+        assert all(name.startswith("agentcore_") for name in names), edit.name
+        bound.update((edit.file, edit.scope, name) for name in names)
+    assert bound and set(bound.values()) == {1}
+
+
+def unsorted_imports(folder: Path) -> Counter[str]:
+    """Count the blocks of imports, by file, that are not in isort's order."""
+    settings = ["--select", "I", "--config", 'lint.isort.known-first-party=["sglang"]']
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache"]
+    ran = subprocess.run(
+        [*command, *settings, "--output-format", "json"],
+        cwd=folder,
+        capture_output=True,
+    )
+    found = json.loads(ran.stdout)
+    return Counter(str(Path(one["filename"]).relative_to(folder)) for one in found)
+
+
+@pytest.mark.parametrize("version", FAMILIES)
+def test_imports_stay_in_order(version: str, tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder, files in ((before, sources(version)), (after, patched(version))):
+        for path, text in hooks(files).items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(text)
+    assert unsorted_imports(after) <= unsorted_imports(before)

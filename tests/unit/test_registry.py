@@ -164,7 +164,8 @@ def test_hooks_call_what_the_modules_that_land_define(version: str) -> None:
     for edit in all_edits(version):
         if not isinstance(edit, Land):
             called = re.findall(r"\bagentcore\.(\w+\.\w+)", edit.new_code)
-            assert called or "agentcore" not in edit.new_code, edit.name
+            named = re.search(r"\bagentcore\b", edit.new_code)
+            assert called or not named, edit.name
             assert set(called) <= defined, edit.name
 
 
@@ -258,10 +259,8 @@ def test_modules_that_land_come_first_then_imports_of_files_that_call_them(
     assert all(isinstance(edit, Land) for edit in landed)
     assert tuple(edit.file for edit in landed) == MODULES
     assert isinstance(imported, Import)
-    assert (imported.file, imported.line) == (
-        SERVING_CHAT,
-        "from sglang.srt import agentcore",
-    )
+    assert imported.file == SERVING_CHAT
+    assert imported.text.startswith("from sglang.srt import agentcore  # ")
     assert [edit.name for edit in (field, hook, refused)] == [
         "a/field",
         "a/hook",

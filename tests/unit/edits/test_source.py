@@ -258,9 +258,9 @@ WITHOUT_LAST_LINE_END = [
     ),
     pytest.param(
         IMPORT,
-        b"\xef\xbb\xbffrom sglang.srt import x",
+        b"\xef\xbb\xbffrom sglang.srt.x import y",
         b"\xef\xbb\xbffrom sglang.srt import agentcore  # agentcore-patch: calls\n"
-        b"from sglang.srt import x",
+        b"from sglang.srt.x import y",
         id="an import above the only line",
     ),
 ]

@@ -23,11 +23,34 @@ EXAMPLES: Examples = {
 
           x = 1
 
-        above another import of the package itself
+        on the line that imports others from the package itself
           from __future__ import annotations
-        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
-          from sglang.srt import other
+        - from sglang.srt import about, other
+        + from sglang.srt import about, agentcore, other  # agentcore-patch: hooks: calls
           import zlib
+
+        above an import from the package itself that is not on one line, or has a comment
+          import os
+        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
+          from sglang.srt import other  # somebody's
+          from sglang.srt import (
+              yet,
+          )
+
+        above the first import that isort puts below it, where none is from the package
+          import os
+          from sglang.lang import x
+        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
+          from sglang.utils import y
+          import zlib
+
+        below an import that isort skips
+          import os
+
+          from sglang.srt.x import y  # isort: skip
+          y()
+        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
+          from sglang.srt.w import x
 
         above the comment of the first import from the package
           '''What this is.'''
@@ -98,6 +121,12 @@ EXAMPLES: Examples = {
           import os
           from sglang.srt import (agentcore)  # somebody's
           from sglang.srt.x import y
+
+        there is such an import, with others
+          from sglang.srt import (
+              about,
+              agentcore,
+          )
 
         others may bind the name where they are alone with it
           from sglang.srt import agentcore
