@@ -79,7 +79,7 @@ def measured_turns(tree: Path, conversations: int) -> list[report.Row]:
 
 def costs() -> list[report.Row]:
     """Milliseconds to make a prompt of 41 messages."""
-    from sglang.srt.agentcore import conversations
+    from sglang.srt.agentcore import conversations, remembered
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
     from tests.helpers.chat_templates import FAMILIES
@@ -102,13 +102,16 @@ def costs() -> list[report.Row]:
     def remembering(count: int, *, known: bool) -> conversations.Memory:
         memory = conversations.Memory(10**9)
         for number in range(count):
-            memory.put(number.to_bytes(32, "big"), [number] * 1000)
+            made = remembered.Conversation(remembered.Head.of([number]), [])
+            for index in range(40):
+                made.add([("user", "assistant")[index % 2], f"{number}", []], index)
+            memory.put(made, [number] * 1000)
         if known:
             request = ChatCompletionRequest(messages=messages)
-            key, _, _ = conversations.find_keys(chat, request)
-            assert key is not None
-            memory.put(key, process.__wrapped__(chat, request, False).prompt_ids[:-20])
-
+            found, _, _ = conversations.find(chat, request)
+            assert found is not None
+            prompt = process.__wrapped__(chat, request, False).prompt_ids
+            memory.put(found, prompt[:-20])
         return memory
 
     ways = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import threading
-from array import array
-from collections import OrderedDict
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import release
+from .remembered import Conversation, Head, Memory
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
@@ -19,59 +17,16 @@ if TYPE_CHECKING:
 
 VARIABLE = "AGENTCORE_PREFIX_CACHE_MB"
 
-# What an entry takes besides its token IDs: key, array, and their places.
-_ENTRY_BYTES = 320
+IGNORE = "AGENTCORE_PREFIX_IGNORE"
 
+SYSTEM_ROLES = frozenset(("root", "system", "developer"))
 
-class Memory:
-    """Token IDs by conversation; the least recently used leave when it is full."""
+# The first line of Claude Code's system prompt, which changes with every request.
+_CLAUDE_CODE = "x-anthropic-billing-header:"
+_CLAUDE_CODE_LINE = re.compile(f"^{_CLAUDE_CODE}.*$", re.MULTILINE)
 
-    def __init__(self, max_bytes: int):
-        self.max_bytes = max_bytes
-        self.n_bytes = 0
-        self._entries: OrderedDict[bytes, array[int]] = OrderedDict()
-        # From 0.5.22 on requests are converted in threads.
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: bytes) -> list[int] | None:
-        """The token IDs of a conversation, None if it is not remembered.
-
-        It is not, either, where two answers to the same messages said the same by other
-        tokens: nobody knows which of them a client goes on with.
-        """
-        with self._lock:
-            token_ids = self._entries.get(key)
-            if token_ids is None:
-                return None
-            self._entries.move_to_end(key)
-        return token_ids.tolist() or None
-
-    def put(self, key: bytes, token_ids: list[int]) -> None:
-        """Remember a conversation."""
-        kept = array("i", token_ids)
-        if _size(kept) > self.max_bytes:
-            return
-        with self._lock:
-            known = self._forget(key)
-            if known is not None and known != kept:
-                kept = array("i")
-            self._entries[key] = kept
-            self.n_bytes += _size(kept)
-            while self.n_bytes > self.max_bytes:
-                self._forget(next(iter(self._entries)))
-
-    def _forget(self, key: bytes) -> array[int] | None:
-        token_ids = self._entries.pop(key, None)
-        if token_ids is not None:
-            self.n_bytes -= _size(token_ids)
-        return token_ids
-
-
-def _size(token_ids: array[int]) -> int:
-    return len(token_ids) * token_ids.itemsize + _ENTRY_BYTES
+# Stands for what a pattern removed.
+_REMOVED = "\0"
 
 
 @cache
@@ -90,6 +45,7 @@ def check_server(server_args: Any) -> None:
     Raises:
         ValueError: says what to do.
     """
+    ignored_patterns()
     if not _megabytes():
         return
     if "prefix" not in release.PATCHES:
@@ -124,21 +80,48 @@ def _megabytes() -> int:
     return int(value)
 
 
-def find_keys(
-    serving: OpenAIServingChat, request: ChatCompletionRequest
-) -> tuple[bytes | None, bytes, int]:
-    """The keys of a conversation, and where its last assistant message is.
+@cache
+def ignored_patterns() -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of system text that the environment ignores, one a line.
 
-    The first key is of the messages up to that one, None if there is none.
-
-    Two conversations have the same key only if all is the same that their prompts are
-    made of: model, adapter, tools, template arguments, and each message's role,
-    content and tool calls. What says nothing of the conversation does not count: the
-    IDs of tool calls, the spelling of their arguments, and reasoning, which some
-    clients send back and others do not.
+    Raises:
+        ValueError: says what to do about a bad one.
     """
-    key = _hash(b"", _circumstances(serving, request))
-    known: bytes | None = None
+    patterns = []
+    for line in os.environ.get(IGNORE, "").splitlines():
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            pattern = re.compile(text, re.MULTILINE)
+        except re.error as error:
+            raise ValueError(
+                f"{IGNORE} has {text!r}, which is not a regular expression: {error}. "
+                "Write one regular expression on each line, or unset the variable."
+            ) from None
+        if pattern.fullmatch(""):
+            raise ValueError(
+                f"{IGNORE} has {text!r}, which matches an empty text, too. Write a "
+                "pattern that only matches what changes, or unset the variable."
+            )
+        patterns.append(pattern)
+    return tuple(patterns)
+
+
+def find(
+    serving: OpenAIServingChat, request: ChatCompletionRequest
+) -> tuple[Conversation | None, Conversation, int]:
+    """Return a request's conversation up to its last answer, whole, and that place.
+
+    Without an assistant message the first is None, and the place -1.
+
+    Two conversations are the same only if all is the same that their prompts are made
+    of: model, adapter, tools, template arguments, and each message's role, content and
+    tool calls. Parts that clients change do not count: the IDs of tool calls, the
+    spelling of their arguments, reasoning, and the volatile text of system messages.
+    """
+    parser = serving.reasoning_parser
+    described: list[tuple[int, list[Any]]] = []
     last = -1
     calls: dict[str | None, int] = {}
     for index, message in enumerate(request.messages):
@@ -146,27 +129,43 @@ def find_keys(
         if (
             message.role == "assistant"
             and [other.role for other in following] == ["assistant"]
-            and is_silent(message, serving.reasoning_parser)
+            and is_silent(message, parser)
         ):
             # Reasoning alone, which some releases make a message of.
             continue
-        key = _hash(key, _describe(message, calls, serving.reasoning_parser))
+        one = _describe(message, calls, parser)
+        if message.role in SYSTEM_ROLES and message.content and not one[1]:
+            # All of its text is volatile.
+            continue
+        described.append((index, one))
         if message.role == "assistant":
-            known, last = key, index
+            last = index
             calls = {
                 call.id: position
                 for position, call in enumerate(message.tool_calls or ())
             }
-    return known, key, last
+    n_system = 0
+    while n_system < len(described) and described[n_system][1][0] in SYSTEM_ROLES:
+        n_system += 1
+    system = [one for _, one in described[:n_system]]
+    whole = Conversation(Head.of(_circumstances(serving, request, system)), [])
+    known = None
+    for index, one in described[n_system:]:
+        whole.add(one, index)
+        if index == last:
+            known = Conversation(whole.head, [*whole.links])
+    return known, whole, last
 
 
-def key_with(key: bytes, answer: Any, reasoning_parser: str | None) -> bytes:
-    """The key of a conversation with the message that answers it.
+def with_answer(
+    conversation: Conversation, answer: Any, reasoning_parser: str | None
+) -> Conversation:
+    """Return a conversation with the message that answers it.
 
     Args:
         answer: has `content` and `tool_calls`.
     """
-    return _hash(key, _describe_assistant(answer, reasoning_parser))
+    return conversation.with_answer(_describe_assistant(answer, reasoning_parser))
 
 
 def is_silent(message: Any, reasoning_parser: str | None) -> bool:
@@ -175,7 +174,12 @@ def is_silent(message: Any, reasoning_parser: str | None) -> bool:
     return not content and not calls
 
 
-def _circumstances(serving: OpenAIServingChat, request: ChatCompletionRequest) -> Any:
+def _circumstances(
+    serving: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    system: list[list[Any]],
+) -> list[Any]:
+    """Return the parts of an identity besides the messages, in the order of `Head`."""
     tools: list[Any] = []
     if request.tools and request.tool_choice != "none":
         chosen = None
@@ -187,25 +191,28 @@ def _circumstances(serving: OpenAIServingChat, request: ChatCompletionRequest) -
             if chosen is None or tool.function.name == chosen
         ]
     return [
-        request.model,
-        serving._resolve_lora_path(request.model, request.lora_path),
-        tools,
-        request.chat_template_kwargs or {},
-        request.reasoning_effort,
-        request.extra_key,
-        request.cache_salt,
-        # Some templates and encoders write these into the prompt. A release that lacks
-        # one leaves it out.
-        request.model_dump(include={"thinking", "response_format"}),
-        request.tool_choice == "required",
-        # What /v1/responses writes in place of the tools, from 0.5.23 on.
-        getattr(request, "_template_tools", None),
+        [request.model, serving._resolve_lora_path(request.model, request.lora_path)],
+        [request.extra_key, request.cache_salt],
+        system,
+        [
+            tools,
+            request.tool_choice == "required",
+            # What /v1/responses writes in place of the tools, from 0.5.23 on.
+            getattr(request, "_template_tools", None),
+        ],
+        [
+            request.chat_template_kwargs or {},
+            request.reasoning_effort,
+            # Some templates and encoders write these into the prompt. A release that
+            # lacks one leaves it out.
+            request.model_dump(include={"thinking", "response_format"}),
+        ],
     ]
 
 
 def _describe(
     message: Any, calls: dict[str | None, int], reasoning_parser: str | None
-) -> Any:
+) -> list[Any]:
     """What of a message makes the conversation.
 
     Args:
@@ -214,8 +221,13 @@ def _describe(
     if message.role == "assistant":
         return _describe_assistant(message, reasoning_parser)
     content = message.content
+    if isinstance(content, str) and message.role in SYSTEM_ROLES:
+        content = _without_volatile(content)
     if isinstance(content, list):
         parts = [part.model_dump() for part in content]
+        if message.role in SYSTEM_ROLES:
+            parts = [*map(_stable_part, parts)]
+            parts = [part for part in parts if part is not None]
         is_text = len(parts) == 1 and parts[0]["type"] == "text"
         content = parts[0]["text"] if is_text else parts
     call_id = getattr(message, "tool_call_id", None)
@@ -230,7 +242,38 @@ def _describe(
     ]
 
 
-def _describe_assistant(message: Any, reasoning_parser: str | None) -> Any:
+def _stable_part(part: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a part of a system message without volatile text, None if it is all."""
+    text = part.get("text")
+    if not text:
+        return part
+    stable = _without_volatile(text)
+    return {**part, "text": stable} if stable else None
+
+
+def _without_volatile(text: str) -> str:
+    """Return a system text without Claude Code's header and what the server ignores."""
+    n_removed = 0
+    if _CLAUDE_CODE in text:
+        text, n_removed = _CLAUDE_CODE_LINE.subn(_REMOVED, text)
+    for pattern in ignored_patterns():
+        text, n = pattern.subn(_REMOVED, text)
+        n_removed += n
+    if not n_removed:
+        return text
+    lines: list[str] = []
+    for line in text.split("\n"):
+        rest = line.replace(_REMOVED, "")
+        if rest == line or rest.strip():
+            lines.append(rest)
+            continue
+        # Nothing is left of the line. Blank lines set it apart from the text before.
+        while lines and not lines[-1].strip():
+            lines.pop()
+    return "\n".join(lines)
+
+
+def _describe_assistant(message: Any, reasoning_parser: str | None) -> list[Any]:
     content = message.content or ""
     if isinstance(content, list):
         content = "".join(getattr(part, "text", None) or "" for part in content)
@@ -278,8 +321,3 @@ def _parsed(arguments: Any) -> Any:
 def _number(text: str) -> int | float:
     number = float(text)
     return int(number) if number.is_integer() else number
-
-
-def _hash(key: bytes, described: Any) -> bytes:
-    text = json.dumps(described, sort_keys=True, default=str)
-    return hashlib.sha256(key + text.encode("utf-8", "surrogatepass")).digest()

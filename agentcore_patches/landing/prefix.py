@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+    from .remembered import Conversation
     from .response_turns import ResponseTurn
 
 FIELD = "required_prefix_token_ids"
@@ -98,15 +99,15 @@ class Turn:
     """One turn of a conversation: what its prompt continues, and who continues it.
 
     Attributes:
-        key: by which the answers will be remembered, None if they will not.
+        conversation: that the answers go on with, None if they are not remembered.
         reasoning_parser: of the server.
         prompt: the prefix and what follows it, None if the template's prompt is taken.
-        metadata: what the answer says of the prefix, None if it has none.
+        metadata: what the answer says of its prefix, None if it says nothing.
         answers: what a stream has said so far, by choice.
     """
 
-    def __init__(self, key: bytes | None, reasoning_parser: str | None):
-        self.key = key
+    def __init__(self, conversation: Conversation | None, reasoning_parser: str | None):
+        self.conversation = conversation
         self.reasoning_parser = reasoning_parser
         self.prompt: list[int] | None = None
         self.metadata: dict[str, Any] | None = None
@@ -172,6 +173,18 @@ class Turn:
             "source": prefix.source,
         }
 
+    def miss(self, reason: str) -> None:
+        """Have the answer say why the memory has no prefix for it."""
+        self.metadata = {"source": "template", "missed": reason}
+
+    def count(self) -> None:
+        """Count whether the memory had a prefix, for the log."""
+        memory = conversations.memory()
+        if memory is None or self.conversation is None or self.metadata is None:
+            return
+        if self.metadata["source"] in ("server", "template"):
+            memory.count(self.metadata.get("missed"))
+
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
         """Take in what a stream says; remember a choice that is complete."""
         for choice in chunk.get("choices") or ():
@@ -196,11 +209,13 @@ class Turn:
     ) -> None:
         """Remember an answer, unless it was aborted or its prompt is unknown."""
         memory = conversations.memory()
-        if memory is None or self.key is None or prompt is None:
+        if memory is None or self.conversation is None or prompt is None:
             return
         if finish_reason != "abort":
-            key = conversations.key_with(self.key, answer, self.reasoning_parser)
-            memory.put(key, [*prompt, *token_ids])
+            answered = conversations.with_answer(
+                self.conversation, answer, self.reasoning_parser
+            )
+            memory.put(answered, [*prompt, *token_ids])
 
 
 def continued(process: Any) -> Any:
@@ -236,15 +251,17 @@ def _continue(
         PrefixError: the request cannot have the prefix that it asks for.
     """
     asked = _find_asked(serving.tokenizer_manager, request)
-    known, key = _recall(serving, request)
+    known, conversation, missed = _recall(serving, request)
     prefix = asked or known
-    if prefix is None and key is None:
+    if prefix is None and conversation is None:
         return process(serving, request)
     # Rendering changes the request.
     as_sent = request.model_copy()
     result = process(serving, request)
-    request._turn = turn = Turn(key, serving.reasoning_parser)
+    request._turn = turn = Turn(conversation, serving.reasoning_parser)
     if prefix is None:
+        if missed is not None:
+            turn.miss(missed)
         return result
 
     def process_again(serving: OpenAIServingChat, messages: list[Any]) -> Any:
@@ -257,6 +274,7 @@ def _continue(
     except ValueError as error:
         if asked:
             raise PrefixError(str(error)) from error
+        turn.miss("unusable")
     if turn.prompt is not None:
         # Of a multimodal model SGLang takes the text.
         result.prompt = result.prompt_ids = turn.prompt
@@ -325,24 +343,31 @@ def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
 
 def _recall(
     serving: OpenAIServingChat, request: ChatCompletionRequest
-) -> tuple[Prefix | None, bytes | None]:
-    """What the server remembers of a conversation, and the key of its answer."""
+) -> tuple[Prefix | None, Conversation | None, str | None]:
+    """Return what the server remembers of a request, its conversation, and a miss.
+
+    The conversation is None if the memory does not apply. The miss says why an answered
+    turn was not found.
+    """
     memory = conversations.memory()
     if memory is None or getattr(request, "input_ids", None) is not None:
-        return None, None
+        return None, None, None
     uses_memory = request._uses_memory
     if uses_memory is None:
         uses_memory = request.return_token_ids is not False
     if not uses_memory or request.messages[-1].role == "assistant":
-        return None, None
+        return None, None, None
     # What is behind the URL of an image may have changed, and its options with it.
     if prompts.has_media(request.messages):
-        return None, None
-    known, key, index = conversations.find_keys(serving, request)
-    token_ids = memory.get(known) if known is not None else None
+        return None, None, None
+    known, conversation, index = conversations.find(serving, request)
+    if known is None:
+        return None, conversation, None
+    token_ids = memory.get(known)
     if token_ids is None:
-        return None, key
-    return Prefix(token_ids, "what the server remembers", "server", index), key
+        return None, conversation, memory.explain(known)
+    prefix = Prefix(token_ids, "what the server remembers", "server", index)
+    return prefix, conversation, None
 
 
 def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
@@ -352,7 +377,7 @@ def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
         return
     if turn.prompt is not None:
         adapted.text, adapted.input_ids = None, turn.prompt
-    if turn.key is not None:
+    if turn.conversation is not None:
         adapted.return_prompt_token_ids = True
 
 
@@ -371,6 +396,7 @@ def whole(build: Any) -> Any:
         turn = request._turn
         if turn is None or not hasattr(response, "choices"):
             return response
+        turn.count()
         if turn.metadata is not None:
             response.metadata = {**(response.metadata or {}), "prefix": turn.metadata}
         for choice, item in zip(response.choices, ret, strict=True):
@@ -399,6 +425,7 @@ def streamed(generate: Any) -> Any:
         turn = request._turn
         if turn is None:
             return generate(self, adapted_request, request, *args, **kwargs)
+        turn.count()
         trace = kwargs.get("trace")
         # A trace of token IDs writes the metadata of a first chunk itself.
         is_told = trace is not None and not isinstance(trace, traces.EndTrace)
@@ -406,7 +433,7 @@ def streamed(generate: Any) -> Any:
             trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
         lines = generate(self, adapted_request, request, *args, **kwargs)
         metadata = None if is_told else turn.metadata
-        if metadata is None and turn.key is None:
+        if metadata is None and turn.conversation is None:
             return lines
         return traces.rewrite(self, lines, _follow(turn, metadata, trace))
 

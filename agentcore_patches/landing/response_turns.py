@@ -99,6 +99,7 @@ def followed(create: Any) -> Any:
             return self.create_error_response(str(error))
         if made.turn is None:
             return response
+        made.turn.count()
         if isinstance(response, AsyncGenerator):
             results = None if made.trace is None else made.trace.results
             lines = responses.with_results(response, results)
@@ -163,7 +164,10 @@ def _remember(
 ) -> None:
     """Remember an answer by the messages that SGLang makes of it in the next turn."""
     trace = made.trace
-    if turn.key is None or trace is None or (choice := trace.choices.get(0)) is None:
+    if turn.conversation is None or trace is None:
+        return
+    choice = trace.choices.get(0)
+    if choice is None:
         return
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
@@ -181,6 +185,8 @@ def _remember(
         return
     for message in earlier:
         if not conversations.is_silent(message, turn.reasoning_parser):
-            turn.key = conversations.key_with(turn.key, message, turn.reasoning_parser)
+            turn.conversation = conversations.with_answer(
+                turn.conversation, message, turn.reasoning_parser
+            )
     finish_reason = (choice.meta_info["finish_reason"] or {}).get("type", "")
     turn.remember(answer, finish_reason, trace.prefilled, choice.output_ids)

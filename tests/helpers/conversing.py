@@ -109,6 +109,14 @@ def prefix_of(answer: Answer) -> dict[str, Any] | None:
     return said[0] if said else None
 
 
+def billing_header(number: int) -> str:
+    """The first line of Claude Code's system prompt, other in each request."""
+    return (
+        f"x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; "
+        f"cch={number:05};"
+    )
+
+
 def turns(
     base_url: str, how: str, questions: tuple[str, ...] = QUESTIONS, **more: Any
 ) -> Iterator[Answer]:

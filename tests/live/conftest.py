@@ -23,6 +23,12 @@ from tests.helpers.servers import MODES, Launch, Trees
 PREFIX_CACHE = "AGENTCORE_PREFIX_CACHE_MB"
 """The variable by which a server remembers conversations."""
 
+PREFIX_IGNORE = "AGENTCORE_PREFIX_IGNORE"
+"""The variable with patterns of system text that is no part of a conversation."""
+
+IGNORED = r"^<total_tokens>\d+ tokens left</total_tokens>$"
+"""The pattern of the servers that remember."""
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -73,7 +79,7 @@ def remembering(
     trees: Trees, launch: Launch, request: pytest.FixtureRequest
 ) -> Iterator[Server]:
     """A server that remembers, with and without a reasoning parser."""
-    env = {PREFIX_CACHE: "16"}
+    env = {PREFIX_CACHE: "1", PREFIX_IGNORE: IGNORED}
     with launch(trees.patched, *MODES[request.param], env=env) as running:
         yield running
 

@@ -309,8 +309,30 @@ def test_the_memory_takes_the_templates_prompt_where_it_is_not_certain() -> None
             turn.remember(SimpleNamespace(**answer, tool_calls=None), "stop", [5], [6])
             prompt, turn = prompt_of(chat, family, [USER, answer, USER])
         plain, _ = prompt_of(chat, family, [USER, answer, USER])
-        assert (turn.metadata is not None) == is_certain
+        if not is_certain:
+            assert turn.metadata == {"source": "template", "missed": "unusable"}
         assert prompt[:2] == [5, 6] if is_certain else prompt == plain
+
+
+def test_a_turn_that_was_evicted_says_so() -> None:
+    from sglang.srt.agentcore import conversations
+
+    family = family_of("qwen2.5")
+    chat = endpoint(family)
+    memory = conversations.Memory(50_000)
+    with mock.patch.object(conversations, "memory", return_value=memory):
+        for number in range(20):
+            asked = [{"role": "user", "content": str(number)}]
+            _, turn = prompt_of(chat, family, asked)
+            said = SimpleNamespace(content="Yes.", tool_calls=None)
+            turn.remember(said, "stop", [5] * 1000, [6])
+        answer = {"role": "assistant", "content": "Yes."}
+        oldest = 20 - len(memory)
+        for number in (oldest - 1, oldest):
+            asked = [{"role": "user", "content": str(number)}, answer, USER]
+            _, turn = prompt_of(chat, family, asked)
+            expected = {"source": "template", "missed": "evicted"}
+            assert (turn.metadata == expected) == (number < oldest), turn.metadata
 
 
 MORE_TESTS = {str(family): partial(assert_continues, family) for family in FAMILIES}

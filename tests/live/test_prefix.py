@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -15,20 +16,28 @@ from agentcore_verify.server import Server
 from tests.helpers.conversing import (
     BAD_PREFIXES,
     QUESTIONS,
+    billing_header,
     body,
     follow_up,
     ids_of,
+    is_object,
     is_sent_back,
     message_of,
     prefix_of,
     turns,
 )
-from tests.helpers.endpoints import MESSAGES, refused, require_traced
+from tests.helpers.endpoints import (
+    MESSAGES,
+    MESSAGES_TOOLS,
+    refused,
+    require_traced,
+)
 from tests.helpers.servers import Launch, Trees, held
 from tests.helpers.waiting import wait_until
-from tests.live.conftest import PREFIX_CACHE
+from tests.live.conftest import PREFIX_CACHE, PREFIX_IGNORE
 
 USER = {"role": "user", "content": "Say hello."}
+CALLS = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 
 
 @pytest.mark.parametrize("how", ["request", "message"])
@@ -46,10 +55,12 @@ def assert_continued(answers: list[client.Answer], how: str) -> None:
     for before, answer in pairwise(answers):
         required = ids_of(before)
         said = prefix_of(answer)
-        if said is None and how == "server":
-            assert not is_sent_back(before.completions[0])
-            continue
         assert said is not None
+        if said["source"] == "template":
+            assert how == "server"
+            assert not is_sent_back(before.completions[0])
+            assert said["missed"].startswith("message ")
+            continue
         assert said["source"] == how
         assert said["required"] == said["kept"] == len(required)
         assert said["template_matched"] <= len(required)
@@ -242,6 +253,10 @@ def test_messages_continue_without_a_field_of_ours(
         second = message(url, stream, **asked, messages=history)
         said = second["metadata"]["prefix"]
         assert said["source"] == "server" and said["kept"] == said["required"]
+        asked["system"] += "."
+        third = message(url, stream, **asked, messages=history)
+        said = third["metadata"]["prefix"]
+        assert said == {"source": "template", "missed": "system"}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -277,12 +292,118 @@ def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
         return answer
     events = list(client.post_stream(url, asked, done=False))
     made: dict[str, Any] = events[0]["message"]
-    text = "".join(
-        event["delta"].get("text") or ""
-        for event in events
-        if event["type"] == "content_block_delta"
-    )
-    return {**made, "content": [{"type": "text", "text": text}]}
+    blocks: list[dict[str, Any]] = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            blocks.append({**event["content_block"], "json": ""})
+        if event["type"] == "content_block_delta":
+            delta = event["delta"]
+            if "text" in delta:
+                blocks[-1]["text"] = (blocks[-1].get("text") or "") + delta["text"]
+            blocks[-1]["json"] += delta.get("partial_json") or ""
+    for block in blocks:
+        arguments = block.pop("json")
+        if block["type"] == "tool_use":
+            block["input"] = json.loads(arguments) if is_object(arguments) else {}
+    token_ids = [one for event in events for one in event.get("token_ids", ())]
+    return {**made, "content": blocks, "token_ids": token_ids}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_claude_code_goes_on_although_its_header_changes(
+    remembering: Server, release: str, stream: bool
+) -> None:
+    require_traced(MESSAGES, release)
+    messages: list[dict[str, Any]] = []
+    required: list[int] = []
+    for number, question in enumerate(("reasoning", "plain", "emoji")):
+        results = [
+            {"type": "tool_result", "tool_use_id": block["id"], "content": "sunny"}
+            for block in (messages[-1]["content"] if messages else ())
+            if block["type"] == "tool_use"
+        ]
+        text = {"type": "text", "text": line(question).question}
+        messages.append({"role": "user", "content": [*results, text]})
+        answer = message(
+            remembering.base_url + MESSAGES,
+            stream,
+            system=[
+                {"type": "text", "text": billing_header(number)},
+                {
+                    "type": "text",
+                    "text": "You are Claude Code.",
+                    "cache_control": {"type": "ephemeral"},
+                },
+                {"type": "text", "text": f"Streamed: {stream}"},
+                {"type": "text", "text": budget(900 - number)},
+            ],
+            messages=messages,
+            tools=MESSAGES_TOOLS,
+            return_token_ids=True,
+        )
+        prompt = answer["prompt_token_ids"]
+        if number:
+            said = answer["metadata"]["prefix"]
+            assert said["source"] == "server"
+            assert said["required"] == said["kept"] == len(required)
+            # The template would have written the new header.
+            assert said["template_matched"] < len(required)
+            assert prompt[: len(required)] == required
+        else:
+            assert "metadata" not in answer
+        required = [*prompt, *answer["token_ids"]]
+        messages.append({"role": "assistant", "content": answer["content"]})
+
+
+def budget(number: int) -> str:
+    return f"<total_tokens>{number} tokens left</total_tokens>"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_chat_goes_on_although_its_system_prompt_has_volatile_lines(
+    remembering: Server, stream: bool
+) -> None:
+    url = remembering.base_url
+
+    def ask(number: int, *messages: Any, content: Any = None) -> client.Answer:
+        text = f"Streamed: {stream}"
+        system = f"{billing_header(number)}\n{text}\n{budget(number)}"
+        messages = ({"role": "system", "content": content or system}, *messages)
+        return client.ask(url, **body([*messages], stream=stream))
+
+    first = ask(1, USER)
+    history = [USER, message_of(first.completions[0]), USER]
+    said = prefix_of(ask(2, *history))
+    assert said is not None
+    assert said["source"] == "server" and said["required"] == len(ids_of(first))
+    # Whatever else the system prompt says, and in whatever place.
+    for content in (
+        f"Call x-anthropic-billing-header.\nStreamed: {stream}",
+        f"Streamed: {stream} {budget(1)}",
+    ):
+        assert missed(ask(1, *history, content=content)) == "system"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_user_s_text_counts_though_it_looks_volatile(
+    remembering: Server, stream: bool
+) -> None:
+    url = remembering.base_url
+    for volatile in (billing_header, budget):
+        asked = {"role": "user", "content": f"{volatile(1)}\nStreamed: {stream}"}
+        first = client.ask(url, **body([asked], stream=stream))
+        asked["content"] = f"{volatile(2)}\nStreamed: {stream}"
+        messages = [asked, message_of(first.completions[0]), USER]
+        second = client.ask(url, **body(messages, stream=stream))
+        assert missed(second) == "message 0: content"
+
+
+def missed(answer: client.Answer) -> Any:
+    """What an answer says that the memory missed."""
+    said = prefix_of(answer)
+    assert said is not None
+    assert said.keys() == {"source", "missed"} and said["source"] == "template"
+    return said["missed"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -291,7 +412,7 @@ def test_conversations_that_are_alike_do_not_mix(
 ) -> None:
     url = remembering.base_url
     first: dict[str, client.Answer] = {}
-    for word in ("amber", "cobalt"):
+    for word in (f"amber {stream}", f"cobalt {stream}"):
         asked = [{"role": "system", "content": word}, USER]
         first[word] = client.ask(url, **body(asked, stream=stream))
     for word, answer in first.items():
@@ -300,23 +421,75 @@ def test_conversations_that_are_alike_do_not_mix(
         second = client.ask(url, **body(messages, stream=stream))
         required = ids_of(answer)
         assert list(second.prompt_token_ids or ())[: len(required)] == required
-        for other in (
-            {"tools": None},
-            {"model": "another"},
-            {"chat_template_kwargs": {"x": 1}},
-            {"messages": [system, {"role": "user", "content": "x"}, *messages[2:]]},
-        ):
+        answered = messages[2]
+        unlike = {"role": "system", "content": f"new {word}"}
+        others: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("tools", {"tools": None}),
+            ("tools", {"tools": None, "chat_template_kwargs": {"x": 1}}),
+            ("model", {"model": "another"}),
+            ("cache_salt", {"cache_salt": "another"}),
+            ("template", {"chat_template_kwargs": {"x": 1}}),
+            ("system", {"messages": [{**system, "content": "x"}, *messages[1:]]}),
+            ("system", {"messages": messages[1:]}),
+            (
+                "message 1: content",
+                {"messages": [system, {**USER, "content": "x"}, *messages[2:]]},
+            ),
+            (
+                "message 2: content",
+                {"messages": [system, USER, {**answered, "content": "x"}, USER]},
+            ),
+            (
+                "message 2: tool_calls",
+                {"messages": [system, USER, {**answered, "tool_calls": CALLS}, USER]},
+            ),
+            ("message 1: role", {"messages": [system, answered, USER]}),
+            (
+                "unknown",
+                {"messages": [unlike, unlike | {"role": "user"}, answered, USER]},
+            ),
+        )
+        for reason, other in others:
             asked_otherwise = {**body(messages, stream=stream), **other}
-            assert prefix_of(client.ask(url, **asked_otherwise)) is None, other
+            assert missed(client.ask(url, **asked_otherwise)) == reason, other
+        # Nothing is said where the memory does not apply.
+        opted_out = client.ask(
+            url, **body(messages, stream=stream, return_token_ids=False)
+        )
+        assert prefix_of(opted_out) is None
+        beginning = client.ask(url, **body([system, USER, USER], stream=stream))
+        assert prefix_of(beginning) is None
+        given = {"required_prefix_token_ids": required, "cache_salt": "x"}
+        said = prefix_of(client.ask(url, **body(messages, stream=stream, **given)))
+        assert said is not None and said["source"] == "request"
+    log = remembering.options.log.read_text()
+    assert "Conversation memory: " in log
+    assert "message: content: " in log
+
+
+def test_answers_that_say_the_same_with_other_tokens_are_ambiguous(
+    remembering: Server,
+) -> None:
+    asked = [{"role": "system", "content": "ambiguous"}, USER]
+    first = client.ask(remembering.base_url, **body(asked))
+    [completion] = first.completions
+    n_tokens = len(completion.token_ids or ()) - 1
+    # Without the token that ends the turn.
+    again = client.ask(remembering.base_url, **body(asked, max_tokens=n_tokens))
+    assert again.completions[0].content == completion.content
+    messages = [*asked, message_of(completion), USER]
+    third = client.ask(remembering.base_url, **body(messages))
+    assert missed(third) == "ambiguous"
 
 
 def test_a_server_that_cannot_remember_says_so_at_start(
     trees: Trees, launch: Launch
 ) -> None:
-    for args, value, word in (
-        (("--tokenizer-worker-num", "2"), "16", "tokenizer worker"),
-        ((), "many", "whole number of megabytes"),
+    for args, env, word in (
+        (("--tokenizer-worker-num", "2"), {PREFIX_CACHE: "16"}, "tokenizer worker"),
+        ((), {PREFIX_CACHE: "many"}, "whole number of megabytes"),
+        ((), {PREFIX_CACHE: "16", PREFIX_IGNORE: "(a"}, "not a regular expression"),
     ):
-        refusing = launch(trees.patched, *args, env={PREFIX_CACHE: value})
+        refusing = launch(trees.patched, *args, env=env)
         with pytest.raises(ServerError, match=word), refusing:
             pass

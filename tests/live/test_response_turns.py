@@ -15,7 +15,12 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.conversing import BAD_PREFIXES, QUESTIONS, is_object
+from tests.helpers.conversing import (
+    BAD_PREFIXES,
+    QUESTIONS,
+    billing_header,
+    is_object,
+)
 from tests.helpers.endpoints import (
     CHAT,
     RESPONSES,
@@ -170,8 +175,9 @@ def test_a_server_that_remembers_continues_by_itself(
     n_continued = 0
     for position, response in enumerate(responses[1:], start=1):
         said = prefix_of(response)
+        assert said is not None
         earlier = responses[:position]
-        if said is None:
+        if said["source"] == "template":
             assert not is_sent_back(earlier[-1], way)
             continue
         assert said["source"] == "server"
@@ -291,7 +297,7 @@ def test_a_stored_response_is_continued_by_the_memory_alone(
         )
     second = respond(storing, [USER], streaming, **more)
     said = prefix_of(second)
-    if said is not None:
+    if said is not None and said["source"] != "template":
         assert second["prompt_token_ids"][: said["kept"]] == ids_of(first)
 
 
@@ -309,7 +315,8 @@ def test_a_response_in_the_background_takes_no_part(storing: Server) -> None:
     assert prefix_of(stored) is None
     more["return_token_ids"] = True
     items = [USER, *as_sent_back(stored, "bare"), USER]
-    assert prefix_of(respond(storing, items, **more)) is None
+    said = prefix_of(respond(storing, items, **more))
+    assert said == {"source": "template", "missed": "unknown"}
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -341,16 +348,37 @@ def test_conversations_that_are_alike_do_not_mix(
         required = ids_of(response)
         second = respond(remembering, items, streaming, **more)
         assert second["prompt_token_ids"][: len(required)] == required
-        others: tuple[tuple[list[Json], Json], ...] = (
-            (items, {"tools": []}),
-            (items, {"cache_salt": "another"}),
-            (items, {"extra_key": "another"}),
-            (items, {"instructions": "another"}),
-            ([{"role": "user", "content": "x"}, *items[1:]], {}),
+        others: tuple[tuple[str, list[Json], Json], ...] = (
+            ("tools", items, {"tools": []}),
+            ("cache_salt", items, {"cache_salt": "another"}),
+            ("cache_salt", items, {"extra_key": "another"}),
+            ("system", items, {"instructions": "another"}),
+            ("message 1: content", [{"role": "user", "content": "x"}, *items[1:]], {}),
         )
-        for asked_items, other in others:
+        for reason, asked_items, other in others:
             third = respond(remembering, asked_items, streaming, **(more | other))
-            assert prefix_of(third) is None, other
+            missed = {"source": "template", "missed": reason}
+            assert prefix_of(third) == missed, other
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_volatile_lines_of_the_instructions_do_not_count(
+    remembering: Server, streaming: bool
+) -> None:
+    items: list[Json] = [USER]
+    required: list[int] = []
+    for number in range(3):
+        instructions = (
+            f"{billing_header(number)}\nStreamed: {streaming}\n"
+            f"<total_tokens>{number} tokens left</total_tokens>"
+        )
+        response = respond(remembering, items, streaming, instructions=instructions)
+        if number:
+            said = prefix_of(response)
+            assert said is not None and said["source"] == "server"
+            assert said["required"] == len(required)
+        required = ids_of(response)
+        items = [*items, *as_sent_back(response, "items"), USER]
 
 
 def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:
@@ -369,7 +397,7 @@ def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:
         max_tokens=3,
     )
     said = prefix_of(chat)
-    if said is not None:
+    if said is not None and said["source"] != "template":
         assert chat["prompt_token_ids"][: said["kept"]] == ids_of(first)
 
 
@@ -398,7 +426,8 @@ def test_a_response_that_was_left_or_aborted_is_not_remembered(
         assert held_requests(remembering) == []
         items = [user, {"role": "assistant", "content": text}, USER]
         more["max_output_tokens"] = 3
-        assert prefix_of(respond(remembering, items, **more)) is None
+        said = prefix_of(respond(remembering, items, **more))
+        assert said == {"source": "template", "missed": "unknown"}
 
 
 def test_twenty_streams_have_each_their_own_prefix(server: Server) -> None:

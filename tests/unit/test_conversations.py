@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import sys
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing import conversations, release
-from agentcore_patches.landing.conversations import Memory
+from agentcore_patches.landing.remembered import Conversation, Head, Memory
 
 SERVING: Any = SimpleNamespace(
     reasoning_parser=None, _resolve_lora_path=lambda model, path: path
@@ -55,7 +58,23 @@ def request(*messages: Any, **more: Any) -> Any:
 
 
 def known(*messages: Any, **more: Any) -> bytes | None:
-    return conversations.find_keys(SERVING, request(*messages, **more))[0]
+    found = conversations.find(SERVING, request(*messages, **more))[0]
+    return None if found is None else found.key
+
+
+def answered(*messages: Any, **more: Any) -> Conversation:
+    """A conversation whose last message is the answer to the others."""
+    *asked, answer = messages
+    _, whole, _ = conversations.find(SERVING, request(*asked, **more))
+    return conversations.with_answer(whole, answer, None)
+
+
+def why_missed(memory: Memory, *messages: Any, **more: Any) -> str:
+    """Why the memory does not find the turn that the messages ask for."""
+    found, _, _ = conversations.find(SERVING, request(*messages, **more))
+    assert found is not None
+    assert memory.get(found) is None
+    return memory.explain(found)
 
 
 USER = said("user", "hi")
@@ -65,12 +84,10 @@ NEXT = said("user", "and?")
 
 
 def test_an_answer_is_found_by_the_next_turn() -> None:
-    _, key, _ = conversations.find_keys(SERVING, request(USER))
-    key = conversations.key_with(key, ANSWER, None)
-    assert conversations.find_keys(SERVING, request(USER, ANSWER, RESULT))[::2] == (
-        key,
-        1,
-    )
+    found, _, last = conversations.find(SERVING, request(USER, ANSWER, RESULT))
+    assert found == answered(USER, ANSWER)
+    assert found is not None and found.key == answered(USER, ANSWER).key
+    assert last == 1
 
 
 @pytest.mark.parametrize(
@@ -153,40 +170,338 @@ def test_a_conversation_cannot_look_like_another_ones_message() -> None:
     assert known(said("user", inner), ANSWER) != known(USER, ANSWER)
 
 
+HEADER = "x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; cch="
+
+
+def system(text: Any, role: str = "system") -> Any:
+    return said(role, text)
+
+
+def text_part(text: str) -> Any:
+    part = {"type": "text", "text": text}
+    return SimpleNamespace(**part, model_dump=lambda: dict(part))
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (f"{HEADER}74943;\nYou code.", f"{HEADER}00001; more\nYou code."),
+        (f"{HEADER}74943;\nYou code.", "You code."),
+        (f"You code.\n{HEADER}1;", f"You code.\n{HEADER}2;"),
+        (
+            [text_part(f"{HEADER}1;"), text_part("You code.")],
+            [text_part(f"{HEADER}2;"), text_part("You code.")],
+        ),
+        ([text_part(f"{HEADER}1;"), text_part("You code.")], "You code."),
+    ],
+)
+def test_the_header_of_claude_code_does_not_count(
+    one: Any, other: Any, role: str
+) -> None:
+    assert known(system(one, role), USER, ANSWER) == known(
+        system(other, role), USER, ANSWER
+    )
+    # Nor further down, where some clients send system messages, too.
+    assert known(USER, ANSWER, system(one, role), ANSWER) == known(
+        USER, ANSWER, system(other, role), ANSWER
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # What follows the header counts.
+        (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write."),
+        # Within a line it is not Claude Code's.
+        (f"Send {HEADER}1;", f"Send {HEADER}2;"),
+        (f" {HEADER}1;", f" {HEADER}2;"),
+        ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2"),
+        ("<total_tokens>1 tokens left</total_tokens>", "<total_tokens>2 tokens left"),
+    ],
+)
+def test_all_other_system_text_counts(one: str, other: str) -> None:
+    assert known(system(one), USER, ANSWER) != known(system(other), USER, ANSWER)
+
+
+@pytest.mark.parametrize("role", ["user", "tool", "assistant"])
+def test_the_header_in_other_messages_counts(role: str) -> None:
+    assert known(said(role, f"{HEADER}1;"), ANSWER) != known(
+        said(role, f"{HEADER}2;"), ANSWER
+    )
+
+
+@pytest.fixture
+def ignoring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the patterns that the environment ignores."""
+
+    def ignore(text: str) -> None:
+        monkeypatch.setenv(conversations.IGNORE, text)
+        conversations.ignored_patterns.cache_clear()
+
+    yield ignore
+    monkeypatch.undo()
+    conversations.ignored_patterns.cache_clear()
+
+
+def test_patterns_of_the_environment_do_not_count(
+    ignoring: Callable[[str], None],
+) -> None:
+    ignoring(
+        "\n  ^<total_tokens>\\d+ tokens left</total_tokens>$\n\nToday is [^.]*\\.\n"
+    )
+    budgets = [f"<total_tokens>{n} tokens left</total_tokens>" for n in (900, 80)]
+    alike = [
+        # As the system prompt grows turn by turn, where messages are merged.
+        "You code.",
+        f"You code.\n{budgets[0]}",
+        f"You code.\n\n{budgets[0]}\n\n{budgets[1]}",
+        f"{HEADER}5;\nYou code.\n{budgets[1]}",
+        f"Today is Friday.\nYou code.\n{budgets[1]}",
+    ]
+    keys = {known(system(text), USER, ANSWER) for text in alike}
+    # A system message of a budget alone.
+    keys.add(known(system("You code."), USER, system(budgets[0]), ANSWER))
+    keys.add(known(system("You code."), system(budgets[0]), USER, ANSWER))
+    assert len(keys) == 1
+    other = known(system("You code. Today is Friday."), USER, ANSWER)
+    assert other not in keys
+    assert other == known(system("You code. Today is Monday."), USER, ANSWER)
+    for role in ("user", "tool"):
+        assert known(said(role, budgets[0]), ANSWER) != known(
+            said(role, budgets[1]), ANSWER
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ok\n(open", r"'\(open', which is not a regular expression: missing \)"),
+        (".*", "'.\\*', which matches an empty text"),
+    ],
+)
+def test_a_bad_pattern_stops_the_start(
+    ignoring: Callable[[str], None], text: str, said: str
+) -> None:
+    server = SimpleNamespace(tokenizer_worker_num=1)
+    conversations.check_server(server)
+    ignoring(text)
+    with pytest.raises(ValueError, match=f"{conversations.IGNORE} has {said}"):
+        conversations.check_server(server)
+
+
+def numbered(number: int) -> Conversation:
+    """A conversation of one message, unlike those of other numbers."""
+    made = Conversation(Head.of([number]), [])
+    made.add(["assistant", str(number), []], 0)
+    return made
+
+
+# What a conversation of one message takes besides its token IDs.
+OVERHEAD = 1100
+
+
 def test_the_least_recently_used_leave() -> None:
     token_ids = list(range(1000))
-    memory = Memory(3 * (4000 + 320))
-    for key in (b"a", b"b", b"c"):
-        memory.put(key, token_ids)
-    assert memory.get(b"a") == token_ids
-    memory.put(b"d", token_ids)
-    assert memory.get(b"b") is None
+    memory = Memory(3 * (4000 + OVERHEAD) + OVERHEAD)
+    for number in (1, 2, 3):
+        memory.put(numbered(number), token_ids)
+    assert memory.get(numbered(1)) == token_ids
+    memory.put(numbered(4), token_ids)
+    assert memory.get(numbered(2)) is None
+    assert memory.explain(numbered(2)) == "evicted"
     assert len(memory) == 3
     assert memory.n_bytes == memory.max_bytes
 
 
 def test_what_is_too_large_leaves_the_others_alone() -> None:
     memory = Memory(5000)
-    memory.put(b"a", [1, 2])
-    memory.put(b"b", [1] * 5000)
-    assert memory.get(b"a") == [1, 2]
-    assert memory.get(b"b") is None
+    memory.put(numbered(1), [1, 2])
+    memory.put(numbered(2), [1] * 5000)
+    assert memory.get(numbered(1)) == [1, 2]
+    assert memory.get(numbered(2)) is None
+
+
+def test_what_fits_in_stays_whatever_was_evicted() -> None:
+    memory = Memory(50_000)
+    for number in range(100):
+        memory.put(numbered(number), [1] * 1000)
+    largest = (memory.max_bytes - OVERHEAD) // 4
+    memory.put(numbered(100), [1] * largest)
+    assert memory.get(numbered(100)) == [1] * largest
+    assert len(memory) == 1
 
 
 def test_an_answer_given_twice_is_kept_once() -> None:
     memory = Memory(5000)
-    memory.put(b"a", [1, 2])
-    memory.put(b"a", [1, 2])
-    assert memory.get(b"a") == [1, 2]
-    assert memory.n_bytes == 8 + 320
+    memory.put(numbered(1), [1, 2])
+    memory.put(numbered(1), [1, 2])
+    assert memory.get(numbered(1)) == [1, 2]
+    assert memory.n_bytes == 8 + OVERHEAD
 
 
 def test_of_two_answers_that_say_the_same_by_other_tokens_none_is_used() -> None:
     memory = Memory(5000)
     for token_ids in ([1, 2], [3], [3], [1, 2]):
-        memory.put(b"a", token_ids)
-        assert memory.get(b"a") == (token_ids if memory.n_bytes > 320 else None)
-    assert memory.n_bytes == 320
+        memory.put(numbered(1), token_ids)
+        n_bytes = memory.n_bytes
+        found = memory.get(numbered(1))
+        assert found == (token_ids if n_bytes > OVERHEAD else None)
+    assert memory.n_bytes == OVERHEAD
+    assert memory.explain(numbered(1)) == "ambiguous"
+
+
+@pytest.mark.parametrize("n_messages", [2, 60])
+def test_the_bytes_of_a_memory_are_those_it_takes(n_messages: int) -> None:
+    memory = Memory(10**9)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(1200 // n_messages):
+            made = Conversation(Head.of([number]), [])
+            for index in range(n_messages):
+                role = "assistant" if index % 2 else "user"
+                made.add([role, f"{number} {index}", []], index)
+                if role == "assistant":
+                    head = Head.of([number])
+                    memory.put(Conversation(head, made.links), list(range(100)))
+            del made
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < taken / memory.n_bytes < 1.05
+
+
+def test_a_memory_never_outgrows_its_bytes() -> None:
+    memory = Memory(200_000)
+    for number in range(500):
+        turns = number % 7 + 1
+        made = Conversation(Head.of([number % 5]), [])
+        for index in range(turns):
+            made.add(["user", f"{number % 90} {index}", None, None, []], index)
+            made.add(["assistant", str(index), []], index)
+            memory.put(made, [number % 90] * (number * 7 % 900))
+        assert memory.n_bytes <= memory.max_bytes
+    assert len(memory) > 0
+    # Nothing is counted that is not there, and nothing stays that is not counted.
+    while memory._entries or memory._evicted:
+        memory._make_room()
+    assert memory.n_bytes == memory._n_evicted_bytes == 0
+    assert not memory._nodes and not memory._root.children
+
+
+SYSTEM = system("You code.")
+
+
+@pytest.fixture
+def remembered() -> Memory:
+    memory = Memory(1_000_000)
+    memory.put(answered(SYSTEM, USER, ANSWER), [1])
+    memory.put(answered(SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok")), [2])
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("messages", "more", "why"),
+    [
+        ([SYSTEM, USER, ANSWER, NEXT], {"model": "other"}, "model"),
+        ([SYSTEM, USER, ANSWER, NEXT], {"lora_path": "adapter"}, "model"),
+        ([SYSTEM, USER, ANSWER, NEXT], {"cache_salt": "tenant"}, "cache_salt"),
+        ([system("You."), USER, ANSWER, NEXT], {}, "system"),
+        ([USER, ANSWER, NEXT], {}, "system"),
+        ([SYSTEM, USER, ANSWER, NEXT], {"tools": [TOOL]}, "tools"),
+        ([SYSTEM, USER, ANSWER, NEXT], {"tool_choice": "required"}, "tools"),
+        (
+            [SYSTEM, USER, ANSWER, NEXT],
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            "template",
+        ),
+        ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
+        # The first that differs.
+        ([system("You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
+        ([SYSTEM, said("user", "ho"), ANSWER, NEXT], {}, "message 1: content"),
+        ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1: role"),
+        ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1: name"),
+        (
+            [SYSTEM, USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)],
+            {},
+            "message 2: content",
+        ),
+        ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2: tool_calls"),
+        (
+            [SYSTEM, USER, ANSWER, said("tool", "42", tool_call_id="z"), ANSWER],
+            {},
+            "message 3: tool_call_id",
+        ),
+        # The longest history in common, whatever comes after it.
+        (
+            [SYSTEM, USER, ANSWER, RESULT, said("assistant", "OK"), NEXT],
+            {},
+            "message 4: content",
+        ),
+        (
+            [system("You."), USER, ANSWER, RESULT, said("assistant", "ok"), NEXT],
+            {},
+            "system",
+        ),
+        # An answer of somebody else's: nothing differs from what is remembered.
+        (
+            [SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok"), USER, ANSWER],
+            {},
+            "unknown",
+        ),
+        # Nothing in common.
+        ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "unknown"),
+    ],
+)
+def test_a_miss_says_what_differs(
+    remembered: Memory, messages: list[Any], more: dict[str, Any], why: str
+) -> None:
+    assert why_missed(remembered, *messages, **more) == why
+
+
+def test_a_miss_is_compared_with_the_nearest_conversation() -> None:
+    memory = Memory(1_000_000)
+    for number in range(40):
+        answer = said("assistant", f"answer {number}")
+        memory.put(answered(SYSTEM, USER, answer), [number])
+        memory.put(answered(system(str(number)), USER, ANSWER), [number])
+    cut = said("assistant", ANSWER.content)
+    assert why_missed(memory, SYSTEM, USER, cut, NEXT) == "message 2: content"
+    # Of those with this system prompt, the one whose text is the same.
+    assert why_missed(memory, system("39"), USER, cut) == "message 2: tool_calls"
+    assert why_missed(memory, SYSTEM, USER, ANSWER, NEXT) == "system"
+
+
+def test_an_empty_memory_knows_no_reason() -> None:
+    assert why_missed(Memory(1000), USER, ANSWER, NEXT) == "unknown"
+
+
+def test_a_conversation_that_was_evicted_is_found_when_answered_again() -> None:
+    memory = Memory(50_000)
+    for number in range(20):
+        memory.put(numbered(number), [number] * 1000)
+    evicted = numbered(19 - len(memory))
+    assert memory.explain(evicted) == "evicted"
+    memory.put(evicted, [7])
+    assert memory.get(evicted) == [7]
+
+
+def test_the_log_counts_misses_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    memory = Memory(1000)
+    for number in range(100):
+        memory.count(None)
+        memory.count("system" if number % 2 else f"message {number}: content")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 7
+    assert lines[-1] == (
+        "Conversation memory: 64 turns found, 64 not found (message: content: 32, "
+        "system: 32); metadata.prefix.missed of an answer says why"
+    )
 
 
 def test_arguments_nested_too_deeply_are_taken_as_text() -> None:
@@ -198,20 +513,24 @@ def test_threads_share_a_memory() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        memory = Memory(50 * 330)
+        memory = Memory(50 * (OVERHEAD + 4))
 
         def use(seed: int) -> None:
             for number in range(3000):
-                key = str(number * seed % 97).encode()
-                memory.put(key, [1])
-                memory.get(key)
+                made = numbered(number * seed % 97)
+                memory.put(made, [1])
+                memory.get(made)
+                memory.explain(made)
 
         with ThreadPoolExecutor(4) as pool:
             for done in [pool.submit(use, seed) for seed in (1, 3, 5, 7)]:
                 done.result()
     finally:
         sys.setswitchinterval(interval)
-    assert memory.n_bytes == len(memory) * 324 <= memory.max_bytes
+    n_evicted = len(memory._evicted)
+    assert n_evicted < len(memory)
+    n_bytes = len(memory) * (OVERHEAD + 4) + n_evicted * OVERHEAD
+    assert memory.n_bytes == n_bytes <= memory.max_bytes
 
 
 @pytest.mark.parametrize(("value", "megabytes"), [("", 0), ("0", 0), (" 64 ", 64)])

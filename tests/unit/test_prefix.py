@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing import prefix
+from agentcore_patches.landing.remembered import Conversation, Head
 from tests.helpers.events import collected, data_of
 
-METADATA = {"required": 3, "kept": 3}
+METADATA = {"required": 3, "kept": 3, "source": "request"}
+CONVERSATION = Conversation(Head.of(["m"]), [])
 
 
 def line_of(content: str) -> str:
@@ -32,7 +34,7 @@ def line_of(content: str) -> str:
 def test_the_first_event_says_the_prefix_and_all_are_taken_in(
     strings: list[Any],
 ) -> None:
-    turn = prefix.Turn(key=b"x", reasoning_parser=None)
+    turn = prefix.Turn(conversation=CONVERSATION, reasoning_parser=None)
     turn.metadata = METADATA
 
     async def generate(*args: Any, trace: Any) -> AsyncIterator[Any]:
