@@ -210,28 +210,7 @@ class Memory:
                 return "ambiguous"
             if key in self._evicted:
                 return "evicted"
-            node, following = self._root, None
-            for link in reversed(conversation.links):
-                found = self._nodes.get(link.digest)
-                if found is not None:
-                    node = found
-                    break
-                following = link
-            head = conversation.head.parts
-            if node is self._root:
-                in_head: list[str] = []
-                in_message = self._differing_first(head, following)
-            else:
-                in_head, in_message = min(
-                    islice(_differences(node, head, following), _COMPARED),
-                    key=lambda found: (len(found[0]), len(found[1])),
-                    default=([], []),
-                )
-        if in_head:
-            return in_head[0]
-        if following is not None and in_message:
-            return f"message {following.position}: {in_message[0]}"
-        return "unknown"
+            return self._find_difference(conversation)
 
     def count(self, missed: str | None) -> None:
         """Count a turn, found if `missed` is None; log the counts now and then."""
@@ -250,6 +229,34 @@ class Memory:
                 n_missed,
                 ", ".join(f"{reason}: {count}" for reason, count in counts),
             )
+
+    def _find_difference(self, conversation: Conversation) -> str:
+        head, links = conversation
+        node, n_common = self._root, 0
+        for position in range(len(links) - 1, -1, -1):
+            found = self._nodes.get(links[position].digest)
+            if found is not None:
+                node, n_common = found, position + 1
+                break
+        while node.parent is not None:
+            following = links[n_common] if n_common < len(links) else None
+            in_head, in_message = min(
+                islice(_differences(node, head.parts, following), _COMPARED),
+                key=lambda found: (len(found[0]), len(found[1])),
+                default=([], []),
+            )
+            if in_head:
+                return in_head[0]
+            if following is not None and in_message:
+                return f"message {following.position}: {in_message[0]}"
+            if node.entries:
+                return "unknown"
+            # Clients sent this history, but no answer of the server ends it.
+            node, n_common = node.parent, n_common - 1
+        in_message = self._differing_first(head.parts, links[0]) if links else []
+        if in_message:
+            return f"message {links[0].position}: {in_message[0]}"
+        return "unknown"
 
     def _add(self, key: bytes, conversation: Conversation) -> _Entry:
         """Add an entry without token IDs, and the messages that the tree lacks."""
@@ -272,10 +279,10 @@ class Memory:
         self._grow(_ENTRY_BYTES)
         return entry
 
-    def _differing_first(self, head: bytes, first: Link | None) -> list[str]:
+    def _differing_first(self, head: bytes, first: Link) -> list[str]:
         """Return how a first message differs from that of the head's last entry."""
         entries = self._heads.get(head)
-        if first is None or not entries:
+        if not entries:
             return []
         node = entries[-1].node
         while node.parent is not None and node.parent is not self._root:
@@ -356,16 +363,20 @@ def _differences(
         node: the last message that they share with a turn.
         following: the turn's message after that one, None if it has none.
     """
-    children = node.children if following is not None else []
-    for child in reversed(children):
+    is_alone = True
+    for child in reversed(node.children if following is not None else ()):
         assert following is not None
         in_message = _differing_message(child.parts, following)
+        if not in_message:
+            # The turn's own history.
+            continue
+        is_alone = False
         below = child
         while not below.entries:
             below = below.children[-1]
         for entry in reversed(below.entries):
             yield _differing(HEAD_PARTS, entry.head, head), in_message
-    if not children:
+    if is_alone:
         for entry in reversed(node.entries):
             yield _differing(HEAD_PARTS, entry.head, head), []
 

@@ -353,7 +353,11 @@ def test_conversations_that_are_alike_do_not_mix(
             ("cache_salt", items, {"cache_salt": "another"}),
             ("cache_salt", items, {"extra_key": "another"}),
             ("system", items, {"instructions": "another"}),
-            ("message 1: content", [{"role": "user", "content": "x"}, *items[1:]], {}),
+            (
+                "message 1: content",
+                [{"role": "user", "content": more["instructions"]}, *items[1:]],
+                {},
+            ),
         )
         for reason, asked_items, other in others:
             third = respond(remembering, asked_items, streaming, **(more | other))

@@ -474,6 +474,20 @@ def test_a_miss_is_compared_with_the_nearest_conversation() -> None:
     assert why_missed(memory, SYSTEM, USER, ANSWER, NEXT) == "system"
 
 
+def test_a_history_that_missed_before_is_explained_again(remembered: Memory) -> None:
+    cut = said("assistant", "ye", tool_calls=ANSWER.tool_calls)
+    for _ in range(2):
+        why = why_missed(remembered, SYSTEM, USER, cut, RESULT)
+        assert why == "message 2: content"
+        remembered.put(answered(SYSTEM, USER, cut, RESULT, said("assistant", "a")), [3])
+    other = system("You.")
+    remembered.put(answered(other, USER, cut, NEXT, said("assistant", "b")), [4])
+    assert why_missed(remembered, SYSTEM, USER, cut, NEXT) == "message 2: content"
+    first = said("user", "ho")
+    remembered.put(answered(other, first, cut, NEXT, said("assistant", "b")), [4])
+    assert why_missed(remembered, SYSTEM, first, cut, NEXT) == "message 1: content"
+
+
 def test_an_empty_memory_knows_no_reason() -> None:
     assert why_missed(Memory(1000), USER, ANSWER, NEXT) == "unknown"
 
