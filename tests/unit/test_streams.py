@@ -82,7 +82,7 @@ SERVING: Any = SimpleNamespace(
 
 
 def turn() -> prefix.Turn:
-    made = prefix.Turn(key=None, reasoning_parser=None)
+    made = prefix.Turn(conversation=None, reasoning_parser=None)
     made.metadata = METADATA
     return made
 
