@@ -1,61 +1,198 @@
-"""What the modules that land read of SGLang's objects, in the functions that hooks call."""
+"""Needs of the modules that land: the members of SGLang that they use.
+
+A function that lands is read from the hooks that call it. What it reads of an object of
+SGLang is known where the object's class is: by the annotation of a parameter or variable,
+by the class in which a decorated method stands, or by `ATTRIBUTES`.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import TypeAlias
 
-from agentcore_patches.edits import DEFINITIONS, Edit, Land
-from agentcore_patches.patches.files import LANDING
+from agentcore_patches.edits import DEFINITIONS, Decorate, Edit, Land
+from agentcore_patches.patches.files import FACTS_MODULE, LANDING
 
 _CALL = re.compile(r"\bagentcore\.(\w+)\.(\w+)")
 
+SERVER_ARGS = "srt/server_args.py"
+
 
 @dataclass(frozen=True)
-class Read:
-    """An attribute that a function reads.
+class Class:
+    """A class of SGLang: its file below `sglang`, and its name."""
 
-    Attributes:
-        module: path of the module below `sglang`.
-        function: its name.
-        owner: the file below `sglang` and the name of the class that has the attribute;
-            None if it is one of `server_args`.
-        attribute: its name.
-    """
+    file: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Many:
+    """A collection of objects of SGLang."""
+
+    of: Classes
+
+
+@dataclass(frozen=True)
+class Own:
+    """An object of a class that lands."""
 
     module: str
+    name: str
+
+
+Classes: TypeAlias = tuple[Class, ...]
+"""An object of one of some classes, of which a release may lack all but one."""
+
+Kind: TypeAlias = "Classes | Many | Own | None"
+"""What is known of a value; None: nothing."""
+
+_SESSIONS = (
+    "srt/managers/session_controller.py",
+    "srt/session/session_controller.py",
+)
+
+ATTRIBUTES: Mapping[str, Classes | Many] = {
+    "server_args": (Class(SERVER_ARGS, "ServerArgs"),),
+    "tokenizer_manager": (
+        Class("srt/managers/tokenizer_manager.py", "TokenizerManager"),
+    ),
+    "model_config": (Class("srt/configs/model_config.py", "ModelConfig"),),
+    "template_manager": (
+        Class("srt/managers/template_manager.py", "TemplateManager"),
+        Class("srt/parser/template_manager.py", "TemplateManager"),
+    ),
+    "session_controller": tuple(Class(file, "SessionController") for file in _SESSIONS),
+    "sessions": Many(tuple(Class(file, "Session") for file in _SESSIONS)),
+    "obj": (Class("srt/managers/io_struct.py", "GenerateReqInput"),),
+}
+"""Classes of what an attribute of any object of SGLang holds, by the attribute's name."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that code which lands uses of SGLang.
+
+    Attributes:
+        hook: name of the hook through which the code is reached.
+        module: path below `sglang` of the module that lands.
+        function: name of the function in it.
+    """
+
+    hook: str
+    module: str
     function: str
-    owner: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class AttributeNeed(Need):
+    """An attribute of an object of one of `owners`."""
+
+    owners: Classes
     attribute: str
 
 
-def reads(edits: Iterable[Edit]) -> Iterator[Read]:
-    """What the functions that hooks call read, and those that these call in turn."""
+@dataclass(frozen=True)
+class CallNeed(Need):
+    """Arguments with which a function of SGLang is called.
+
+    Attributes:
+        owners: classes whose method it is; the function itself if `method` is empty.
+        method: name of the method; `__init__` for the constructor.
+        n_positional: number of positional arguments.
+        keywords: names of the other arguments.
+        is_whole: the call has no other arguments, as by `*args`.
+    """
+
+    owners: Classes
+    method: str
+    n_positional: int
+    keywords: tuple[str, ...]
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class ImportNeed(Need):
+    """A name of a module of SGLang; an empty `name` is the module itself."""
+
+    file: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Wrapped(Need):
+    """Parameters that a decorator expects of the function that it decorates.
+
+    Attributes:
+        leading: names of its first parameters, in order.
+        named: names of parameters that are looked up or passed by name.
+        is_awaited: the decorator awaits the call of the function.
+    """
+
+    edit: Decorate
+    leading: tuple[str, ...]
+    named: tuple[str, ...]
+    is_awaited: bool
+
+
+def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Iterator[Need]:
+    """Yield what the functions that hooks call need, and those that these call in turn.
+
+    Args:
+        owners: class in which the function of a `Decorate` stands, if it is a method.
+    """
     edits = list(edits)
-    modules = {
-        edit.file.removeprefix(f"{LANDING}/").removesuffix(".py"): _module(edit.text)
-        for edit in edits
-        if isinstance(edit, Land)
-    }
-    called = [
-        found
-        for edit in edits
-        if not isinstance(edit, Land)
-        for found in _CALL.findall(edit.new_code)
-    ]
-    for module, name in _reachable(modules, called):
-        yield from _reads_of(modules[module], f"{LANDING}/{module}.py", name)
+    modules = _Modules(
+        {
+            edit.file.removeprefix(f"{LANDING}/").removesuffix(".py"): _module(
+                edit.text
+            )
+            for edit in edits
+            if isinstance(edit, Land)
+        }
+    )
+    seen: set[tuple[str, str]] = set()
+    for edit in edits:
+        if isinstance(edit, Land):
+            continue
+        called = _CALL.findall(edit.new_code)
+        if isinstance(edit, Decorate) and called:
+            yield from modules.wrapped(edit, *called[0])
+        pending = list(called)
+        while pending:
+            module, name = pending.pop()
+            if (module, name) in seen or not modules.defines(module, name):
+                continue
+            seen.add((module, name))
+            reader = modules.reader(edit.name, module, name, owners.get(edit))
+            yield from reader.needs
+            pending += reader.references
+
+
+def unresolved(modules: Mapping[str, str]) -> Iterator[str]:
+    """Yield each read of an attribute of a parameter that is annotated with `Any`.
+
+    Args:
+        modules: texts of the modules that land, by name.
+    """
+    parsed = _Modules({name: _module(text) for name, text in modules.items()})
+    for module in modules:
+        for name in parsed.modules[module].definitions:
+            reader = parsed.reader("", module, name, None)
+            yield from reader.unresolved
 
 
 @dataclass(frozen=True)
 class _Module:
-    """A module: its definitions, and the file and name of each class it annotates with."""
+    """A module: its definitions, the classes that it imports, and its own objects."""
 
     definitions: Mapping[str, ast.stmt]
-    imported: Mapping[str, tuple[str, str]]
+    imported: Mapping[str, Class]
+    objects: Mapping[str, ast.expr]
 
 
 @cache
@@ -65,64 +202,640 @@ def _module(text: str) -> _Module:
         node.name: node for node in tree.body if isinstance(node, DEFINITIONS)
     }
     imported = {
-        alias.asname or alias.name: (_file(node.module or ""), alias.name)
+        alias.asname or alias.name: Class(_file(node.module or ""), alias.name)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("sglang.")
         for alias in node.names
     }
-    return _Module(definitions, imported)
+    objects = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return _Module(definitions, imported, objects)
 
 
 def _file(module: str) -> str:
     return module.removeprefix("sglang.").replace(".", "/") + ".py"
 
 
-def _reachable(
-    modules: Mapping[str, _Module], called: Iterable[tuple[str, str]]
-) -> Iterator[tuple[str, str]]:
-    pending, seen = list(called), set()
-    while pending:
-        module, name = pending.pop()
-        definition = (
-            modules[module].definitions.get(name) if module in modules else None
+class _Modules:
+    """The modules that land, and the facts that they are told."""
+
+    def __init__(self, modules: Mapping[str, _Module]) -> None:
+        self.modules = modules
+        facts_module = FACTS_MODULE.rpartition("/")[2].removesuffix(".py")
+        facts = modules[facts_module].objects if facts_module in modules else {}
+        self.facts = {name: ast.literal_eval(value) for name, value in facts.items()}
+        self._attributes: dict[Own, dict[str, Kind]] = {}
+
+    def defines(self, module: str, name: str) -> bool:
+        """True if a module that lands has a definition of that name."""
+        return module in self.modules and name in self.modules[module].definitions
+
+    def reader(
+        self, hook: str, module: str, name: str, method_of: Classes | None
+    ) -> _Reader:
+        """Read one definition of a module.
+
+        Args:
+            method_of: class of `self` in what the definition makes of a method.
+        """
+        reader = _Reader(self, Need(hook, f"{LANDING}/{module}.py", name), module)
+        reader.read_definition(self.modules[module].definitions[name], method_of)
+        return reader
+
+    def attributes_of(self, own: Own) -> Mapping[str, Kind]:
+        """Kinds of the attributes of an object of a class that lands."""
+        if own not in self._attributes:
+            self._attributes[own] = {}
+            definition = self.modules[own.module].definitions[own.name]
+            reader = _Reader(self, Need("", "", ""), own.module)
+            reader.read_definition(definition, None)
+            self._attributes[own] = reader.stored
+        return self._attributes[own]
+
+    def wrapped(self, edit: Decorate, module: str, name: str) -> Iterator[Wrapped]:
+        """Yield what a decorator that lands expects of the function that it decorates."""
+        if not self.defines(module, name):
+            return
+        decorator = self.modules[module].definitions[name]
+        assert isinstance(decorator, ast.FunctionDef)
+        function = decorator.args.args[0].arg
+        wrappers = [
+            node
+            for node in ast.walk(decorator)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and any(_wraps(call, function) for call in node.decorator_list)
+        ]
+        leading = max((_names(node.args) for node in wrappers), key=len, default=())
+        calls = [
+            node
+            for node in ast.walk(decorator)
+            if isinstance(node, ast.Call) and _calls(node, function)
+        ]
+        passed = [
+            keyword.arg for call in calls for keyword in call.keywords if keyword.arg
+        ]
+        looked_up = [
+            argument
+            for node in ast.walk(decorator)
+            if (argument := _argument(node)) is not None
+        ]
+        awaited = [
+            node.value for node in ast.walk(decorator) if isinstance(node, ast.Await)
+        ]
+        yield Wrapped(
+            edit.name,
+            f"{LANDING}/{module}.py",
+            name,
+            edit,
+            leading,
+            tuple(dict.fromkeys([*looked_up, *passed])),
+            len(wrappers) == 1 and any(call in awaited for call in calls),
         )
-        if definition is None or (module, name) in seen:
-            continue
-        seen.add((module, name))
-        yield module, name
-        for node in ast.walk(definition):
-            match node:
-                case ast.Name(id=other):
-                    pending.append((module, other))
-                case ast.Attribute(value=ast.Name(id=other), attr=attribute):
-                    pending.append((other, attribute))
 
 
-def _reads_of(module: _Module, path: str, name: str) -> Iterator[Read]:
-    for function in ast.walk(module.definitions[name]):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
+def _wraps(decorator: ast.expr, function: str) -> bool:
+    """True for `@wraps(function)`."""
+    match decorator:
+        case ast.Call(
+            func=ast.Name(id="wraps") | ast.Attribute(attr="wraps"),
+            args=[ast.Name(id=name)],
+        ):
+            return name == function
+    return False
+
+
+def _argument(node: ast.AST) -> str | None:
+    """The name in `call.arguments["name"]`."""
+    match node:
+        case ast.Subscript(
+            value=ast.Attribute(attr="arguments"), slice=ast.Constant(value=str(name))
+        ):
+            return name
+    return None
+
+
+def _calls(call: ast.Call, function: str) -> bool:
+    """True for `function(...)` and `partial(function, ...)`."""
+    match call:
+        case ast.Call(func=ast.Name(id=name)) if name == function:
+            return True
+        case ast.Call(func=ast.Name(id="partial"), args=[ast.Name(id=name), *_]):
+            return name == function
+    return False
+
+
+def _names(arguments: ast.arguments) -> tuple[str, ...]:
+    """Names of the parameters that take positional arguments, in order."""
+    return tuple(arg.arg for arg in (*arguments.posonlyargs, *arguments.args))
+
+
+Scope: TypeAlias = dict[str, Kind]
+
+
+@dataclass
+class _Reader:
+    """Reads code that lands, and notes what it needs of SGLang.
+
+    Branches that the facts of the release rule out are skipped.
+
+    Attributes:
+        place: hook, module and function that needs are noted for.
+        module: name of the module.
+        needs: what was found.
+        references: definitions that land and that the code refers to.
+        stored: kinds of the attributes that a class gives its objects.
+        unresolved: reads of attributes of parameters that are annotated with `Any`.
+    """
+
+    modules: _Modules
+    place: Need
+    module: str
+    needs: list[Need] = field(default_factory=list)
+    references: list[tuple[str, str]] = field(default_factory=list)
+    stored: dict[str, Kind] = field(default_factory=dict)
+    unresolved: list[str] = field(default_factory=list)
+    _any: set[str] = field(default_factory=set)
+
+    def read_definition(self, definition: ast.stmt, method_of: Classes | None) -> None:
+        """Read a function or class of the module."""
+        if isinstance(definition, ast.ClassDef):
+            own = Own(self.module, definition.name)
+            for base in definition.bases:
+                self._kind(base, {})
+            for statement in definition.body:
+                if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                    self._function(statement, {}, own)
+                elif isinstance(statement, ast.AnnAssign):
+                    assert isinstance(statement.target, ast.Name)
+                    kind = self._annotated(statement.annotation)
+                    self.stored[statement.target.id] = kind
+                    if statement.value is not None:
+                        self._kind(statement.value, {})
+                else:
+                    self._read([statement], {})
+            return
+        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
+        self._function(definition, {}, None, method_of)
+
+    def _function(
+        self,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        around: Scope,
+        own: Own | None,
+        method_of: Classes | None = None,
+    ) -> None:
+        """Read a function in a scope.
+
+        Args:
+            own: class that lands, if the function is a method of it.
+            method_of: class of `self` where the function wraps a method.
+        """
+        outer, outer_any = self.place, self._any
+        self.place = replace(outer, function=function.name)
+        scope = dict(around)
+        self._any = set(self._any)
+        for decorator in function.decorator_list:
+            self._kind(decorator, scope)
         arguments = function.args
-        owners = {
-            argument.arg: module.imported[name]
-            for argument in (
-                *arguments.posonlyargs,
-                *arguments.args,
-                *arguments.kwonlyargs,
+        for default in (*arguments.defaults, *arguments.kw_defaults):
+            if default is not None:
+                self._kind(default, scope)
+        for argument in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+        ):
+            kind = self._annotated(argument.annotation)
+            if argument.arg == "self" and kind is None:
+                kind = own or method_of
+            scope[argument.arg] = kind
+            self._any.discard(argument.arg)
+            match argument.annotation:
+                case ast.Name(id="Any") if kind is None:
+                    self._any.add(argument.arg)
+        self._nested_method_of = None if own else method_of
+        self._read(function.body, scope)
+        self.place, self._any = outer, outer_any
+
+    _nested_method_of: Classes | None = None
+
+    def _read(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
+        """Read statements; True if none after them is reached."""
+        return any(self._ends(statement, scope) for statement in body)
+
+    def _ends(self, statement: ast.stmt, scope: Scope) -> bool:
+        match statement:
+            case ast.If(test=test, body=body, orelse=orelse):
+                self._kind(test, scope)
+                holds = self._fact(test)
+                if holds is not None:
+                    return self._read(body if holds else orelse, scope)
+                ends = self._read(body, scope)
+                return self._read(orelse, scope) and ends
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                nested = self._nested_method_of
+                self._function(statement, scope, None, nested)
+                self._nested_method_of = nested
+            case ast.ClassDef():
+                self._nested_class(statement, scope)
+            case ast.Return(value=value):
+                if value is not None:
+                    self._kind(value, scope)
+                return True
+            case ast.Raise():
+                self._expressions(statement, scope)
+                return True
+            case (
+                ast.For(target=target, iter=each)
+                | ast.AsyncFor(target=target, iter=each)
+            ):
+                self._bind(target, _element(self._kind(each, scope)), scope)
+                self._read([*statement.body, *statement.orelse], scope)
+            case ast.With() | ast.AsyncWith():
+                for item in statement.items:
+                    self._kind(item.context_expr, scope)
+                return self._read(statement.body, scope)
+            case ast.Try():
+                ends = self._read(statement.body, scope)
+                for handler in statement.handlers:
+                    if handler.type is not None:
+                        self._kind(handler.type, scope)
+                    ends = self._read(handler.body, scope) and ends
+                self._read(statement.orelse, scope)
+                return self._read(statement.finalbody, scope) or ends
+            case ast.While(test=test, body=body, orelse=orelse):
+                self._kind(test, scope)
+                self._read([*body, *orelse], scope)
+            case ast.Assign(targets=targets, value=value):
+                kind = self._kind(value, scope)
+                for target in targets:
+                    self._bind(target, kind, scope)
+            case ast.AnnAssign(target=target, annotation=annotation, value=value):
+                found = self._kind(value, scope) if value is not None else None
+                self._bind(target, self._annotated(annotation) or found, scope)
+            case ast.AugAssign(target=target, value=value):
+                # `x.y += 1` reads it first.
+                reading: ast.expr = target
+                if isinstance(target, ast.Attribute):
+                    reading = ast.Attribute(target.value, target.attr, ast.Load())
+                self._kind(reading, scope)
+                self._kind(value, scope)
+            case ast.ImportFrom(module=module, names=names) if (
+                module or ""
+            ).startswith("sglang."):
+                for alias in names:
+                    self._import(_file(module or ""), alias.name)
+            case _:
+                self._expressions(statement, scope)
+        return False
+
+    def _nested_class(self, definition: ast.ClassDef, scope: Scope) -> None:
+        """Read a class in a function; what it does not define, a base must have."""
+        imported = self.modules.modules[self.module].imported
+        bases = tuple(
+            imported[base.id]
+            for base in definition.bases
+            if isinstance(base, ast.Name) and base.id in imported
+        )
+        own = {node.attr for node in _of_self(definition, ast.Store)}
+        own |= {node.name for node in definition.body if isinstance(node, DEFINITIONS)}
+        before = len(self.needs)
+        for statement in definition.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._function(statement, scope, None, bases or None)
+        self.needs[before:] = [
+            need
+            for need in self.needs[before:]
+            if not (
+                isinstance(need, AttributeNeed)
+                and need.owners == bases
+                and need.attribute in own
             )
-            if (name := _class_name(argument.annotation)) in module.imported
-        }
-        for owner, attribute in attributes(function, owners):
-            yield Read(path, function.name, owners.get(owner), attribute)
+        ]
+
+    def _expressions(self, statement: ast.AST, scope: Scope) -> None:
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.expr):
+                self._kind(child, scope)
+            else:
+                self._expressions(child, scope)
+
+    def _bind(self, target: ast.expr, kind: Kind, scope: Scope) -> None:
+        """Note the kind of what is assigned; what is stored is not read."""
+        match target:
+            case ast.Name(id=name):
+                scope[name] = kind
+                self._any.discard(name)
+            case ast.Attribute(value=value, attr=attribute):
+                owner = self._kind(value, scope)
+                if isinstance(owner, Own) and kind is not None:
+                    self.stored[attribute] = kind
+            case ast.Tuple(elts=parts) | ast.List(elts=parts):
+                for part in parts:
+                    self._bind(part, None, scope)
+            case ast.Starred(value=value):
+                self._bind(value, None, scope)
+            case ast.Subscript():
+                self._expressions(target, scope)
+
+    def _kind(self, node: ast.expr, scope: Scope) -> Kind:
+        """Read an expression, and say what is known of its value."""
+        match node:
+            case ast.Name(id=name):
+                return self._name(name, scope)
+            case ast.Attribute(value=value, attr=attribute):
+                return self._attribute(value, attribute, scope)
+            case ast.Call():
+                return self._call(node, scope)
+            case ast.BoolOp(op=op, values=values):
+                kinds = []
+                for value in values:
+                    kinds.append(self._kind(value, scope))
+                    if self._fact(value) is isinstance(op, ast.Or):
+                        break
+                return _first(kinds)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self._kind(test, scope)
+                holds = self._fact(test)
+                chosen = (
+                    [body, orelse] if holds is None else [body if holds else orelse]
+                )
+                return _first([self._kind(one, scope) for one in chosen])
+            case ast.NamedExpr(target=target, value=value):
+                kind = self._kind(value, scope)
+                self._bind(target, kind, scope)
+                return kind
+            case ast.Await(value=value):
+                return self._kind(value, scope)
+            case ast.Subscript(value=value, slice=index):
+                self._kind(index, scope)
+                of = self._kind(value, scope)
+                return of if isinstance(index, ast.Slice) else _element(of)
+            case (
+                ast.ListComp(elt=element, generators=loops)
+                | ast.SetComp(elt=element, generators=loops)
+                | ast.GeneratorExp(elt=element, generators=loops)
+                | ast.DictComp(value=element, generators=loops)
+            ):
+                inner = dict(scope)
+                for loop in loops:
+                    each = _element(self._kind(loop.iter, inner))
+                    self._bind(loop.target, each, inner)
+                    for condition in loop.ifs:
+                        self._kind(condition, inner)
+                if isinstance(node, ast.DictComp):
+                    self._kind(node.key, inner)
+                kind = self._kind(element, inner)
+                return Many(kind) if isinstance(kind, tuple) else None
+            case ast.Lambda(args=arguments, body=body):
+                hidden: Scope = dict.fromkeys(_names(arguments))
+                return self._kind(body, {**scope, **hidden})
+        self._expressions(node, scope)
+        return None
+
+    def _name(self, name: str, scope: Scope) -> Kind:
+        if name in scope:
+            return scope[name]
+        module = self.modules.modules[self.module]
+        if name in module.definitions:
+            self.references.append((self.module, name))
+        match module.objects.get(name):
+            case ast.Call(func=ast.Name(id=made)) if isinstance(
+                module.definitions.get(made), ast.ClassDef
+            ):
+                return Own(self.module, made)
+        return None
+
+    def _attribute(self, value: ast.expr, attribute: str, scope: Scope) -> Kind:
+        match value:
+            case ast.Name(id=other) if other not in scope and self.modules.defines(
+                other, attribute
+            ):
+                self.references.append((other, attribute))
+                return None
+            case ast.Name(id=name) if name in self._any:
+                function = self.place.function
+                self.unresolved.append(f"{self.module}.{function}: {name}.{attribute}")
+        owner = self._kind(value, scope)
+        if isinstance(owner, Own):
+            return self.modules.attributes_of(owner).get(attribute)
+        if owner is None and isinstance(value, ast.Name | ast.Attribute):
+            name = value.id if isinstance(value, ast.Name) else value.attr
+            owner = ATTRIBUTES["server_args"] if name == "server_args" else None
+        if isinstance(owner, tuple):
+            self._need(owner, attribute)
+        return ATTRIBUTES.get(attribute)
+
+    def _need(self, owners: Classes, attribute: str) -> None:
+        self.needs.append(
+            AttributeNeed(**vars(self.place), owners=owners, attribute=attribute)
+        )
+
+    def _import(self, file: str, name: str) -> None:
+        self.needs.append(ImportNeed(**vars(self.place), file=file, name=name))
+
+    def _call(self, call: ast.Call, scope: Scope) -> Kind:
+        match call:
+            case ast.Call(
+                func=ast.Call(func=ast.Name(id=getter), args=[path]), args=[obj]
+            ) if getter in ("attrgetter", "methodcaller"):
+                self._needs_path(self._text(path), self._kind(obj, scope))
+                return None
+            case ast.Call(func=ast.Name(id="getattr"), args=[obj, path]):
+                self._needs_path(self._text(path), self._kind(obj, scope))
+                return None
+            case ast.Call(func=ast.Name(id="import_module"), args=[path]):
+                imported = self._text(path)
+                if imported is None:
+                    return None
+                self._import(_file(imported), "")
+                return (Class(_file(imported), ""),)
+        kinds = [self._kind(argument, scope) for argument in call.args]
+        for keyword in call.keywords:
+            self._kind(keyword.value, scope)
+        kind = self._kind(call.func, scope)
+        self._needs_call(call, scope)
+        match call.func:
+            case ast.Name(id=name) if name not in scope:
+                module = self.modules.modules[self.module]
+                if name in module.imported:
+                    return (module.imported[name],) if _is_class(name) else None
+                return self._made(self.module, name)
+            case ast.Attribute(value=ast.Name(id=other), attr=name) if (
+                other not in scope
+            ):
+                return self._made(other, name)
+            case ast.Attribute(attr="values" | "copy", value=value):
+                return self._kind(value, scope)
+            case ast.Attribute(attr="model_copy", value=value):
+                return self._kind(value, scope)
+        if kinds and isinstance(call.func, ast.Name) and call.func.id in _PASSING:
+            return kinds[0]
+        return kind if isinstance(kind, Many) else None
+
+    def _needs_call(self, call: ast.Call, scope: Scope) -> None:
+        """Note with which arguments a function of SGLang is called."""
+        module = self.modules.modules[self.module]
+        match call.func:
+            case ast.Name(id=name) if name not in scope and name in module.imported:
+                owners: Kind = (module.imported[name],)
+                method = "__init__" if _is_class(name) else ""
+            case ast.Attribute(value=value, attr=method):
+                owners = self._silently(value, scope)
+            case _:
+                return
+        if not isinstance(owners, tuple):
+            return
+        positional = [one for one in call.args if not isinstance(one, ast.Starred)]
+        keywords = [keyword.arg for keyword in call.keywords if keyword.arg]
+        is_whole = (len(positional), len(keywords)) == (
+            len(call.args),
+            len(call.keywords),
+        )
+        self.needs.append(
+            CallNeed(
+                **vars(self.place),
+                owners=owners,
+                method=method,
+                n_positional=len(positional),
+                keywords=tuple(keywords),
+                is_whole=is_whole,
+            )
+        )
+
+    def _silently(self, node: ast.expr, scope: Scope) -> Kind:
+        """What is known of an expression that was read already."""
+        n_needs, n_references = len(self.needs), len(self.references)
+        n_unresolved = len(self.unresolved)
+        kind = self._kind(node, scope)
+        del self.needs[n_needs:]
+        del self.references[n_references:]
+        del self.unresolved[n_unresolved:]
+        return kind
+
+    def _made(self, module: str, name: str) -> Kind:
+        """What a function or class that lands makes, by its annotation."""
+        if not self.modules.defines(module, name):
+            return None
+        definition = self.modules.modules[module].definitions[name]
+        if isinstance(definition, ast.ClassDef):
+            return Own(module, name)
+        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
+        return self._annotated(definition.returns, module)
+
+    def _needs_path(self, path: str | None, kind: Kind) -> None:
+        """Note the attributes of a dotted path."""
+        for attribute in path.split(".") if path else ():
+            if not isinstance(kind, tuple):
+                return
+            self._need(kind, attribute)
+            kind = ATTRIBUTES.get(attribute)
+
+    def _text(self, node: ast.expr) -> str | None:
+        """The text that an expression is by the facts of the release, if it is known."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Attribute(value=ast.Name(id="release"), attr=fact):
+                known = self.modules.facts.get(fact)
+                return known if isinstance(known, str) else None
+            case ast.JoinedStr(values=values):
+                parts = [
+                    self._text(v.value if isinstance(v, ast.FormattedValue) else v)
+                    for v in values
+                ]
+                known_parts = [part for part in parts if part is not None]
+                return "".join(known_parts) if len(known_parts) == len(parts) else None
+        return None
+
+    def _fact(self, test: ast.expr) -> bool | None:
+        """What the facts of the release say of a condition; None if they say nothing."""
+        match test:
+            case ast.Attribute(value=ast.Name(id="release"), attr=fact):
+                known = self.modules.facts.get(fact)
+                return known if isinstance(known, bool) else None
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                holds = self._fact(operand)
+                return None if holds is None else not holds
+            case ast.BoolOp(op=op, values=values):
+                decisive = isinstance(op, ast.Or)
+                known_values = [self._fact(value) for value in values]
+                if decisive in known_values:
+                    return decisive
+                return None if None in known_values else not decisive
+        return None
+
+    def _annotated(self, annotation: ast.expr | None, module: str = "") -> Kind:
+        """What an annotation says of a value."""
+        imported = self.modules.modules[module or self.module].imported
+        match annotation:
+            case ast.Constant(value=str(text)):
+                return self._annotated(ast.parse(text, mode="eval").body, module)
+            case ast.Name(id=name):
+                if name in imported:
+                    return (imported[name],)
+                if self.modules.defines(module or self.module, name):
+                    return Own(module or self.module, name)
+                return None
+            case ast.Attribute(value=ast.Name(id=other), attr=name):
+                return Own(other, name) if self.modules.defines(other, name) else None
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                kinds = [self._annotated(one, module) for one in (left, right)]
+                classes = [kind for kind in kinds if isinstance(kind, tuple)]
+                if len(classes) == 2:
+                    return (*classes[0], *classes[1])
+                return _first(kinds)
+            case ast.Subscript(value=ast.Name(id=name), slice=inside):
+                if name == "Optional":
+                    return self._annotated(inside, module)
+                if isinstance(inside, ast.Tuple):
+                    if name != "dict" and name != "Mapping":
+                        return None
+                    inside = inside.elts[-1]
+                of = self._annotated(inside, module)
+                return Many(of) if isinstance(of, tuple) else None
+        return None
+
+
+def _of_self(tree: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Attribute]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self")) if isinstance(
+                node.ctx, context
+            ):
+                yield node
+
+
+def _is_class(name: str) -> bool:
+    return name.lstrip("_")[:1].isupper()
+
+
+_PASSING = ("list", "sorted", "reversed", "iter", "next", "tuple", "copy")
+
+
+def _first(kinds: Iterable[Kind]) -> Kind:
+    """The first of some values of which something is known."""
+    return next((kind for kind in kinds if kind is not None), None)
+
+
+def _element(kind: Kind) -> Kind:
+    return kind.of if isinstance(kind, Many) else None
 
 
 def attributes(
-    tree: ast.AST,
-    owners: Container[str],
-    context: type[ast.expr_context] = ast.Load,
+    tree: ast.AST, context: type[ast.expr_context]
 ) -> Iterator[tuple[str, str]]:
-    """The attributes of `owners`, and of any `server_args`, that code reads, or stores."""
+    """The attributes of names, and of attributes in `ATTRIBUTES`, that code uses.
+
+    Args:
+        context: `ast.Load` for those that are read, `ast.Store` for those that are stored.
+    """
     nodes = list(ast.walk(tree))
     # `self.x += 1` reads it first.
     read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
@@ -132,17 +845,7 @@ def attributes(
         if (ast.Load if node in read else type(node.ctx)) is not context:
             continue
         match node.value:
-            case ast.Name(id=name) if name in owners:
+            case ast.Name(id=name):
                 yield name, node.attr
-            case ast.Name(id="server_args") | ast.Attribute(attr="server_args"):
-                yield "server_args", node.attr
-
-
-def _class_name(annotation: ast.expr | None) -> str:
-    """The class that an annotation names, alone or besides None; else empty."""
-    match annotation:
-        case ast.Name(id=name):
-            return name
-        case ast.BinOp(left=ast.Name(id=name), right=ast.Constant(value=None)):
-            return name
-    return ""
+            case ast.Attribute(attr=name) if name in ATTRIBUTES:
+                yield name, node.attr

@@ -131,10 +131,12 @@ def _edits(
     """The edits of patches, each once; facts are of all that are selected."""
     from agentcore_patches.edits import Land
 
-    edits = [edit for patch in patches for edit in registry.edits(patch, version)]
+    edits = [
+        edit for patch in sorted(patches) for edit in registry.edits(patch, version)
+    ]
     if any(isinstance(edit, Land) for edit in edits):
-        edits.insert(0, registry.facts(selection, version))
-    return list(dict.fromkeys(edits))
+        edits.insert(0, registry.facts(sorted(selection), version))
+    return registry.in_order(dict.fromkeys(edits))
 
 
 def _refuse_halves(changed: Mapping[Edit, bool]) -> None:

@@ -1,8 +1,7 @@
-"""What new code reads must be defined: names, attributes of `self` and `server_args`.
+"""What new code reads must be defined: names, attributes, parameters, imports.
 
 Where a fork or a release renamed something or dropped an import, the code would be
-placed well and fail when it runs. Of the modules that land, what hooks call is looked
-at: there a parameter that is annotated with a class of SGLang stands for `self`.
+placed well and fail when it runs.
 """
 
 from __future__ import annotations
@@ -11,30 +10,24 @@ import ast
 import builtins
 import re
 import symtable
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, cached_property
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from functools import cache
 
 from agentcore_patches import landed
-from agentcore_patches.edits import (
-    DEFINITIONS,
-    AddField,
-    AddMethod,
-    Edit,
-    ScopedEdit,
-    decode,
-    parse,
-)
+from agentcore_patches.classes import Function, Install, Read, Unresolved
+from agentcore_patches.edits import Edit, Land, ScopedEdit
 from agentcore_patches.errors import SourceConflict
-
-Read: TypeAlias = Callable[[str], bytes | None]
-"""The text of a file by its path below `sglang`; None if there is no such file."""
-
-SERVER_ARGS = "srt/server_args.py"
-
-# What these give to a class has no name that new code could mean by mistake.
-_PLAIN_BASES = {"ABC", "Enum", "Exception", "Generic", "Protocol", "object"}
-_MODEL_BASES = {"BaseModel"}
+from agentcore_patches.landed import (
+    ATTRIBUTES,
+    AttributeNeed,
+    CallNeed,
+    Class,
+    Classes,
+    ImportNeed,
+    Need,
+    Wrapped,
+    attributes,
+)
 
 
 def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
@@ -51,230 +44,253 @@ def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
 def refuse_undefined_attributes(
     edits: Iterable[Edit], sources: Mapping[str, bytes], read: Read
 ) -> None:
-    """Refuse edits whose code reads an attribute that nothing in the install defines.
+    """Refuse edits whose code needs what nothing in the install defines.
 
-    An attribute of `self` is looked for in the class where the code lands (what the old
-    code of the class uses counts), in its bases, and in what the edits add to them; one
-    of `server_args` in the old code of the file and in `ServerArgs`.
+    Looks at the code that hooks insert and at the functions that land and that they call:
+    attributes, parameters that are named, the functions that decorators wrap, imports.
+
+    Raises:
+        SourceConflict: says what is missing, and which hook needs it.
     """
     edits = list(edits)
-    install = _Install(sources, read, edits)
+    install = Install(sources, read, edits)
     for edit in edits:
-        where = f"{edit.file}: in {edit.where}, new code would read"
-        for owner, attribute in _attributes(edit.new_code, ast.Load):
-            if owner == "server_args":
-                install.require_of_server_args(attribute, edit.file, where)
-                continue
+        if not isinstance(edit, Land):
+            _check_hook(edit, install)
+    owners: dict[Edit, Classes] = {}
+    for edit in edits:
+        if name := install.class_around(edit):
+            owners[edit] = (Class(edit.file, name),)
+    for need in dict.fromkeys(landed.needs(edits, owners)):
+        _check_need(need, install)
+
+
+def _check_hook(edit: Edit, install: Install) -> None:
+    """Refuse a hook whose own code reads an attribute that is not defined.
+
+    An attribute of `self` is looked for in the class where the code lands (what the old
+    code of the class uses counts) and in its bases; one of a name in `ATTRIBUTES` in its
+    class; one of another variable must be known to the file, or be added by an edit.
+    """
+    where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would read"
+    own = install.added_parameters(edit) if isinstance(edit, ScopedEdit) else ()
+    for owner, attribute in _reads(edit.new_code):
+        if owner in own:
+            continue
+        if owner == "self":
             name = install.class_around(edit)
-            if name and not install.has_attribute(edit.file, name, attribute):
+            if name and not _has(install, (Class(edit.file, name),), attribute, where):
                 raise SourceConflict(
                     f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
                     "it defines"
                 )
-    for landed_read in landed.reads(edits):
-        where = f"{landed_read.module}: `{landed_read.function}` would read"
-        attribute = landed_read.attribute
-        if landed_read.owner is None:
-            install.require_of_server_args(attribute, "", where)
-        elif not install.has_attribute(*landed_read.owner, attribute):
-            file, name = landed_read.owner
+        elif owner == "server_args":
+            if not install.has_server_arg(attribute, edit.file):
+                raise SourceConflict(
+                    f"{where} `server_args.{attribute}`, which `ServerArgs` in "
+                    f"{landed.SERVER_ARGS} does not define"
+                )
+        elif isinstance(known := ATTRIBUTES.get(owner), tuple) and owner != "obj":
+            if not _has(install, known, attribute, where):
+                raise SourceConflict(
+                    f"{where} `{owner}.{attribute}`, which neither `{known[0].name}` "
+                    "nor a base of it defines"
+                )
+        elif not _is_known(attribute, edit, install):
             raise SourceConflict(
-                f"{where} `{attribute}` of `{name}`, which neither it nor a base of it "
-                f"defines in {file}"
+                f"{where} `{owner}.{attribute}`, which nothing in the file uses"
             )
 
 
-@cache
-def _attributes(
-    code: str, context: type[ast.expr_context]
-) -> tuple[tuple[str, str], ...]:
-    """The attributes of `self` and of any `server_args` that code reads, or stores."""
-    if "self." not in code and "server_args." not in code:
-        return ()
-    return tuple(landed.attributes(ast.parse(code), ("self",), context))
-
-
-class _Install:
-    """The classes of an install, parsed where edits ask for them."""
-
-    def __init__(
-        self, sources: Mapping[str, bytes], read: Read, edits: Iterable[Edit]
-    ) -> None:
-        self._sources = sources
-        self._edits = edits
-        self._members = cache(self._find_members)
-        self._text = cache(self._read_text)
-        self._read = read
-
-    def class_around(self, edit: Edit) -> str:
-        """The innermost class that an edit's code lands in; empty if there is none."""
-        if not isinstance(edit, ScopedEdit):
-            return ""
-        parts = edit.scope.split(".")
-        for depth in range(len(parts), 0, -1):
-            name = ".".join(parts[:depth])
-            if self._class(edit.file, name) is not None:
-                return name
-        return ""
-
-    def has_attribute(self, file: str, name: str, attribute: str) -> bool:
-        """Whether a class or a base of it has an attribute, or may have any."""
-        definition = self._class(file, name)
-        if definition is None:
-            return True
-        members = self._members(file, name)
-        if (
-            attribute in members
-            or "__getattr__" in members
-            or hasattr(object, attribute)
-        ):
-            return True
-        return any(self._base_has(file, base, attribute) for base in definition.bases)
-
-    def require_of_server_args(self, attribute: str, file: str, where: str) -> None:
-        """Refuse an attribute that `ServerArgs` lacks and the old code does not read.
-
-        An empty `file` names none: a module that lands has no old code.
-        """
-        text = self._server_args
-        if text is None:
-            return
-        defined = (
-            rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
-            rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
-        )
-        around = (file and self._text(file)) or ""
-        if not (
-            re.search(defined, text)
-            or re.search(rf"\bserver_args\.{attribute}\b", around)
-        ):
-            raise SourceConflict(
-                f"{where} `server_args.{attribute}`, which `ServerArgs` in {SERVER_ARGS} "
-                "does not define"
-            )
-
-    @cached_property
-    def _server_args(self) -> str | None:
-        """The text of `ServerArgs`, and of the modules that declare fields for it.
-
-        None: there is no such file.
-        """
-        text = self._text(SERVER_ARGS)
-        if text is None:
-            return None
-        found = re.search(_SERVER_ARGS_CLASS, text)
-        declaring = [
-            self._text(module.replace(".", "/") + ".py") or ""
-            for module in re.findall(_SERVER_ARGS_FIELDS, text)
-        ]
-        return "\n".join([found[0] if found else "", *declaring])
-
-    def _base_has(self, file: str, base: ast.expr, attribute: str) -> bool:
-        if isinstance(base, ast.Subscript):
-            base = base.value
-        if not isinstance(base, ast.Name):
-            return True
-        if base.id in _PLAIN_BASES:
-            return False
-        if base.id in _MODEL_BASES:
-            return attribute.startswith("model_")
-        if self._class(file, base.id) is not None:
-            return self.has_attribute(file, base.id, attribute)
-        imported = self._imported(file, base.id)
-        return imported is None or self.has_attribute(*imported, attribute)
-
-    def _imported(self, file: str, name: str) -> tuple[str, str] | None:
-        """The file and the name in it that a class is imported from; None: not ours."""
-        for node in self._module(file).body:
-            if not isinstance(node, ast.ImportFrom):
-                continue
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    path = _path_of(node, file)
-                    if path is not None and self._text(path) is not None:
-                        return path, alias.name
-        return None
-
-    def _class(self, file: str, name: str) -> ast.ClassDef | None:
-        body = self._module(file).body
-        found: ast.stmt | None = None
-        for part in name.split("."):
-            found = next(
-                (
-                    node
-                    for node in body
-                    if isinstance(node, DEFINITIONS) and node.name == part
-                ),
-                None,
-            )
-            if found is None:
-                return None
-            body = found.body
-        return found if isinstance(found, ast.ClassDef) else None
-
-    def _find_members(self, file: str, name: str) -> set[str]:
-        """What a class defines or its code uses of `self`, and what edits add to it."""
-        definition = self._class(file, name)
-        assert definition is not None
-        members = set(_used_of_self(definition))
-        for statement in definition.body:
-            match statement:
-                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    members.add(statement.name)
-                case ast.AnnAssign(target=ast.Name(id=field)):
-                    members.add(field)
-                case ast.Assign(targets=targets):
-                    members |= {t.id for t in targets if isinstance(t, ast.Name)}
-        for edit in self._edits:
-            if edit.file != file or self.class_around(edit) != name:
-                continue
-            if isinstance(edit, AddField):
-                members |= {*edit.fields}
-            if isinstance(edit, AddMethod):
-                members.add(edit.method)
-            members |= {
-                attribute
-                for owner, attribute in _attributes(edit.new_code, ast.Store)
-                if owner == "self"
-            }
-        return members
-
-    def _module(self, file: str) -> ast.Module:
-        return parse(self._text(file) or "", file)
-
-    def _read_text(self, file: str) -> str | None:
-        text = self._sources[file] if file in self._sources else self._read(file)
-        return None if text is None else decode(text, file)[0]
-
-
-def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
-    """The attributes of `self` that the code of a class reads or stores."""
-    return frozenset(
-        node.attr
-        for node in ast.walk(definition)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
+def _is_known(attribute: str, edit: Edit, install: Install) -> bool:
+    """True if the old code around a hook uses an attribute, or an edit adds it."""
+    text = install.text(edit.file)
+    return bool(
+        not text
+        or hasattr(str, attribute)
+        or hasattr(list, attribute)
+        or hasattr(dict, attribute)
+        or hasattr(set, attribute)
+        or install.is_added(attribute)
+        or re.search(rf"\b{attribute}\b", text)
     )
 
 
-_SERVER_ARGS_CLASS = re.compile(
-    r"^class ServerArgs\b.*?(?=^(?:class|def|@|[A-Za-z_]\w*\s*=)|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+def _check_need(need: Need, install: Install) -> None:
+    """Refuse an install that lacks what a function that lands needs."""
+    where = f"{need.module}: `{need.function}`{_of(need.hook)} would"
+    match need:
+        case AttributeNeed(owners=owners, attribute=attribute):
+            if _is_module(owners):
+                if install.has_name(owners[0].file, attribute):
+                    return
+                raise SourceConflict(
+                    f"{where} read `{attribute}` of {owners[0].file}, which does not "
+                    "define it"
+                )
+            if not _has(install, owners, attribute, f"{where} read"):
+                owner = next((one for one in owners if install.defined(one)), owners[0])
+                if owner.file == landed.SERVER_ARGS:
+                    raise SourceConflict(
+                        f"{where} read `server_args.{attribute}`, which `ServerArgs` in "
+                        f"{landed.SERVER_ARGS} does not define"
+                    )
+                raise SourceConflict(
+                    f"{where} read `{attribute}` of `{owner.name}`, which neither it nor "
+                    f"a base of it defines in {owner.file}"
+                )
+        case CallNeed():
+            _check_call(need, where, install)
+        case ImportNeed(file=file, name=name):
+            package = file.removesuffix(".py") + "/__init__.py"
+            inside = file.removesuffix(".py") + f"/{name}.py"
+            if name and install.has_file(inside):
+                return
+            found = [one for one in (file, package) if install.has_file(one)]
+            module = file.removesuffix(".py").replace("/", ".")
+            if not found:
+                raise SourceConflict(f"{where} import sglang.{module}, which is absent")
+            if name and not any(install.has_name(one, name) for one in found):
+                raise SourceConflict(
+                    f"{where} import `{name}` of {found[0]}, which does not define it"
+                )
+        case Wrapped():
+            _check_wrapped(need, where, install)
 
-_SERVER_ARGS_FIELDS = re.compile(
-    r"^from sglang\.(srt\.arg_groups\.fields\.\w+) import", re.MULTILINE
-)
+
+def _is_module(owners: Classes) -> bool:
+    return owners[0].name == ""
 
 
-def _path_of(node: ast.ImportFrom, file: str) -> str | None:
-    """The path below `sglang` of the module that names are imported from."""
-    module = (node.module or "").split(".")
-    if node.level:
-        folders = file.split("/")[: -node.level]
-        return "/".join([*folders, *module]) + ".py"
-    return "/".join(module[1:]) + ".py" if module[0] == "sglang" else None
+def _check_call(need: CallNeed, where: str, install: Install) -> None:
+    """Refuse a call with other arguments than the function takes."""
+    for owner in need.owners:
+        if install.defined(owner) is None and need.method:
+            continue
+        function = (
+            install.method(owner, need.method)
+            if need.method
+            else install.function(owner)
+        )
+        name = ".".join(filter(None, (owner.name, need.method)))
+        if function is None:
+            # A dataclass, or a model of pydantic or msgspec.
+            for keyword in need.keywords if need.method == "__init__" else ():
+                if not _has(install, (owner,), keyword, f"{where} pass"):
+                    raise SourceConflict(
+                        f"{where} pass `{keyword}=` to `{name}` of {owner.file}, which "
+                        "has no such field"
+                    )
+            continue
+        problem = _find_problem(need, function, is_method=bool(need.method))
+        if problem:
+            raise SourceConflict(
+                f"{where} call `{name}` of {owner.file}, which {problem}"
+            )
+
+
+def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | None:
+    """Why a function does not take the arguments of a call; None if it does."""
+    arguments = function.args
+    for keyword in need.keywords:
+        if not arguments.kwarg and keyword not in parameters(function):
+            return f"has no parameter `{keyword}`"
+    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
+    if not need.is_whole or "property" in decorators:
+        return None
+    positional = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
+    required = positional[: len(positional) - len(arguments.defaults)]
+    if is_method and "staticmethod" not in decorators:
+        positional, required = positional[1:], required[1:]
+    if not arguments.vararg and need.n_positional > len(positional):
+        return f"takes only {len(positional)} positional arguments"
+    required += [
+        arg.arg
+        for arg, default in zip(
+            arguments.kwonlyargs, arguments.kw_defaults, strict=True
+        )
+        if default is None
+    ]
+    given = {*positional[: need.n_positional], *need.keywords}
+    missing = next((name for name in required if name not in given), None)
+    return f"also needs `{missing}`" if missing else None
+
+
+def _check_wrapped(need: Wrapped, where: str, install: Install) -> None:
+    """Refuse a function whose parameters are not those that its decorator expects."""
+    function = install.function(Class(need.edit.file, need.edit.scope))
+    if function is None:
+        return
+    wraps = f"{need.edit.file}: {where} decorate `{need.edit.scope}`"
+    names = parameters(function)
+    leading = tuple(names[: len(need.leading)])
+    if leading != need.leading:
+        raise SourceConflict(
+            f"{wraps}, whose first parameters are {', '.join(leading) or 'none'} and "
+            f"not {', '.join(need.leading)}"
+        )
+    for name in need.named:
+        if name not in names and name not in install.added_parameters(need.edit):
+            raise SourceConflict(f"{wraps}, which has no parameter `{name}`")
+    if need.is_awaited and not isinstance(function, ast.AsyncFunctionDef):
+        raise SourceConflict(f"{wraps}, which is no coroutine")
+
+
+def parameters(function: Function) -> list[str]:
+    """Names of the parameters of a function, but for `*args` and `**kwargs`."""
+    arguments = function.args
+    return [
+        argument.arg
+        for argument in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+        )
+    ]
+
+
+def _has(install: Install, owners: Classes, attribute: str, where: str) -> bool:
+    """True if each of some classes that the install has, has an attribute.
+
+    Raises:
+        SourceConflict: it has none of the classes, or a base cannot be looked up.
+    """
+    found = [owner for owner in owners if install.defined(owner) is not None]
+    if not found:
+        names = " or ".join(f"`{owner.name}` of {owner.file}" for owner in owners)
+        raise SourceConflict(f"{where} `{attribute}` of {names}, which is absent")
+    try:
+        return all(install.has_attribute(owner, attribute) for owner in found)
+    except Unresolved as unknown:
+        raise SourceConflict(f"{where} {unknown}") from None
+
+
+def _of(hook: str) -> str:
+    return f" ({hook})" if hook else ""
+
+
+@cache
+def _reads(code: str) -> tuple[tuple[str, str], ...]:
+    """The attributes of names that a hook's code reads, but for those of what lands.
+
+    The name is that of a variable, or of an attribute in `ATTRIBUTES`.
+    """
+    if "." not in code:
+        return ()
+    tree = ast.parse(code)
+    own = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return tuple(
+        (owner, attribute)
+        for owner, attribute in dict.fromkeys(attributes(tree, ast.Load))
+        if owner not in own and owner not in ("agentcore", *_AGENTCORE)
+    )
+
+
+_AGENTCORE = ("dataclasses",)
 
 
 def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:

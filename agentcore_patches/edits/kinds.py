@@ -342,14 +342,8 @@ class Decorate(DefinitionEdit):
             matches(wanted, existing.decorator) for existing in definition.decorators
         ):
             return None
-        lines = lines_above(self.comment)
-        if definition.decorators:
-            new = cst.Decorator(wanted, leading_lines=lines)
-            return definition.with_changes(decorators=[new, *definition.decorators])
-        return definition.with_changes(
-            decorators=[cst.Decorator(wanted)],
-            leading_lines=[*definition.leading_lines, *lines],
-        )
+        new = cst.Decorator(wanted, leading_lines=lines_above(self.comment))
+        return definition.with_changes(decorators=[new, *definition.decorators])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
@@ -19,7 +19,11 @@ from . import logprobs, release
 
 if TYPE_CHECKING:
     from fastapi import Request
+    from pydantic import BaseModel
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+
+Json: TypeAlias = Any
+"""Data of JSON, or what is found in its place."""
 
 # Who makes the models of logprobs, and the engine's answers whose logprobs are yet to
 # be written, in the order of the choices. None: another than `answer` gets the model.
@@ -89,7 +93,7 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
     return serving._process_response_logprobs(ret_item)
 
 
-def _write(response: Any, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
+def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
     """The HTTP response that FastAPI makes of a model, None if it is written otherwise.
 
     Args:
@@ -133,7 +137,7 @@ def dump_numbers(values: list[float]) -> list[str]:
     ]
 
 
-def prepare_for_orjson(value: Any) -> Any:
+def prepare_for_orjson(value: Json) -> Json:
     """JSON data of which orjson makes the bytes that FastAPI makes of `value`.
 
     Raises:
@@ -188,7 +192,7 @@ def write_generated(content: Any) -> bytes | None:
     return data if is_plain(content) else None
 
 
-def is_plain(value: Any) -> bool:
+def is_plain(value: Json) -> bool:
     """Whether FastAPI writes what orjson takes without a change: no NaN, no `_sa` keys.
 
     orjson writes NaN as null, FastAPI refuses it and drops SQLAlchemy's keys.

@@ -12,8 +12,16 @@ from . import release
 from .remembered import Conversation, Head, Memory
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionMessageGenericParam,
+        ChatCompletionMessageUserParam,
+        ChatCompletionRequest,
+        ChatMessage,
+    )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.server_args import ServerArgs
+
+    from .prefix import Answer
 
 VARIABLE = "AGENTCORE_PREFIX_CACHE_MB"
 
@@ -36,7 +44,7 @@ def memory() -> Memory | None:
     return Memory(megabytes * 1_000_000) if megabytes else None
 
 
-def check_server(server_args: Any) -> None:
+def check_server(server_args: ServerArgs) -> None:
     """Refuse to start a server with a variable that it cannot follow.
 
     Args:
@@ -168,7 +176,9 @@ def with_answer(
     return conversation.with_answer(_describe_assistant(answer, reasoning_parser))
 
 
-def is_silent(message: Any, reasoning_parser: str | None) -> bool:
+def is_silent(
+    message: ChatCompletionMessageGenericParam, reasoning_parser: str | None
+) -> bool:
     """Whether an assistant message has neither text nor tool calls."""
     _, content, calls = _describe_assistant(message, reasoning_parser)
     return not content and not calls

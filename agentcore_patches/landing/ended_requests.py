@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import prompts, release, weight_versions
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import AbortReq
+    from sglang.srt.managers.io_struct import AbortReq, BaseReq
     from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -96,7 +96,7 @@ def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
         manager.send_to_scheduler.send_pyobj(AbortReq(rid=rid))
 
 
-def address(output: Any, request: Req | None) -> None:
+def address(output: BaseReq, request: Req | None) -> None:
     """Send what concerns a request to the tokenizer worker that has the request."""
     worker = getattr(request, "http_worker_ipc", None)
     if worker is not None and output.http_worker_ipc is None:

@@ -19,7 +19,7 @@ from typing import (
 
 if TYPE_CHECKING:
     import torch
-    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.multimodal.processors.base_processor import (
         BaseMultiModalProcessorOutput,
@@ -123,17 +123,22 @@ def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
     def collapse(call: inspect.BoundArguments) -> list[int] | None:
         """Leave one placeholder for each image; gives the prompt if it is of IDs."""
         call.apply_defaults()
-        given = call.arguments
-        prompt = given["prompt"]
-        if not isinstance(prompt, list) or not given.get("return_text", True):
+        prompt = call.arguments["prompt"]
+        # Some releases always return the text.
+        if not isinstance(prompt, list) or not call.arguments.get("return_text", True):
             return None
-        kinds = ("image_data", "video_data", "audio_data")
-        items = [item for kind in kinds for item in given.get(kind) or ()]
-        tokens = given["multimodal_tokens"]
-        given["prompt"] = collapse_placeholders(prompt, tokens, items)
+        items = [
+            *(call.arguments["image_data"] or ()),
+            *(call.arguments["video_data"] or ()),
+            *(call.arguments["audio_data"] or ()),
+        ]
+        tokens = call.arguments["multimodal_tokens"]
+        call.arguments["prompt"] = collapse_placeholders(prompt, tokens, items)
         return prompt
 
-    def keep(output: Any, prompt: list[int] | None) -> Any:
+    def keep(
+        output: BaseMultiModalProcessorOutput, prompt: list[int] | None
+    ) -> BaseMultiModalProcessorOutput:
         # Without a text all images are processed already, and SGLang changes nothing.
         if prompt is not None and output.input_text:
             output.token_ids = output.input_ids = prompt
@@ -242,7 +247,11 @@ def is_expanded(given: list[int], prefilled: list[int], mm_tokens: Any) -> bool:
     return True
 
 
-def check_prefilled(manager: TokenizerManager, obj: Any, input_ids: list[int]) -> None:
+def check_prefilled(
+    manager: TokenizerManager,
+    obj: GenerateReqInput | EmbeddingReqInput,
+    input_ids: list[int],
+) -> None:
     """Refuse a prompt of token IDs that a processor would change.
 
     Args:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponse,
+        ChatMessage,
     )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
@@ -202,7 +203,7 @@ class Turn:
 
     def remember(
         self,
-        answer: Any,
+        answer: ChatMessage | Answer,
         finish_reason: str,
         prompt: list[int] | None,
         token_ids: list[int],
@@ -530,7 +531,7 @@ def carry(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:
                     data[field] = value
 
 
-def with_chat(values: Any) -> Any:
+def with_chat(values: object) -> object:
     """A request to /tokenize in which what it says of chat is one chat request.
 
     Raises:

@@ -153,7 +153,7 @@ def _check_input_ids(
     return check_prompt(manager, obj.input_ids, has_media=obj.contains_mm_input())
 
 
-def _may_be_empty(obj: Any) -> bool:
+def _may_be_empty(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
     """Whether a request has a prompt without tokens of its own: that of its session."""
     session = getattr(obj, "session_params", None)
     has_session = isinstance(session, dict) and session.get("id")
@@ -290,8 +290,8 @@ def of_batch(get: Any) -> Any:
     """Have each request of a batch ask for what the batch asks for."""
 
     @wraps(get)
-    def got(self: Any, index: int) -> Any:
-        obj = get(self, index)
+    def got(self: Any, *args: Any) -> Any:
+        obj = get(self, *args)
         for name in _OF_BATCH & vars(self).keys():
             setattr(obj, name, getattr(self, name))
         return obj
@@ -299,7 +299,11 @@ def of_batch(get: Any) -> Any:
     return got
 
 
-def keep(manager: TokenizerManager, obj: Any, input_ids: list[int] | None) -> None:
+def keep(
+    manager: TokenizerManager,
+    obj: GenerateReqInput | EmbeddingReqInput,
+    input_ids: list[int] | None,
+) -> None:
     """Keep with a request how many tokens of its prompt are prefilled, and which.
 
     Args:

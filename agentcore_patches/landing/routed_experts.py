@@ -13,6 +13,10 @@ from . import release
 
 if TYPE_CHECKING:
     import numpy as np
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        CompletionRequest,
+    )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -40,7 +44,9 @@ class StartLen:
 
 
 def ask(
-    serving: OpenAIServingBase, request: Any, adapted_request: GenerateReqInput
+    serving: OpenAIServingBase,
+    request: ChatCompletionRequest | CompletionRequest,
+    adapted_request: GenerateReqInput,
 ) -> None:
     """Ask the engine for what a request asks for.
 
@@ -55,12 +61,13 @@ def ask(
         raise ValueError(error)
 
 
-def check(manager: TokenizerManager, obj: Any) -> str | None:
+def check(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
     """What is wrong with the start that a request asks for, None if nothing is.
 
     A stream has sent its status before the engine could say so. How many tokens images
     and sessions come to is not known yet: there the engine decides.
     """
+    # Requests for embeddings have no experts.
     start = getattr(obj, "routed_experts_start_len", 0)
     if start == 0 or not obj.return_routed_experts:
         return None
@@ -107,7 +114,7 @@ def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) 
     meta_info["routed_experts_start_len"] = start
 
 
-def is_wanted(request: Any) -> bool:
+def is_wanted(request: ChatCompletionRequest | CompletionRequest) -> bool:
     """Whether each choice of a request has its experts.
 
     `return_token_ids: false` leaves the answer as SGLang makes it, unless the request
@@ -120,7 +127,9 @@ def is_wanted(request: Any) -> bool:
 
 
 def of_choice(
-    serving: OpenAIServingBase, request: Any, meta_info: dict[str, Any]
+    serving: OpenAIServingBase,
+    request: ChatCompletionRequest | CompletionRequest,
+    meta_info: dict[str, Any],
 ) -> dict[str, Any]:
     """What a choice that is finished says of its experts; nothing if there are none.
 
@@ -139,7 +148,10 @@ def of_choice(
 
 
 def add_to_choice(
-    serving: OpenAIServingBase, choice: Any, request: Any, ret_item: dict[str, Any]
+    serving: OpenAIServingBase,
+    choice: Any,
+    request: ChatCompletionRequest | CompletionRequest,
+    ret_item: dict[str, Any],
 ) -> None:
     """Give a choice of a whole answer its experts, if they were asked for."""
     if is_wanted(request):

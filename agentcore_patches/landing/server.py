@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import conversations, defaults, release
+
+if TYPE_CHECKING:
+    from sglang.srt.server_args import ServerArgs
 
 logger = logging.getLogger(__name__)
 
 ALLOW_UNPATCHED = "AGENTCORE_ALLOW_UNPATCHED"
 
 
-def check_environment(server_args: Any) -> None:
+def check_environment(server_args: ServerArgs) -> None:
     """Refuse to start with environment variables that cannot be followed.
 
     Args:

@@ -22,8 +22,14 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionMessageGenericParam,
+        ChatCompletionMessageUserParam,
+        MessageProcessingResult,
+    )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from transformers import PreTrainedTokenizerBase
 
 Process = Callable[["OpenAIServingChat", list[Any]], Any]
 """SGLang's own way from messages to a prompt, by an endpoint."""
@@ -99,7 +105,9 @@ class _Renderer(_Instead):
         return ""
 
 
-def token_ids_of(serving: OpenAIServingChat, result: Any) -> list[int]:
+def token_ids_of(
+    serving: OpenAIServingChat, result: MessageProcessingResult
+) -> list[int]:
     """The token IDs of a prompt that SGLang made of messages."""
     if isinstance(result.prompt_ids, list) and result.prompt_ids:
         return result.prompt_ids
@@ -109,7 +117,7 @@ def token_ids_of(serving: OpenAIServingChat, result: Any) -> list[int]:
 
 
 def find_tail(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     template: Template,
     messages: Sequence[Any],
     index: int,
@@ -161,7 +169,7 @@ def find_tail(
 
 
 def _skips_next(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     template: Template,
     probe: list[Any],
     index: int,
@@ -207,7 +215,10 @@ def count_common(one: Sequence[int], other: Sequence[int]) -> int:
     return min(start, length)
 
 
-def _in_content(message: Any, sentinel: str) -> Any:
+def _in_content(
+    message: ChatCompletionMessageGenericParam | ChatCompletionMessageUserParam,
+    sentinel: str,
+) -> Any:
     content: Any = sentinel
     if isinstance(message.content, list):
         from sglang.srt.entrypoints.openai.protocol import (
@@ -218,7 +229,7 @@ def _in_content(message: Any, sentinel: str) -> Any:
     return message.model_copy(update={"content": content})
 
 
-def _in_arguments(message: Any, sentinel: str) -> Any:
+def _in_arguments(message: ChatCompletionMessageGenericParam, sentinel: str) -> Any:
     *others, last = message.tool_calls
     arguments = json.dumps({"value": sentinel})
     function = last.function.model_copy(update={"arguments": arguments})
@@ -227,7 +238,7 @@ def _in_arguments(message: Any, sentinel: str) -> Any:
 
 
 def _after_sentinel(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     rendered: list[int],
     probed: list[int],
     sentinel: str,
@@ -258,7 +269,7 @@ def _after_sentinel(
 
 
 def _after_sentinel_in_text(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     rendered: list[int],
     text: str,
     sentinel: str,
@@ -279,13 +290,13 @@ def _after_sentinel_in_text(
     return tail if is_split and rendered[-len(tail) :] == tail else None
 
 
-def _encode(tokenizer: Any, text: str) -> list[int]:
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 @lru_cache(maxsize=8)
 def _splitter(
-    tokenizer: Any, token_ids: frozenset[int] | None
+    tokenizer: PreTrainedTokenizerBase, token_ids: frozenset[int] | None
 ) -> re.Pattern[str] | None:
     """Finds the texts of some of the unmerged token IDs, or of all if None."""
     wanted = _unmerged_ids(tokenizer) if token_ids is None else token_ids
@@ -300,7 +311,7 @@ def _from(token_ids: list[int], wanted: Container[int]) -> list[int] | None:
 
 
 @lru_cache(maxsize=4)
-def _unmerged_ids(tokenizer: Any) -> frozenset[int]:
+def _unmerged_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The token IDs before which every tokenizer of this kind splits a text."""
     added = getattr(tokenizer, "added_tokens_decoder", ())
     return frozenset((*added, *getattr(tokenizer, "all_special_ids", ())))

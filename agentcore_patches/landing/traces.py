@@ -20,7 +20,9 @@ from . import logprobs, release, routed_experts, streams
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
+        ChatCompletionResponseChoice,
         CompletionRequest,
+        CompletionResponseChoice,
     )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
@@ -378,7 +380,9 @@ def completions(generate: Any) -> Any:
     return stream
 
 
-def _at_end(serving: OpenAIServingBase, request: Any) -> list[AtEnd]:
+def _at_end(
+    serving: OpenAIServingBase, request: ChatCompletionRequest | CompletionRequest
+) -> list[AtEnd]:
     """Make what each choice says on its last chunk, if the request asks for it."""
     wanted: list[AtEnd] = []
     # A field of `weight-versions`.
@@ -406,7 +410,7 @@ def is_incremental(serving: OpenAIServingBase) -> bool:
 
 def add_to_chat_choice(
     serving: OpenAIServingChat,
-    choice: Any,
+    choice: ChatCompletionResponseChoice,
     request: ChatCompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
@@ -423,7 +427,7 @@ def add_to_chat_choice(
 
 def add_to_completion(
     serving: OpenAIServingCompletion,
-    choice: Any,
+    choice: CompletionResponseChoice,
     request: CompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:

@@ -21,6 +21,19 @@ from typing import TYPE_CHECKING, Any
 from . import release
 
 if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        CompletionRequest,
+    )
+    from sglang.srt.managers.io_struct import (
+        ReleaseMemoryOccupationReqOutput,
+        ResumeMemoryOccupationReqInput,
+        ResumeMemoryOccupationReqOutput,
+        UpdateWeightFromDiskReqInput,
+        UpdateWeightsFromDistributedReqInput,
+        UpdateWeightsFromIPCReqInput,
+        UpdateWeightsFromTensorReqInput,
+    )
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -63,7 +76,7 @@ class _Weights:
     """
 
     def __init__(self) -> None:
-        self.scheduler: Any = None
+        self.scheduler: Scheduler = None
         self.version = ""
         self.of_results = ""
         self.n_updates = 0
@@ -189,7 +202,11 @@ def whole(build: Any) -> Any:
 
     @wraps(build)
     def built(
-        self: Any, request: Any, ret: list[Any], *args: Any, **kwargs: Any
+        self: Any,
+        request: ChatCompletionRequest | CompletionRequest,
+        ret: list[Any],
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         answer = build(self, request, ret, *args, **kwargs)
         choices = getattr(answer, "choices", None)
@@ -211,7 +228,7 @@ def whole(build: Any) -> Any:
     return built
 
 
-def _wants_metadata(request: Any) -> bool:
+def _wants_metadata(request: ChatCompletionRequest | CompletionRequest) -> bool:
     is_chat = hasattr(request, "messages")
     asked = request.return_token_ids or request.return_weight_versions
     return bool(asked or (is_chat and request.return_token_ids is not False))
@@ -232,14 +249,22 @@ def renew(req: Req) -> None:
         req.extra_key = req.weights_namespace + own
 
 
-def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def update(change: Callable[..., Any]) -> Callable[..., Any]:
     """Have an update of weights start with an empty cache, and end no server.
 
     A cache that requests use is not flushed: their keys differ from now on.
     """
 
     @wraps(change)
-    def changed(self: Any, recv_req: Any) -> Any:
+    def changed(
+        self: Any,
+        recv_req: UpdateWeightFromDiskReqInput
+        | UpdateWeightsFromDistributedReqInput
+        | UpdateWeightsFromTensorReqInput
+        | UpdateWeightsFromIPCReqInput,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         import torch
 
         scheduler = _weights.scheduler
@@ -252,7 +277,7 @@ def update(change: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         torch.get_device_module(scheduler.device).synchronize()
         _begin_anew()
         try:
-            answer = change(self, recv_req)
+            answer = change(self, recv_req, *args, **kwargs)
         except Exception as error:
             # A rank that goes on waits for this one: then the server must end.
             if not _all_ranks_failed():
@@ -285,14 +310,14 @@ def _all_ranks_failed() -> bool:
     return True
 
 
-def release_memory(release_: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse to release memory that requests use: SGLang asserts that none does."""
 
     @wraps(release_)
-    def released(self: Any, recv_req: Any) -> Any:
+    def released(self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
         before = {*self.offload_tags}
         try:
-            return release_(self, recv_req)
+            return release_(self, recv_req, *args, **kwargs)
         except AssertionError as error:
             if self.offload_tags != before:
                 raise
@@ -306,11 +331,13 @@ def release_memory(release_: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
     return released
 
 
-def resume_memory(resume: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def resume_memory(resume: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse to resume memory that was not released: it would end the server."""
 
     @wraps(resume)
-    def resumed(self: Any, recv_req: Any) -> Any:
+    def resumed(
+        self: Any, recv_req: ResumeMemoryOccupationReqInput, *args: Any, **kwargs: Any
+    ) -> Any:
         from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
 
         tags = [*dict.fromkeys(recv_req.tags or GPU_MEMORY_ALL_TYPES)]
@@ -322,12 +349,16 @@ def resume_memory(resume: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any
                 "Name the tags that were.",
             )
         recv_req.tags = tags
-        return resume(self, recv_req)
+        return resume(self, recv_req, *args, **kwargs)
 
     return resumed
 
 
-def raise_refusal(answers: Iterable[Any]) -> None:
+def raise_refusal(
+    answers: Iterable[
+        ReleaseMemoryOccupationReqOutput | ResumeMemoryOccupationReqOutput
+    ],
+) -> None:
     """Answer 400 where a scheduler refused to release or resume memory.
 
     Raises:
@@ -338,21 +369,21 @@ def raise_refusal(answers: Iterable[Any]) -> None:
             raise ValueError(answer.refusal)
 
 
-def attach_storage(attach: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse storage for the cache of weights that were updated.
 
     It looks for tokens alone, and may hold what the weights before computed.
     """
 
     @wraps(attach)
-    def attached(self: Any, recv_req: Any) -> Any:
+    def attached(self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
         if _weights.n_updates:
             return _failure(
                 recv_req,
                 "Storage is refused: the weights were updated, and it may hold what "
                 "those before computed. Start the server with it, and without updates.",
             )
-        return attach(self, recv_req)
+        return attach(self, recv_req, *args, **kwargs)
 
     return attached
 
@@ -406,13 +437,13 @@ def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
     return updated
 
 
-def end_update(end: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def end_update(end: Callable[..., Any]) -> Callable[..., Any]:
     """Count the end of an update in several requests: now the weights are whole."""
 
     @wraps(end)
-    def ended(self: Any, recv_req: Any) -> Any:
+    def ended(*args: Any, **kwargs: Any) -> Any:
         _begin_anew()
-        return end(self, recv_req)
+        return end(*args, **kwargs)
 
     return ended
 
@@ -430,7 +461,7 @@ def _answer(recv_req: Any, **said: Any) -> Any:
     return getattr(io_struct, name)(**said)
 
 
-def _is_idle(scheduler: Any) -> bool:
+def _is_idle(scheduler: Scheduler) -> bool:
     """Whether nobody uses the cache, nor will when a pause ends."""
     return (
         not scheduler.waiting_queue
@@ -439,7 +470,7 @@ def _is_idle(scheduler: Any) -> bool:
     )
 
 
-def _refusal(scheduler: Any) -> str:
+def _refusal(scheduler: Scheduler) -> str:
     """Why new weights cannot be kept apart from old ones; empty if they can."""
     # One for sessions holds another one.
     cache = getattr(scheduler.tree_cache, "inner", scheduler.tree_cache)

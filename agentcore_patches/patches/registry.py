@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from agentcore_patches.patches.places import Patch, Place
 
 _PATCHES = Path(__file__).parent
+ORDER = (
+    # A trace of token IDs writes the metadata of the first chunk.
+    ("prefix/stream", "chat-streams/stamp"),
+    # The conversation is remembered before versions are added to its answer.
+    ("prefix/whole", "weight-versions/whole-chat"),
+    # A response that is refused its token IDs has no turn.
+    ("prefix/responses", "responses/stamp"),
+    # Token IDs go on the events that have the metadata.
+    ("prefix/messages-stream", "messages/stamp"),
+    # The start of the experts is compared with the prompt that continues.
+    ("prefix/engine", "routed-experts/ask-in-chat"),
+)
+"""Hooks of one function, by name, of which the first must be made before the second.
+
+A decorator that is made later is outside.
+"""
+
 _OTHER_MODULES = ("files", "places", "registry", "releases")
 
 
@@ -75,6 +92,37 @@ def facts(names: Sequence[str], version: str) -> Land:
     return Land(FACTS_MODULE, facts_module(version, names, list(dict.fromkeys(flags))))
 
 
+def in_order(edits: Iterable[Edit]) -> list[Edit]:
+    """Return edits in the order of `ORDER`, and else in that which they have.
+
+    Raises:
+        PatchError: two decorate one function, and their order is not written there.
+    """
+    from agentcore_patches.edits import Decorate
+
+    ordered = list(edits)
+    for first, second in ORDER:
+        places = [i for i, edit in enumerate(ordered) if edit.name == second]
+        late = [
+            edit for edit in ordered[min(places, default=0) :] if edit.name == first
+        ]
+        if places and late:
+            ordered = [edit for edit in ordered if edit not in late]
+            ordered[places[0] : places[0]] = late
+    inner: dict[tuple[str, str], Edit] = {}
+    for edit in ordered:
+        if not isinstance(edit, Decorate):
+            continue
+        other = inner.setdefault((edit.file, edit.scope), edit)
+        if other is not edit and (other.name, edit.name) not in ORDER:
+            raise PatchError(
+                f"The hooks `{other.name}` and `{edit.name}` decorate `{edit.scope}`, and "
+                "ORDER in patches/registry.py does not say which one comes first."
+            )
+        inner[edit.file, edit.scope] = edit
+    return ordered
+
+
 def files(names: Iterable[str], version: str) -> tuple[str, ...]:
     """Paths below `sglang` of the files these patches write, in writing order."""
     from agentcore_patches.edits import Check
@@ -113,7 +161,8 @@ def fingerprint() -> str:
     """A hash of all the code that decides what a patched install looks like."""
     package = _PATCHES.parent
     folders = [package / name for name in ("edits", "landing", "patches")]
-    sources = [package / name for name in ("landed.py", "plan.py", "undefined.py")]
+    checking = ("classes.py", "landed.py", "plan.py", "undefined.py")
+    sources = [package / name for name in checking]
     for folder in folders:
         sources += sorted(folder.rglob("*.py"))
     digest = hashlib.sha256()

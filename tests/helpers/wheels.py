@@ -26,7 +26,10 @@ VERSION_FILES = ("__init__.py", "_version.py", "version.py")
 
 # What tests read besides the files that they ask for first: taken with them, since each
 # download is of the whole wheel.
-ALSO = re.compile(r"srt/(server_args|arg_groups/.*)\.py")
+ALSO = re.compile(
+    r"srt/(server_args|constants|environ|(arg_groups|configs|entrypoints|managers|mem_cache|parser|session"
+    r"|utils|sampling|disaggregation|observability|multimodal)/.*)\.py|utils\.py"
+)
 
 
 def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:

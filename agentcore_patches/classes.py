@@ -1,0 +1,339 @@
+"""Classes and modules of an installed SGLang, as their sources define them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from typing import TypeAlias
+
+from agentcore_patches.edits import (
+    DEFINITIONS,
+    AddField,
+    AddMethod,
+    AddParameter,
+    Edit,
+    Insert,
+    ScopedEdit,
+    decode,
+    parse,
+)
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.landed import SERVER_ARGS, Class, attributes
+
+Read: TypeAlias = Callable[[str], bytes | None]
+"""The text of a file by its path below `sglang`; None if there is no such file."""
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+# Attributes of objects whose class is derived from one outside of SGLang.
+_BASES: Mapping[str, Callable[[str], bool]] = {
+    **dict.fromkeys(
+        ("ABC", "Enum", "Exception", "Generic", "NamedTuple", "Protocol", "object"),
+        lambda attribute: False,
+    ),
+    "BaseModel": lambda attribute: attribute.startswith("model_"),
+    "Struct": lambda attribute: attribute.startswith("__struct_"),
+}
+
+
+class Unresolved(SourceConflict):
+    """An attribute cannot be looked up; says what is unknown."""
+
+
+class Install:
+    """The classes of an install, parsed where they are asked for."""
+
+    def __init__(
+        self, sources: Mapping[str, bytes], read: Read, edits: Iterable[Edit]
+    ) -> None:
+        self._sources = sources
+        self._edits = list(edits)
+        self._members = cache(self._find_members)
+        self._text = cache(self._read_text)
+        self._imports = cache(self._find_imports)
+        self._read = read
+
+    def has_file(self, file: str) -> bool:
+        """True if the install has a file."""
+        return self._text(file) is not None
+
+    def text(self, file: str) -> str:
+        """The text of a file, empty if there is none."""
+        return self._text(file) or ""
+
+    def class_around(self, edit: Edit) -> str:
+        """The innermost class that an edit's code lands in; empty if there is none."""
+        if not isinstance(edit, ScopedEdit):
+            return ""
+        parts = edit.scope.split(".")
+        for depth in range(len(parts), 0, -1):
+            name = ".".join(parts[:depth])
+            if self.definition(Class(edit.file, name)) is not None:
+                return name
+        return ""
+
+    def definition(self, wanted: Class) -> ast.ClassDef | None:
+        """A class where it is defined, None if its file does not define it."""
+        found = self._find(wanted.file, wanted.name)
+        return found if isinstance(found, ast.ClassDef) else None
+
+    def defined(self, wanted: Class) -> Class | None:
+        """A class at the place of its definition; None if it cannot be found.
+
+        A module may import what is looked for in it from another one.
+        """
+        if self.definition(wanted) is not None:
+            return wanted
+        imported = self._imports(wanted.file).get(wanted.name)
+        return self.defined(imported) if imported not in (None, wanted) else None
+
+    def has_name(self, file: str, name: str) -> bool:
+        """True if a module binds a name at its top."""
+        pattern = (
+            rf"(?m)^(?:(?:async )?def|class) {name}\b|^{name}\b\s*[:=]"
+            rf"|^(?:from|import)\b[^#]*?\b{name}\b"
+        )
+        text = self._text(file)
+        if text is None:
+            return False
+        return bool(re.search(pattern, text)) or name in self._imports(file)
+
+    def has_attribute(self, owner: Class, attribute: str) -> bool:
+        """True if a class that is defined there, or a base of it, has an attribute.
+
+        Raises:
+            Unresolved: a base that may have it cannot be looked up.
+        """
+        if owner == Class(SERVER_ARGS, "ServerArgs"):
+            return self.has_server_arg(attribute, "")
+        if hasattr(object, attribute):
+            return True
+        unknown = []
+        for name, base in self._with_bases(owner):
+            if base is None:
+                known = _BASES.get(name)
+                if known is None:
+                    unknown.append(name)
+                elif known(attribute):
+                    return True
+            elif attribute in (members := self._members(base)) or (
+                "__getattr__" in members
+            ):
+                return True
+        if unknown:
+            raise Unresolved(
+                f"`{attribute}` of `{owner.name}`, whose base `{unknown[0]}` cannot be "
+                f"looked up from {owner.file}"
+            )
+        return False
+
+    def method(self, owner: Class, name: str) -> Function | None:
+        """A method of a class or of a base of it; None if it is not found."""
+        for _, base in self._with_bases(owner):
+            if base is None:
+                continue
+            found = self._find(base.file, f"{base.name}.{name}")
+            if isinstance(found, Function):
+                return found
+        return None
+
+    def function(self, wanted: Class) -> Function | None:
+        """A function by its file and dotted path; None if it is not found."""
+        found = self._find(wanted.file, wanted.name)
+        if isinstance(found, Function):
+            return found
+        imported = self._imports(wanted.file).get(wanted.name)
+        return self.function(imported) if imported not in (None, wanted) else None
+
+    def added_parameters(self, edit: ScopedEdit) -> set[str]:
+        """Names of the parameters that edits add to the function of another edit."""
+        return {
+            other.parameter.partition(":")[0].partition("=")[0].strip()
+            for other in self._edits
+            if isinstance(other, AddParameter)
+            and (other.file, other.scope) == (edit.file, edit.scope)
+        }
+
+    def is_added(self, attribute: str) -> bool:
+        """True if an edit gives some class an attribute of this name."""
+        return any(
+            attribute in self._members(Class(edit.file, name))
+            for edit in self._edits
+            if isinstance(edit, AddField | Insert)
+            and (name := self.class_around(edit)) == edit.scope
+        )
+
+    def has_server_arg(self, attribute: str, file: str) -> bool:
+        """True if `ServerArgs` has an attribute, or the old code of a file reads it."""
+        text = self._server_args
+        if text is None:
+            return True
+        defined = (
+            rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
+            rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
+        )
+        around = self.text(file) if file else ""
+        return bool(
+            re.search(defined, text)
+            or re.search(rf"\bserver_args\.{attribute}\b", around)
+        )
+
+    @cached_property
+    def _server_args(self) -> str | None:
+        """The text of `ServerArgs`, and of the modules that declare fields for it.
+
+        None: there is no such file.
+        """
+        text = self._text(SERVER_ARGS)
+        if text is None:
+            return None
+        found = re.search(_SERVER_ARGS_CLASS, text)
+        declaring = [
+            self.text(module.replace(".", "/") + ".py")
+            for module in re.findall(_SERVER_ARGS_FIELDS, text)
+        ]
+        return "\n".join([found[0] if found else "", *declaring])
+
+    def _with_bases(self, owner: Class) -> Iterator[tuple[str, Class | None]]:
+        """A class and its bases, each by its name; None where it cannot be found."""
+        pending: list[tuple[str, Class | None]] = [(owner.name, self.defined(owner))]
+        seen = set()
+        while pending:
+            name, found = pending.pop(0)
+            if (name, found) in seen:
+                continue
+            seen.add((name, found))
+            yield name, found
+            if found is None:
+                continue
+            definition = self.definition(found)
+            assert definition is not None
+            pending += [self._base(found.file, base) for base in definition.bases]
+
+    def _base(self, file: str, base: ast.expr) -> tuple[str, Class | None]:
+        if isinstance(base, ast.Subscript):
+            base = base.value
+        if isinstance(base, ast.Attribute):
+            return base.attr, None
+        if not isinstance(base, ast.Name):
+            return ast.unparse(base), None
+        return base.id, self.defined(Class(file, base.id))
+
+    def _find_imports(self, file: str) -> Mapping[str, Class]:
+        """Classes of SGLang that a module imports, wherever in it, by their names."""
+        found: dict[str, Class] = {}
+        for node in ast.walk(self._module(file)):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            path = _path_of(node, file)
+            if path is None:
+                continue
+            if not self.has_file(path):
+                path = path.removesuffix(".py") + "/__init__.py"
+            for alias in node.names:
+                if self.has_file(path):
+                    name = alias.asname or alias.name
+                    found.setdefault(name, Class(path, alias.name))
+        return found
+
+    def _find(self, file: str, scope: str) -> ast.stmt | None:
+        body = self._module(file).body
+        found: ast.stmt | None = None
+        for part in scope.split("."):
+            found = next((node for node in _defined(body) if node.name == part), None)
+            if found is None:
+                return None
+            body = found.body
+        return found
+
+    def _find_members(self, owner: Class) -> set[str]:
+        """What a class defines or its code uses of `self`, and what edits add to it."""
+        definition = self.definition(owner)
+        assert definition is not None
+        members = {*_used_of_self(definition), *_assigned(definition.body)}
+        members |= {node.name for node in _defined(definition.body)}
+        for edit in self._edits:
+            if edit.file == owner.file and self.class_around(edit) == owner.name:
+                members |= _added_by(edit)
+                if isinstance(edit, Insert) and edit.scope == owner.name:
+                    members |= {*_assigned(ast.parse(edit.code).body)}
+        return members
+
+    def _module(self, file: str) -> ast.Module:
+        return parse(self.text(file), file)
+
+    def _read_text(self, file: str) -> str | None:
+        text = self._sources[file] if file in self._sources else self._read(file)
+        return None if text is None else decode(text, file)[0]
+
+
+@cache
+def _added_by(edit: Edit) -> frozenset[str]:
+    """Attributes that an edit gives to the class that it is in."""
+    added = {name for owner, name in stores(edit.new_code) if owner == "self"}
+    if isinstance(edit, AddField):
+        added |= {*edit.fields}
+    if isinstance(edit, AddMethod):
+        added.add(edit.method)
+    return frozenset(added)
+
+
+@cache
+def stores(code: str) -> tuple[tuple[str, str], ...]:
+    """The attributes of names that code stores."""
+    return tuple(attributes(ast.parse(code), ast.Store)) if "." in code else ()
+
+
+def _defined(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | Function]:
+    """The definitions of a block, those under an `if` or a `try` included."""
+    for node in body:
+        if isinstance(node, DEFINITIONS):
+            yield node
+        elif isinstance(node, ast.If):
+            yield from _defined([*node.body, *node.orelse])
+        elif isinstance(node, ast.Try):
+            yield from _defined([*node.body, *node.orelse])
+            for handler in node.handlers:
+                yield from _defined(handler.body)
+
+
+def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """Names that the statements of a block declare or assign."""
+    for statement in body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (t.id for t in targets if isinstance(t, ast.Name))
+
+
+def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
+    """The attributes of `self` that the code of a class reads or stores."""
+    return frozenset(
+        node.attr
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
+
+
+_SERVER_ARGS_CLASS = re.compile(
+    r"^class ServerArgs\b.*?(?=^(?:class|def|@|[A-Za-z_]\w*\s*=)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+_SERVER_ARGS_FIELDS = re.compile(
+    r"^from sglang\.(srt\.arg_groups\.fields\.\w+) import", re.MULTILINE
+)
+
+
+def _path_of(node: ast.ImportFrom, file: str) -> str | None:
+    """The path below `sglang` of the module that names are imported from."""
+    module = (node.module or "").split(".")
+    if node.level:
+        folders = file.split("/")[: -node.level]
+        return "/".join([*folders, *module]) + ".py"
+    return "/".join(module[1:]) + ".py" if module[0] == "sglang" else None
