@@ -53,6 +53,9 @@ class Install:
         self._members = cache(self._find_members)
         self._text = cache(self._read_text)
         self._imports = cache(self._find_imports)
+        self._module = cache(self._parsed)
+        self._find = cache(self._find_definition)
+        self.class_around = cache(self._class_around)
         self._read = read
 
     def has_file(self, file: str) -> bool:
@@ -63,7 +66,7 @@ class Install:
         """The text of a file, empty if there is none."""
         return self._text(file) or ""
 
-    def class_around(self, edit: Edit) -> str:
+    def _class_around(self, edit: Edit) -> str:
         """The innermost class that an edit's code lands in; empty if there is none."""
         if not isinstance(edit, ScopedEdit):
             return ""
@@ -86,7 +89,7 @@ class Install:
         """
         if self.definition(wanted) is not None:
             return wanted
-        imported = self._imports(wanted.file).get(wanted.name)
+        imported = self._imported(wanted.file, wanted.name)
         return self.defined(imported) if imported not in (None, wanted) else None
 
     def has_name(self, file: str, name: str) -> bool:
@@ -98,7 +101,7 @@ class Install:
         text = self._text(file)
         if text is None:
             return False
-        return bool(re.search(pattern, text)) or name in self._imports(file)
+        return bool(re.search(pattern, text)) or self._imported(file, name) is not None
 
     def has_attribute(self, owner: Class, attribute: str) -> bool:
         """True if a class that is defined there, or a base of it, has an attribute.
@@ -144,7 +147,7 @@ class Install:
         found = self._find(wanted.file, wanted.name)
         if isinstance(found, Function):
             return found
-        imported = self._imports(wanted.file).get(wanted.name)
+        imported = self._imported(wanted.file, wanted.name)
         return self.function(imported) if imported not in (None, wanted) else None
 
     def added_parameters(self, edit: ScopedEdit) -> set[str]:
@@ -156,20 +159,30 @@ class Install:
             and (other.file, other.scope) == (edit.file, edit.scope)
         }
 
-    def is_added(self, attribute: str) -> bool:
-        """True if an edit gives some class an attribute of this name."""
-        return any(
-            attribute in self._members(Class(edit.file, name))
+    @cached_property
+    def added(self) -> frozenset[str]:
+        """Names of the attributes that edits give to any class."""
+        return frozenset(
+            name
             for edit in self._edits
             if isinstance(edit, AddField | Insert)
-            and (name := self.class_around(edit)) == edit.scope
+            and self.class_around(edit) == edit.scope
+            for name in (
+                edit.fields if isinstance(edit, AddField) else _declared_by(edit)
+            )
         )
 
     def has_server_arg(self, attribute: str, file: str) -> bool:
-        """True if `ServerArgs` has an attribute, or the old code of a file reads it."""
+        """True if `ServerArgs` has an attribute, or the old code of a file reads it.
+
+        Raises:
+            Unresolved: there is no `ServerArgs`.
+        """
         text = self._server_args
         if text is None:
-            return True
+            raise Unresolved(
+                f"`server_args.{attribute}`, but the install has no {SERVER_ARGS}"
+            )
         defined = (
             rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
             rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
@@ -221,24 +234,27 @@ class Install:
             return ast.unparse(base), None
         return base.id, self.defined(Class(file, base.id))
 
-    def _find_imports(self, file: str) -> Mapping[str, Class]:
-        """Classes of SGLang that a module imports, wherever in it, by their names."""
-        found: dict[str, Class] = {}
+    def _imported(self, file: str, name: str) -> Class | None:
+        """The class that a name is imported as, wherever in a module; None: not found."""
+        for path, original in self._imports(file).get(name, ()):
+            for one in (path, path.removesuffix(".py") + "/__init__.py"):
+                if self.has_file(one):
+                    return Class(one, original)
+        return None
+
+    def _find_imports(self, file: str) -> Mapping[str, list[tuple[str, str]]]:
+        """Paths of modules that names are imported from, with their names there."""
+        found: dict[str, list[tuple[str, str]]] = {}
         for node in ast.walk(self._module(file)):
-            if not isinstance(node, ast.ImportFrom):
-                continue
-            path = _path_of(node, file)
-            if path is None:
-                continue
-            if not self.has_file(path):
-                path = path.removesuffix(".py") + "/__init__.py"
-            for alias in node.names:
-                if self.has_file(path):
+            path = _path_of(node, file) if isinstance(node, ast.ImportFrom) else None
+            if path is not None:
+                assert isinstance(node, ast.ImportFrom)
+                for alias in node.names:
                     name = alias.asname or alias.name
-                    found.setdefault(name, Class(path, alias.name))
+                    found.setdefault(name, []).append((path, alias.name))
         return found
 
-    def _find(self, file: str, scope: str) -> ast.stmt | None:
+    def _find_definition(self, file: str, scope: str) -> ast.stmt | None:
         body = self._module(file).body
         found: ast.stmt | None = None
         for part in scope.split("."):
@@ -258,10 +274,10 @@ class Install:
             if edit.file == owner.file and self.class_around(edit) == owner.name:
                 members |= _added_by(edit)
                 if isinstance(edit, Insert) and edit.scope == owner.name:
-                    members |= {*_assigned(ast.parse(edit.code).body)}
+                    members |= _declared_by(edit)
         return members
 
-    def _module(self, file: str) -> ast.Module:
+    def _parsed(self, file: str) -> ast.Module:
         return parse(self.text(file), file)
 
     def _read_text(self, file: str) -> str | None:
@@ -278,6 +294,12 @@ def _added_by(edit: Edit) -> frozenset[str]:
     if isinstance(edit, AddMethod):
         added.add(edit.method)
     return frozenset(added)
+
+
+@cache
+def _declared_by(edit: Insert) -> frozenset[str]:
+    """Names that the statements of an insertion declare or assign."""
+    return frozenset(_assigned(ast.parse(edit.code).body))
 
 
 @cache

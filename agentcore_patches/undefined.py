@@ -79,19 +79,19 @@ def _check_hook(edit: Edit, install: Install) -> None:
             continue
         if owner == "self":
             name = install.class_around(edit)
-            if name and not _has(install, (Class(edit.file, name),), attribute, where):
+            if name and _lacking(install, (Class(edit.file, name),), attribute, where):
                 raise SourceConflict(
                     f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
                     "it defines"
                 )
         elif owner == "server_args":
-            if not install.has_server_arg(attribute, edit.file):
+            if not _has_server_arg(install, attribute, edit.file, where):
                 raise SourceConflict(
                     f"{where} `server_args.{attribute}`, which `ServerArgs` in "
                     f"{landed.SERVER_ARGS} does not define"
                 )
         elif isinstance(known := ATTRIBUTES.get(owner), tuple) and owner != "obj":
-            if not _has(install, known, attribute, where):
+            if _lacking(install, known, attribute, where):
                 raise SourceConflict(
                     f"{where} `{owner}.{attribute}`, which neither `{known[0].name}` "
                     "nor a base of it defines"
@@ -111,7 +111,7 @@ def _is_known(attribute: str, edit: Edit, install: Install) -> bool:
         or hasattr(list, attribute)
         or hasattr(dict, attribute)
         or hasattr(set, attribute)
-        or install.is_added(attribute)
+        or attribute in install.added
         or re.search(rf"\b{attribute}\b", text)
     )
 
@@ -128,8 +128,7 @@ def _check_need(need: Need, install: Install) -> None:
                     f"{where} read `{attribute}` of {owners[0].file}, which does not "
                     "define it"
                 )
-            if not _has(install, owners, attribute, f"{where} read"):
-                owner = next((one for one in owners if install.defined(one)), owners[0])
+            if owner := _lacking(install, owners, attribute, f"{where} read"):
                 if owner.file == landed.SERVER_ARGS:
                     raise SourceConflict(
                         f"{where} read `server_args.{attribute}`, which `ServerArgs` in "
@@ -176,7 +175,7 @@ def _check_call(need: CallNeed, where: str, install: Install) -> None:
         if function is None:
             # A dataclass, or a model of pydantic or msgspec.
             for keyword in need.keywords if need.method == "__init__" else ():
-                if not _has(install, (owner,), keyword, f"{where} pass"):
+                if _lacking(install, (owner,), keyword, f"{where} pass"):
                     raise SourceConflict(
                         f"{where} pass `{keyword}=` to `{name}` of {owner.file}, which "
                         "has no such field"
@@ -249,8 +248,10 @@ def parameters(function: Function) -> list[str]:
     ]
 
 
-def _has(install: Install, owners: Classes, attribute: str, where: str) -> bool:
-    """True if each of some classes that the install has, has an attribute.
+def _lacking(
+    install: Install, owners: Classes, attribute: str, where: str
+) -> Class | None:
+    """The first of those classes that the install has and that lacks an attribute.
 
     Raises:
         SourceConflict: it has none of the classes, or a base cannot be looked up.
@@ -260,7 +261,21 @@ def _has(install: Install, owners: Classes, attribute: str, where: str) -> bool:
         names = " or ".join(f"`{owner.name}` of {owner.file}" for owner in owners)
         raise SourceConflict(f"{where} `{attribute}` of {names}, which is absent")
     try:
-        return all(install.has_attribute(owner, attribute) for owner in found)
+        return next(
+            (one for one in found if not install.has_attribute(one, attribute)), None
+        )
+    except Unresolved as unknown:
+        raise SourceConflict(f"{where} {unknown}") from None
+
+
+def _has_server_arg(install: Install, attribute: str, file: str, where: str) -> bool:
+    """True if `ServerArgs` has an attribute, or the old code of a file reads it.
+
+    Raises:
+        SourceConflict: there is no `ServerArgs`.
+    """
+    try:
+        return install.has_server_arg(attribute, file)
     except Unresolved as unknown:
         raise SourceConflict(f"{where} {unknown}") from None
 

@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 
 import pytest
 
-from agentcore_patches import edits, plan, undefined
+from agentcore_patches import classes, edits, plan
 from agentcore_patches.edits import Edit, source
 
 
@@ -32,8 +32,8 @@ def planned_once() -> Iterator[None]:
         patched.setattr(source, "_edit_definition", cache(source._edit_definition))
         patched.setattr(plan, "_check", cache(plan._check))
         patched.setattr(source, "parse", parse)
-        patched.setattr(undefined, "parse", cache(parse))
-        patched.setattr(undefined, "_used_of_self", cache(undefined._used_of_self))
+        patched.setattr(classes, "parse", cache(parse))
+        patched.setattr(classes, "_used_of_self", cache(classes._used_of_self))
         gc.disable()
         yield
         gc.freeze()

@@ -67,6 +67,18 @@ SOURCE = """
         def run(self, data):
             return data
 
+    if TYPE_CHECKING:
+        pass
+    else:
+        try:
+            from sglang.srt.managers.base import Sometimes
+        except ImportError:
+            Sometimes = object
+
+    class Conditional(Sometimes):
+        def run(self, data):
+            return log.known_attribute(data)
+
     class Dynamic:
         def __getattr__(self, name):
             return name
@@ -90,6 +102,10 @@ BASE_SOURCE = """
 
     class Mixin:
         mixed = True
+
+    if HAS_GPU:
+        class Sometimes:
+            conditional = True
 """
 SERVER_ARGS_SOURCE = '''
     @dataclass
@@ -146,13 +162,14 @@ DEFINED = [
     insert("self.helper(self.state, self.mixed)"),
     insert("self.other = 1"),
     insert("self.other = 1\nself.other += 1"),
-    insert("state.nothing; other.self.nothing"),
+    insert("log.known_attribute; other.self.nothing"),
+    insert("data.append(1); data.items(); ' '.strip()"),
     insert("log('self.nothing')"),
     insert("self.helper(self.limit)", "Child.run"),
     insert("self.state", "Relative.run"),
     insert("self.text, self.model_dump()", "Model.run"),
-    insert("self.anything", "Foreign.run"),
     insert("self.anything", "Dynamic.run"),
+    insert("self.conditional", "Conditional.run"),
     insert("self.inner_field", "Outer.Inner.run"),
     insert("self.anything", "run"),
     insert("self.server_args.stream_interval"),
@@ -178,6 +195,7 @@ UNDEFINED = [
     (insert("self.limit", "Relative.run"), "self.limit", "Relative"),
     (insert("self.limit", "Model.run"), "self.limit", "Model"),
     (insert("self.field", "Outer.Inner.run"), "self.field", "Outer.Inner"),
+    (insert("self.nothing", "Conditional.run"), "self.nothing", "Conditional"),
     *(
         (edit, "self.nothing", "Manager")
         for edit in (
@@ -267,6 +285,46 @@ def test_what_the_old_code_of_the_file_reads_may_be_read() -> None:
     check(insert("server_args.forked"), source=source)
 
 
-def test_what_cannot_be_looked_up_may_be_there() -> None:
-    edit = insert("self.nothing; server_args.nothing")
-    check(edit, read=lambda path: None)
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (
+            insert("self.anything", "Foreign.run"),
+            "new code would read `anything` of `Foreign`, whose base `Request` cannot be "
+            f"looked up from {FILE}",
+        ),
+        (
+            insert("self.nothing"),
+            "new code would read `nothing` of `Manager`, whose base `BaseMixin` cannot be "
+            f"looked up from {FILE}",
+        ),
+        (
+            insert("server_args.nothing"),
+            "new code would read `server_args.nothing`, but the install has no "
+            f"{SERVER_ARGS}",
+        ),
+    ],
+)
+def test_what_cannot_be_looked_up_is_refused(edit: ScopedEdit, said: str) -> None:
+    with pytest.raises(SourceConflict) as refused:
+        check(edit, read=lambda path: None)
+    assert str(refused.value) == f"{FILE}: in `{edit.scope}`, {said}"
+
+
+def test_an_attribute_of_a_variable_must_be_known_to_the_file() -> None:
+    with pytest.raises(SourceConflict) as refused:
+        check(insert("log(data.renamed)"))
+    assert str(refused.value) == (
+        f"{FILE}: in `Manager.run`, new code would read `data.renamed`, which nothing in "
+        "the file uses"
+    )
+    check(AddField(FILE, "Child", "renamed: int = 0"), insert("log(data.renamed)"))
+    check(
+        AddParameter(*IN_RUN, "trace=None"), insert("trace.push(data)\nown = 1\nown.x")
+    )
+
+
+def test_the_message_names_the_hook() -> None:
+    edit = Insert(*IN_RUN, "self.nothing", before="return data", name="ids/field")
+    with pytest.raises(SourceConflict, match=r"new code \(ids/field\) would read"):
+        check(edit)

@@ -1,0 +1,283 @@
+"""Mutants of SGLang at every seam: what hooks and landing code use is taken away.
+
+For each thing that they need, one mutant lacks it: an attribute, a parameter or an import
+has another name, a parameter is gone or in another place, a class has no bases. A mutant
+must be refused, by the name of a hook, or be harmless: then nothing reads what it lacks.
+
+All releases: make seams. What no mutant here can show is in `docs/writing-a-patch.md`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from agentcore_patches import landed
+from agentcore_patches.classes import Install
+from agentcore_patches.edits import Edit, Land
+from agentcore_patches.errors import SourceConflict
+from agentcore_patches.landed import (
+    ATTRIBUTES,
+    AttributeNeed,
+    CallNeed,
+    Class,
+    Classes,
+    ImportNeed,
+    Need,
+    Wrapped,
+)
+from agentcore_patches.plan import _edits, make_plan
+from agentcore_patches.undefined import _reads, refuse_undefined_attributes
+from tests.helpers.wheels import wheel_files
+from tests.sglang_sources import surgery
+from tests.sglang_sources.releases import FAMILIES, NAMES, sources
+
+SAMPLE = ("0.5.9", "0.5.23")
+VERSIONS = FAMILIES if os.environ.get("AGENTCORE_ALL_SEAMS") else SAMPLE
+
+N_PARTS = 4
+FORK = "_of_a_fork"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """SGLang with some files changed.
+
+    Attributes:
+        what: what the mutant lacks.
+        texts: new texts, by file.
+    """
+
+    what: str
+    texts: tuple[tuple[str, bytes], ...]
+
+
+@dataclass
+class Release:
+    """A release, its edits, and what they need."""
+
+    version: str
+    edits: list[Edit] = field(init=False)
+    install: Install = field(init=False)
+    needs: list[Need] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.edits = _edits(NAMES, self.version, NAMES)
+        self.install = Install(sources(self.version), self.read, self.edits)
+        owners: dict[Edit, Classes] = {
+            edit: (Class(edit.file, name),)
+            for edit in self.edits
+            if (name := self.install.class_around(edit))
+        }
+        self.needs = list(dict.fromkeys(landed.needs(self.edits, owners)))
+
+    def read(self, path: str) -> bytes | None:
+        return wheel_files(self.version, [path]).get(path)
+
+    def text(self, file: str) -> bytes:
+        return self.install.text(file).encode()
+
+    def renamed(self, what: str, files: Iterable[str], word: str) -> Iterator[Mutant]:
+        """Yield a mutant with another word for one throughout some files."""
+        pattern = rb"\b%s\b" % re.escape(word.encode())
+        new = word.encode() + FORK.encode()
+        texts = {
+            file: changed
+            for file in files
+            if (changed := re.sub(pattern, new, text := self.text(file))) != text
+        }
+        if texts:
+            yield Mutant(what, tuple(texts.items()))
+
+    def mutants(self) -> list[Mutant]:
+        """Return all mutants of this release, each once."""
+        made = [
+            *(mutant for need in self.needs for mutant in self._of_need(need)),
+            *(mutant for edit in self.edits for mutant in self._of_hook(edit)),
+            *self._without_bases(),
+        ]
+        return list({mutant.texts: mutant for mutant in made}.values())
+
+    def _of_need(self, need: Need) -> Iterator[Mutant]:
+        match need:
+            case AttributeNeed(owners=owners, attribute=attribute):
+                for owner in owners:
+                    yield from self._without_attribute(owner, attribute)
+            case CallNeed(owners=owners, method=method, keywords=keywords):
+                for owner in owners:
+                    name = f"{owner.name}.{method}" if method else owner.name
+                    for keyword in keywords:
+                        yield from self._without_parameter(
+                            Class(owner.file, name), keyword
+                        )
+            case ImportNeed(file=file, name=name) if name:
+                yield from self.renamed(f"import of {name}", [file], name)
+            case Wrapped(edit=edit, leading=leading, named=named):
+                function = Class(edit.file, edit.scope)
+                for name in (*leading, *named):
+                    yield from self._without_parameter(function, name)
+                yield from self._reordered(function, len(leading))
+
+    def _without_attribute(self, owner: Class, attribute: str) -> Iterator[Mutant]:
+        if not owner.name:
+            yield from self.renamed(f"name {attribute}", [owner.file], attribute)
+            return
+        where = self.install.defined(owner)
+        if where is not None:
+            files = {
+                base.file
+                for _, base in self.install._with_bases(where)
+                if base is not None
+            }
+            what = f"attribute {owner.name}.{attribute}"
+            yield from self.renamed(what, sorted(files), attribute)
+
+    def _without_parameter(self, function: Class, name: str) -> Iterator[Mutant]:
+        node = self.install.function(function)
+        if node is None or name not in {arg.arg for arg in _all(node.args)}:
+            return  # One of ours, or of a base's.
+        what = f"parameter {name} of {function.name}"
+        text = self.text(function.file)
+        new = surgery.substituted(text, node, name, f"{name}{FORK}")
+        yield Mutant(f"{what}, renamed", ((function.file, new),))
+        kept = [arg for arg in node.args.args if arg.arg != name]
+        if len(kept) < len(node.args.args):
+            yield self._with_parameters(f"{what}, removed", function.file, node, kept)
+
+    def _reordered(self, function: Class, n_leading: int) -> Iterator[Mutant]:
+        node = self.install.function(function)
+        assert node is not None
+        if n_leading > 2 and len(node.args.args) >= n_leading:
+            args = list(node.args.args)
+            args[n_leading - 2 : n_leading] = reversed(args[n_leading - 2 : n_leading])
+            what = f"parameters of {function.name}, reordered"
+            yield self._with_parameters(what, function.file, node, args)
+
+    def _with_parameters(
+        self,
+        what: str,
+        file: str,
+        node: ast.FunctionDef | ast.AsyncFunctionDef,
+        args: list[ast.arg],
+    ) -> Mutant:
+        """A mutant whose function has other parameters, and a body of the same text."""
+        lines = self.text(file).splitlines(keepends=True)
+        first = node.body[0].lineno - 1
+        names = [arg.arg for arg in args]
+        opening = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+        more = [f"{arg.arg}=None" for arg in node.args.kwonlyargs]
+        star = ["*args"] if node.args.vararg else ["*"] if more else []
+        rest = ["**kwargs"] if node.args.kwarg else []
+        signature = ", ".join([*names, *star, *more, *rest])
+        margin = " " * node.col_offset
+        lines[node.lineno - 1 : first] = [
+            f"{margin}{opening} {node.name}({signature}):\n".encode()
+        ]
+        return Mutant(what, ((file, b"".join(lines)),))
+
+    def _of_hook(self, edit: Edit) -> Iterator[Mutant]:
+        """Yield mutants for the attributes that a hook's own code reads."""
+        if isinstance(edit, Land):
+            return
+        name = self.install.class_around(edit)
+        for owner, attribute in _reads(edit.new_code):
+            known = ATTRIBUTES.get(owner)
+            if owner == "self" and name:
+                yield from self._without_attribute(Class(edit.file, name), attribute)
+            elif isinstance(known, tuple) and owner != "obj":
+                yield from self._without_attribute(known[0], attribute)
+            elif attribute not in self.install.added:
+                what = f"attribute {owner}.{attribute}"
+                yield from self.renamed(what, [edit.file], attribute)
+
+    def _without_bases(self) -> Iterator[Mutant]:
+        """Yield mutants in which a class that is needed has no base of SGLang's."""
+        owners = {
+            owner
+            for need in self.needs
+            if isinstance(need, AttributeNeed)
+            for owner in need.owners
+            if owner.name
+        }
+        for owner in sorted(owners, key=str):
+            where = self.install.defined(owner)
+            node = self.install.definition(where) if where else None
+            if where is None or node is None or not node.bases:
+                continue
+            lines = self.text(where.file).splitlines(keepends=True)
+            first = node.body[0].lineno - 1
+            lines[node.lineno - 1 : first] = [f"class {node.name}:\n".encode()]
+            text = b"".join(lines)
+            yield Mutant(f"bases of {node.name}", ((where.file, text),))
+
+    def refusal(self, mutant: Mutant) -> str | None:
+        """Return why the planner refuses a mutant; None if it takes it."""
+        texts = dict(mutant.texts)
+        changed = {
+            file: texts.get(file, text) for file, text in sources(self.version).items()
+        }
+
+        def read(path: str) -> bytes | None:
+            return texts[path] if path in texts else self.read(path)
+
+        try:
+            # The last step of a plan, and the only one that looks at other files.
+            refuse_undefined_attributes(self.edits, changed, read)
+            make_plan(changed, NAMES, self.version, read)
+        except SourceConflict as refused:
+            return str(refused)
+        return None
+
+
+def _all(arguments: ast.arguments) -> list[ast.arg]:
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+_releases: dict[str, Release] = {}
+
+
+def release(version: str) -> Release:
+    if version not in _releases:
+        _releases.clear()
+        _releases[version] = Release(version)
+    return _releases[version]
+
+
+@pytest.mark.parametrize("part", range(N_PARTS))
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_mutant_is_refused_or_harmless(
+    version: str, part: int, count: Counter[str]
+) -> None:
+    of = release(version)
+    survivors = []
+    for mutant in of.mutants()[part::N_PARTS]:
+        kind = mutant.what.partition(" ")[0]
+        said = of.refusal(mutant)
+        if said is None:
+            survivors.append(mutant.what)
+            count[f"{kind}: taken"] += 1
+        else:
+            assert re.search(r"\([\w-]+/[\w-]+\)", said), (mutant.what, said)
+            count[f"{kind}: refused"] += 1
+    print(survivors)
+    assert not survivors
+
+
+def test_no_object_of_sglang_is_of_any_class() -> None:
+    modules = {
+        edit.file.rpartition("/")[2].removesuffix(".py"): edit.text
+        for edit in release(SAMPLE[0]).edits
+        if isinstance(edit, Land)
+    }
+    # The class in which the decorated method stands is known from the hook.
+    known = {
+        "weight_versions.released: self.offload_tags",
+        "weight_versions.resumed: self.offload_tags",
+    }
+    assert set(landed.unresolved(modules)) == known
