@@ -32,7 +32,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test pressure test-lowest test-pythons versions pythons coverage clients docs lint system clean
+.PHONY: help demo test seams pressure test-lowest test-pythons versions pythons coverage clients docs lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
@@ -44,6 +44,7 @@ help:
 	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
 	@echo "make versions      verify on real servers of every supported SGLang, 12 minutes each"
+	@echo "make seams         take away what hooks need from every SGLang release, one thing at a time"
 	@echo "make coverage      run what needs no server, and say how much of the code it ran"
 	@echo "make clean         remove what these made"
 
@@ -59,6 +60,9 @@ pressure: system $(READY)
 
 test: system $(READY)
 	$(BIN)/pytest $(PARALLEL)
+
+seams: $(READY)
+	AGENTCORE_ALL_SEAMS=1 $(BIN)/pytest -n 2 $(GROUPED) tests/sglang_sources/test_seams.py
 
 test-lowest: $(READY) $(LOWEST_READY)
 	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(QUICK)

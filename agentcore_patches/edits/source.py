@@ -101,7 +101,7 @@ def _edit_definition(
     return fragment.text() if any(made) else "".join(lines), tuple(made)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def parse(text: str, file: str) -> ast.Module:
     """The tree of a file's text; kept for who asks next, and not to be changed.
 
