@@ -7,7 +7,7 @@ the events that leave, or on the whole response.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -276,7 +276,9 @@ def _with_trace(
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def _stamped(trace: ResponseTrace, lines: Any) -> AsyncIterator[str | bytes]:
+def _stamped(
+    trace: ResponseTrace, lines: AsyncGenerator[Any, None]
+) -> AsyncGenerator[str | bytes, None]:
     """The events of a stream, stamped; an error is its last event."""
     # The first event has the prompt, which the engine's first result brings.
     events = with_results(lines, trace.results, wait_for_first=True)
@@ -284,8 +286,10 @@ def _stamped(trace: ResponseTrace, lines: Any) -> AsyncIterator[str | bytes]:
 
 
 async def with_results(
-    lines: Any, results: Results | None, wait_for_first: bool = False
-) -> AsyncIterator[str | bytes]:
+    lines: AsyncGenerator[Any, None],
+    results: Results | None,
+    wait_for_first: bool = False,
+) -> AsyncGenerator[str | bytes, None]:
     """Yield the events of a stream; close the engine's results with it."""
     try:
         if results is not None and wait_for_first:

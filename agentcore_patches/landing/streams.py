@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -72,12 +72,12 @@ def parse(event: str) -> Event | None:
 
 
 async def rewrite(
-    lines: Any,
+    lines: AsyncGenerator[Any, None],
     change: Callable[[str], str],
     error_events: Callable[[str], Sequence[str]],
     end: Callable[[], None] | None = None,
     raise_first: bool = False,
-) -> AsyncIterator[str | bytes]:
+) -> AsyncGenerator[str | bytes, None]:
     """Yield the events of a stream as `change` makes them.
 
     An error of `change` or `end` ends the stream with error events. An error of the

@@ -83,7 +83,12 @@ def test_the_processor_gets_one_placeholder_for_each_image(
 def test_a_loader_that_waits_is_decorated_as_well() -> None:
     @images.keep_token_ids
     async def load(
-        prompt: Any, multimodal_tokens: Any, image_data: Any, return_text: bool = True
+        prompt: Any,
+        multimodal_tokens: Any,
+        image_data: Any,
+        video_data: Any = None,
+        audio_data: Any = None,
+        return_text: bool = True,
     ) -> Any:
         return SimpleNamespace(input_text=prompt, token_ids=None)
 
@@ -97,7 +102,13 @@ def test_a_loader_that_waits_is_decorated_as_well() -> None:
 
 def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
     @images.keep_token_ids
-    def load(prompt: Any, multimodal_tokens: Any, image_data: Any, **_: Any) -> Any:
+    def load(
+        prompt: Any,
+        multimodal_tokens: Any,
+        image_data: Any,
+        video_data: Any = None,
+        audio_data: Any = None,
+    ) -> Any:
         return SimpleNamespace(input_text="", input_ids=prompt, token_ids=None)
 
     processed = [{"format": "processor_output"}]

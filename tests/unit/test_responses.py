@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,8 +108,8 @@ def test_an_unknown_prompt_is_left_out() -> None:
     assert trace.whole().keys() == {"token_ids", "token_logprobs"}
 
 
-def lines(*events: Any) -> AsyncIterator[Any]:
-    async def stream() -> AsyncIterator[Any]:
+def lines(*events: Any) -> AsyncGenerator[Any, None]:
+    async def stream() -> AsyncGenerator[Any, None]:
         for one in events:
             yield one
 
