@@ -166,7 +166,9 @@ def find(
 
 
 def with_answer(
-    conversation: Conversation, answer: Any, reasoning_parser: str | None
+    conversation: Conversation,
+    answer: ChatMessage | Answer,
+    reasoning_parser: str | None,
 ) -> Conversation:
     """Return a conversation with the message that answers it.
 
@@ -221,7 +223,9 @@ def _circumstances(
 
 
 def _describe(
-    message: Any, calls: dict[str | None, int], reasoning_parser: str | None
+    message: ChatCompletionMessageGenericParam | ChatCompletionMessageUserParam,
+    calls: dict[str | None, int],
+    reasoning_parser: str | None,
 ) -> list[Any]:
     """What of a message makes the conversation.
 
@@ -283,7 +287,10 @@ def _without_volatile(text: str) -> str:
     return "\n".join(lines)
 
 
-def _describe_assistant(message: Any, reasoning_parser: str | None) -> list[Any]:
+def _describe_assistant(
+    message: ChatCompletionMessageGenericParam | ChatMessage | Answer,
+    reasoning_parser: str | None,
+) -> list[Any]:
     content = message.content or ""
     if isinstance(content, list):
         content = "".join(getattr(part, "text", None) or "" for part in content)
