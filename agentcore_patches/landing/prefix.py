@@ -371,9 +371,16 @@ def _recall(
     return prefix, conversation, None
 
 
+def turn_of(request: Any) -> Turn | None:
+    """Return the turn that `continued` made of a request, None if there is none."""
+    turn = getattr(request, "_turn", None)
+    # A mock has every attribute.
+    return turn if isinstance(turn, Turn) else None
+
+
 def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Give the engine the prompt of a turn, and ask for what is to be remembered."""
-    turn = request._turn
+    turn = turn_of(request)
     if turn is None:
         return
     if turn.prompt is not None:
@@ -394,7 +401,7 @@ def whole(build: Any) -> Any:
         **kwargs: Any,
     ) -> Any:
         response = build(self, request, ret, *args, **kwargs)
-        turn = request._turn
+        turn = turn_of(request)
         if turn is None or not hasattr(response, "choices"):
             return response
         turn.count()
@@ -423,17 +430,18 @@ def streamed(generate: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        turn = request._turn
+        turn = turn_of(request)
         if turn is None:
             return generate(self, adapted_request, request, *args, **kwargs)
         turn.count()
         trace = kwargs.get("trace")
-        # A trace of token IDs writes the metadata of a first chunk itself.
-        is_told = trace is not None and not isinstance(trace, traces.EndTrace)
+        metadata = turn.metadata
         if trace is None:
             trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
+        elif metadata is not None and not isinstance(trace, traces.EndTrace):
+            # A trace of token IDs writes the metadata of a first chunk itself.
+            trace.metadata, metadata = {"prefix": metadata}, None
         lines = generate(self, adapted_request, request, *args, **kwargs)
-        metadata = None if is_told else turn.metadata
         if metadata is None and turn.conversation is None:
             return lines
         return traces.rewrite(self, lines, _follow(turn, metadata, trace))
@@ -496,7 +504,7 @@ def events(generate: Any) -> Any:
     @wraps(generate)
     def stream(*args: Any, **kwargs: Any) -> Any:
         lines = generate(*args, **kwargs)
-        turn = signature.bind(*args, **kwargs).arguments["processed_request"]._turn
+        turn = turn_of(signature.bind(*args, **kwargs).arguments["processed_request"])
         if turn is None or turn.metadata is None:
             return lines
         return streams.rewrite(

@@ -248,7 +248,7 @@ def take_images_and_stops(
     result: MessageProcessingResult,
 ) -> None:
     """Add to a prompt of IDs all but the text of messages and template."""
-    from sglang.srt.parser.conversation import generate_chat_conv
+    from sglang.srt.parser.conversation import chat_templates, generate_chat_conv
     from sglang.srt.parser.jinja_template_utils import (
         process_content_for_template_format,
     )
@@ -259,12 +259,15 @@ def take_images_and_stops(
     modalities: list[str] = []
     stops = [request.stop]
     template = serving.template_manager
-    if template.chat_template_name is not None:
-        conv = generate_chat_conv(request, template.chat_template_name)
-        image_data, video_data = conv.image_data, conv.video_data
-        audio_data, modalities = conv.audio_data, conv.modalities or []
+    name = template.chat_template_name
+    if name is not None:
+        if has_media(request.messages):
+            conv = generate_chat_conv(request, name)
+            image_data, video_data = conv.image_data, conv.video_data
+            audio_data, modalities = conv.audio_data, conv.modalities or []
         # Such a template has stop strings of its own.
-        stops += [] if request.ignore_eos else [conv.stop_str]
+        if name in chat_templates and not request.ignore_eos:
+            stops.append(chat_templates[name].stop_str)
     else:
         for message in request.messages:
             process_content_for_template_format(

@@ -73,7 +73,7 @@ class ResponseTurn:
             yield
         except PrefixError as error:
             raise Refused(str(error)) from error
-        self.turn = chat_request._turn
+        self.turn = prefix.turn_of(chat_request)
 
 
 def followed(create: Any) -> Any:

@@ -79,6 +79,7 @@ class Trace:
         prompt_on_choices: bool = False,
         n_choices: int | None = None,
         at_end: Sequence[AtEnd] = (),
+        required: bool = True,
     ):
         """
         Args:
@@ -89,6 +90,8 @@ class Trace:
             prompt_on_choices: whether each choice gets them, on its first chunk.
             n_choices: how many choices there are; None if unknown.
             at_end: make what each choice says besides on its last chunk.
+            required: fail if the engine delivers no token IDs, instead of leaving the
+                stream as it is.
         """
         self.incremental = incremental
         self.incremental_logprobs = incremental and release.LOGPROBS_ARE_NEW
@@ -98,6 +101,7 @@ class Trace:
         self.prompt_on_choices = prompt_on_choices
         self.n_choices = n_choices
         self.at_end = at_end
+        self.required = required
         self.choices: dict[int, Choice] = {}
         self.last: Choice | None = None
         # The only choice, once its lines have nothing to say but new token IDs.
@@ -123,6 +127,8 @@ class Trace:
             raise streams.stream_error(error) from error
 
     def _push(self, index: int, content: dict[str, Any]) -> None:
+        if not self.required and "output_ids" not in content:
+            return
         choice = self.choices.get(index)
         if choice is None:
             choice = self._start(index, content.get("prompt_token_ids"))
@@ -334,11 +340,8 @@ def chat(generate: Any) -> Any:
             prompt_on_choices=bool(request.return_token_ids),
             n_choices=request.n,
             at_end=at_end,
+            required=bool(request.return_token_ids or request.logprobs or at_end),
         )
-        # Only `prefix` adds it.
-        turn = getattr(request, "_turn", None)
-        if turn is not None and turn.metadata is not None:
-            trace.metadata = {"prefix": turn.metadata}
         # SGLang's own are those of a chunk's last step.
         request = request.model_copy(update={"logprobs": False})
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
@@ -406,6 +409,19 @@ def _with_ends(
 def is_incremental(serving: OpenAIServingBase) -> bool:
     """Whether a chunk of the engine holds only the new token IDs (--stream-output)."""
     return bool(attrgetter(release.STREAM_OUTPUT)(serving.tokenizer_manager))
+
+
+def get_token_ids(
+    request: ChatCompletionRequest, ret_item: dict[str, Any]
+) -> list[int] | None:
+    """Return the token IDs of a choice of a whole answer, None if it gets none.
+
+    Raises:
+        KeyError: the request asks for token IDs, and the engine delivered none.
+    """
+    if request.return_token_ids is None:
+        return ret_item.get("output_ids")
+    return ret_item["output_ids"] if request.return_token_ids else None
 
 
 def add_to_chat_choice(

@@ -51,11 +51,7 @@ _GIVE_IDS = AddKeyword(
     SERVING_CHAT,
     f"{_CHAT}._build_chat_response",
     "ChatCompletionResponseChoice",
-    "token_ids=(\n"
-    '    ret_item["output_ids"]\n'
-    "    if request.return_token_ids is not False\n"
-    "    else None\n"
-    ")",
+    "token_ids=agentcore.traces.get_token_ids(request, ret_item)",
 )
 
 # Whether a chat request wants them.
@@ -158,11 +154,7 @@ CHAT: tuple[Place, ...] = (
                 f"{_CHAT}._build_chat_response",
                 "choice_token_ids = "
                 'ret_item["output_ids"] if request.return_token_ids else None',
-                "choice_token_ids = (\n"
-                '    ret_item["output_ids"]\n'
-                "    if request.return_token_ids is not False\n"
-                "    else None\n"
-                ")",
+                "choice_token_ids = agentcore.traces.get_token_ids(request, ret_item)",
             ),
             "0.5.18": _GIVE_IDS,
         },

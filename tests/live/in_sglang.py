@@ -123,6 +123,18 @@ def test_a_templates_own_stop_strings_still_stop() -> None:
     assert not adapted.sampling_params["stop"]
 
 
+def test_a_conversation_template_is_used_for_images_alone() -> None:
+    endpoint = serving(tokenizer_manager(), "chatml")
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    user = {"role": "user", "content": [image]}
+    [data] = converted(endpoint, chat(input_ids=[5], messages=[user])).image_data
+    assert data.url == "x"
+    # A role that such a template refuses.
+    tool = {"role": "tool", "tool_call_id": "x", "content": "-"}
+    adapted = converted(endpoint, chat(input_ids=[5], messages=[tool]))
+    assert (adapted.input_ids, adapted.image_data) == ([5], None)
+
+
 def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
     endpoint = serving(tokenizer_manager())
     request = chat(input_ids=[5] * 32_000)

@@ -6,10 +6,11 @@ import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from agentcore_patches.landing import prefix
+from agentcore_patches.landing import prefix, traces
 from agentcore_patches.landing.remembered import Conversation, Head
 from tests.helpers.events import collected, data_of
 
@@ -52,3 +53,41 @@ def test_the_first_event_says_the_prefix_and_all_are_taken_in(
     assert data_of(first)["metadata"] == {"prefix": METADATA}
     assert (second, done) == (line_of("b"), "data: [DONE]\n\n")
     assert turn.answers[0].content == "ab"
+
+
+@pytest.mark.parametrize("request_", [object(), SimpleNamespace(), Mock()])
+def test_only_a_request_that_was_converted_has_a_turn(request_: Any) -> None:
+    assert prefix.turn_of(request_) is None
+    turn = prefix.Turn(key=None, reasoning_parser=None)
+    assert prefix.turn_of(SimpleNamespace(_turn=turn)) is turn
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_trace", "in_line"),
+    [
+        (traces.Trace, {"prefix": METADATA}, None),
+        (traces.EndTrace, {}, {"prefix": METADATA}),
+    ],
+)
+def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) -> None:
+    turn = prefix.Turn(key=None, reasoning_parser=None)
+    turn.metadata = METADATA
+    trace = kind(incremental=True)
+
+    async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
+        yield line_of("a")
+
+    streamed: Any = prefix.streamed(generate)
+    request = SimpleNamespace(_turn=turn)
+    [line] = collected(streamed(None, None, request, trace=trace))
+
+    assert trace.metadata == in_trace
+    assert data_of(line).get("metadata") == in_line
+
+
+def test_a_message_without_a_turn_is_left_alone() -> None:
+    async def generate(processed_request: Any) -> AsyncIterator[str]:
+        yield event
+
+    event = 'event: message_start\ndata: {"type":"message_start","message":{}}\n\n'
+    assert collected(prefix.events(generate)(object())) == [event]

@@ -492,6 +492,23 @@ def test_a_stream_that_is_closed_early_leaves_nothing_open(wrapper: Any) -> None
     asyncio.run(close_early())
 
 
+def test_only_a_request_for_token_ids_needs_an_engine_that_delivers_them() -> None:
+    async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
+        trace.push(0, {"text": "a", "meta_info": {}})
+        yield line_of(0)
+
+    stream = traces.chat(generate)
+    assert collected(stream(serving(), None, Asked(), None)) == [line_of(0)]
+    with pytest.raises(KeyError, match="output_ids"):
+        collected(stream(serving(), None, Asked(True), None))
+
+    whole: Any = traces.get_token_ids
+    assert whole(Asked(), {"output_ids": [1]}) == [1]
+    assert whole(Asked(), {}) is whole(Asked(False), {"output_ids": [1]}) is None
+    with pytest.raises(KeyError, match="output_ids"):
+        whole(Asked(True), {})
+
+
 async def without_a_place(
     self: Any, adapted: Any, request: Asked, raw: Any, trace: Any
 ) -> AsyncIterator[str]:
