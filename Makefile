@@ -32,7 +32,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test seams pressure test-lowest test-pythons versions pythons coverage clients docs lint system clean
+.PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients docs lint system clean
 
 help:
 	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
@@ -45,6 +45,7 @@ help:
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
 	@echo "make versions      verify on real servers of every supported SGLang, 12 minutes each"
 	@echo "make seams         take away what hooks need from every SGLang release, one thing at a time"
+	@echo "make upstream      run SGLang's own unit tests on stock and on patched SGLang (SGLANG=DIR)"
 	@echo "make coverage      run what needs no server, and say how much of the code it ran"
 	@echo "make clean         remove what these made"
 
@@ -89,6 +90,13 @@ coverage: $(READY)
 versions: $(READY)
 	PYTEST_ADDOPTS="$(PARALLEL)" \
 		$(BIN)/python -m tests.versions.check $(if $(KEEP),--keep) $(if $(SHORT),--short) $(VERSIONS)
+
+# SGLANG names a checkout of SGLang or of a fork, whose tests are run; PYTHON_WITH_SGLANG an
+# interpreter with the release to patch, a copy of which is.
+PYTHON_WITH_SGLANG ?= $(BIN)/python
+upstream: $(READY)
+	$(if $(SGLANG),,$(error SGLANG names no checkout: make upstream SGLANG=DIR))
+	$(BIN)/python -m tests.upstream.compare --python $(PYTHON_WITH_SGLANG) $(SGLANG)
 
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients

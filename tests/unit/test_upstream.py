@@ -1,0 +1,91 @@
+"""How `make upstream` compares two runs of SGLang's own tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.upstream import compare
+from tests.upstream.accepted import ACCEPTED, Accepted
+from tests.upstream.compare import Difference, Outcome
+
+REPORT = """<?xml version="1.0" encoding="utf-8"?>
+<testsuites name="pytest tests"><testsuite name="pytest">
+<testcase classname="unit.test_a.TestA" name="test_passes" time="0.1" />
+<testcase classname="unit.test_a.TestA" name="test_fails">
+<properties><property name="x" value="y" /></properties>
+<failure message="KeyError: 'a'">at line 1</failure>
+</testcase>
+<testcase classname="unit.test_a.TestA" name="test_passes_twice" />
+<testcase classname="unit.test_a.TestA" name="test_passes_twice">
+<error message="failed on teardown">at line 2</error>
+</testcase>
+<testcase classname="unit.test_a" name="test_skips">
+<skipped type="pytest.skip" message="no GPU">no GPU</skipped>
+</testcase>
+<testcase classname="" name="unit.test_b"><error message="no import" /></testcase>
+</testsuite></testsuites>
+"""
+
+
+def test_a_report_says_the_worst_of_each_test() -> None:
+    outcomes = compare.read_outcomes(REPORT)
+    assert {test: outcome.kind for test, outcome in outcomes.items()} == {
+        "unit.test_a.TestA.test_passes": "passed",
+        "unit.test_a.TestA.test_fails": "failed",
+        "unit.test_a.TestA.test_passes_twice": "error",
+        "unit.test_a.test_skips": "skipped",
+        "unit.test_b": "error",
+    }
+    failed = outcomes["unit.test_a.TestA.test_fails"]
+    assert failed.summary == "KeyError: 'a'"
+    assert "at line 1" in failed.text
+
+
+def test_tests_that_do_the_same_are_no_difference() -> None:
+    stock = compare.read_outcomes(REPORT)
+    other_words = {test: Outcome(found.kind, "-") for test, found in stock.items()}
+    assert compare.find_differences(stock, other_words) == []
+
+
+@pytest.mark.parametrize("test", list(compare.read_outcomes(REPORT)))
+def test_a_test_that_does_not_run_on_one_of_them_is_a_difference(test: str) -> None:
+    whole = compare.read_outcomes(REPORT)
+    part = {name: found for name, found in whole.items() if name != test}
+    for stock, patched in ((whole, part), (part, whole)):
+        [difference] = compare.find_differences(stock, patched)
+        assert difference.test == test
+        assert difference.reason is None
+        assert compare.describe(difference).startswith(f"DIFFERS: {test}")
+
+
+@pytest.mark.parametrize("accepted", ACCEPTED, ids=lambda accepted: accepted.test)
+def test_a_difference_is_accepted_if_test_and_failure_are_listed(
+    accepted: Accepted,
+) -> None:
+    def differs(test: str, says: str) -> Difference:
+        return Difference(test, Outcome("passed"), Outcome("failed", f"- {says} -"))
+
+    listed = differs(f"unit.test_a.{accepted.test}", accepted.says)
+    assert accepted.reason in compare.describe(listed)
+    assert compare.describe(listed).startswith("accepted: ")
+    assert differs(f"unit.test_a.{accepted.test}", "-").reason is None
+    assert differs(f"unit.test_a.{accepted.test}_more", accepted.says).reason is None
+
+
+def test_unit_tests_are_found_wherever_a_release_has_them(tmp_path: Path) -> None:
+    found = [
+        tmp_path / name
+        for name in (
+            "registered/openai_server/basic/test_serving_chat.py",
+            "registered/unit/entrypoints/openai/test_protocol.py",
+            "registered/unit/managers/test_io_struct.py",
+        )
+    ]
+    starts_servers = tmp_path / "registered/openai_server/basic/test_openai_server.py"
+    helper = tmp_path / "registered/unit/entrypoints/openai/utils.py"
+    for file in (*found, starts_servers, helper):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert compare.find_tests(tmp_path) == found
