@@ -58,7 +58,7 @@ def test_the_first_event_says_the_prefix_and_all_are_taken_in(
 @pytest.mark.parametrize("request_", [object(), SimpleNamespace(), Mock()])
 def test_only_a_request_that_was_converted_has_a_turn(request_: Any) -> None:
     assert prefix.turn_of(request_) is None
-    turn = prefix.Turn(key=None, reasoning_parser=None)
+    turn = prefix.Turn(conversation=None, reasoning_parser=None)
     assert prefix.turn_of(SimpleNamespace(_turn=turn)) is turn
 
 
@@ -70,7 +70,7 @@ def test_only_a_request_that_was_converted_has_a_turn(request_: Any) -> None:
     ],
 )
 def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) -> None:
-    turn = prefix.Turn(key=None, reasoning_parser=None)
+    turn = prefix.Turn(conversation=None, reasoning_parser=None)
     turn.metadata = METADATA
     trace = kind(incremental=True)
 
