@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from . import release, routed_experts
+from . import release, request_fields, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -135,7 +135,11 @@ def check(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
     """Why a request cannot be answered, None if it can."""
-    return _check_input_ids(manager, obj) or routed_experts.check(manager, obj)
+    return (
+        request_fields.find_error(manager, obj)
+        or _check_input_ids(manager, obj)
+        or routed_experts.check(manager, obj)
+    )
 
 
 def _check_input_ids(

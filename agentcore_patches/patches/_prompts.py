@@ -167,7 +167,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
             "agentcore.prompts.refuse(self, obj)",
-            after="obj.normalize_batch_and_arguments()",
+            before="obj.normalize_batch_and_arguments()",
         ),
     ),
     Place(

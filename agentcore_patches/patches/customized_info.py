@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from agentcore_patches.edits import AddKeyword, Insert, Replace
 from agentcore_patches.patches._ended_requests import ABORTED_ANSWERS
-from agentcore_patches.patches._prompts import CHECKED_PROMPTS, KEPT_PROMPTS
+from agentcore_patches.patches._prompts import KEPT_PROMPTS
+from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
@@ -136,7 +137,7 @@ ACCUMULATION: tuple[Place, ...] = (
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
     *SERVER,
-    *CHECKED_PROMPTS,
+    *CHECKED_REQUESTS,
     *KEPT_PROMPTS,
     *SCHEDULER,
     *TOKENIZER_WORKERS,

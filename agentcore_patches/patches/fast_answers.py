@@ -9,7 +9,7 @@ way takes the old way.
 from __future__ import annotations
 
 from agentcore_patches.edits import Replace
-from agentcore_patches.patches._prompts import CHECKED_PROMPTS
+from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches._whole_answers import ANSWER_BY_ORJSON
@@ -60,7 +60,7 @@ FAST_ANSWERS: tuple[Place, ...] = (
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
     *SERVER,
-    *CHECKED_PROMPTS,
+    *CHECKED_REQUESTS,
     *ANSWER_BY_ORJSON,
     *FAST_ANSWERS,
 )

@@ -17,6 +17,9 @@ LANDED = tuple(
 
 REQUEST_LOGGER = "srt/utils/request_logger.py"
 MM_PROCESSOR = "srt/multimodal/processors/base_processor.py"
+LOGPROB_UTILS = "srt/layers/utils/logprob.py"
+LOGPROB_PROCESSOR = "srt/layers/logprob_processor.py"
+MIN_NEW_TOKENS = "srt/sampling/penaltylib/min_new_tokens.py"
 SCHEDULE_BATCH = "srt/managers/schedule_batch.py"
 OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
 RESULT_PROCESSOR = "srt/managers/scheduler_components/batch_result_processor.py"
@@ -52,6 +55,9 @@ WRITING_ORDER = (
     *LANDED,
     REQUEST_LOGGER,
     MM_PROCESSOR,
+    LOGPROB_UTILS,
+    LOGPROB_PROCESSOR,
+    MIN_NEW_TOKENS,
     SCHEDULE_BATCH,
     UPDATE_WEIGHTS_MIXIN,
     WEIGHT_UPDATER,
@@ -114,11 +120,16 @@ EVER_PATCHED = (
     "srt/entrypoints/openai/chat_encoding_adapters.py",
     "srt/entrypoints/openai/serving_deepseek_recipe.py",
     "srt/entrypoints/openai/serving_inkling.py",
+    LOGPROB_UTILS,
+    LOGPROB_PROCESSOR,
+    MIN_NEW_TOKENS,
 )
 
 # The first and the last release in which patches change a file, where not in all: others
 # lack it, or need no change of it.
 RELEASES = {
+    LOGPROB_UTILS: ("", "0.5.15"),
+    LOGPROB_PROCESSOR: ("0.5.16", "0.5.20"),
     COMMUNICATOR_MIXIN: ("", "0.5.10"),
     CONTROL_MIXIN: ("0.5.11", ""),
     OUTPUT_PROCESSOR: ("", "0.5.12"),

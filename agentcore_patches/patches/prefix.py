@@ -16,7 +16,8 @@ from agentcore_patches.patches._chat_streams import CHAT_PUSH
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
-from agentcore_patches.patches._prompts import CHECKED_PROMPTS, PROMPT_TOKEN_IDS
+from agentcore_patches.patches._prompts import PROMPT_TOKEN_IDS
+from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._responses import REQUEST_FLAG as RESPONSES_FLAG
 from agentcore_patches.patches._responses import RESPONSES_PUSH
 from agentcore_patches.patches._server import SERVER
@@ -236,7 +237,7 @@ MESSAGES: tuple[Place, ...] = (
 PLACES: tuple[Place, ...] = (
     *TELLTALES,
     *SERVER,
-    *CHECKED_PROMPTS,
+    *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,
     *WHOLE_STREAM_OUTPUT,
     *ENDED_REQUESTS,

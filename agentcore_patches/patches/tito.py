@@ -12,11 +12,11 @@ from agentcore_patches.patches._defaults import DEFAULTS
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._prompts import (
-    CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._routed_experts import ENGINE_ROUTED_EXPERTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._telltales import TELLTALES
@@ -168,7 +168,7 @@ PLACES: tuple[Place, ...] = (
     *TELLTALES,
     *SERVER,
     *DEFAULTS,
-    *CHECKED_PROMPTS,
+    *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,
     *DROPPED_FIELDS,

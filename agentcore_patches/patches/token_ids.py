@@ -19,11 +19,11 @@ from agentcore_patches.patches._ended_requests import (
 from agentcore_patches.patches._logprobs import LOGPROBS
 from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._prompts import (
-    CHECKED_PROMPTS,
     CHOICE_PROMPT_TOKEN_IDS,
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._responses import RESPONSES
 from agentcore_patches.patches._routed_experts import ROUTED_EXPERTS
 from agentcore_patches.patches._server import SERVER
@@ -190,7 +190,7 @@ PLACES: tuple[Place, ...] = (
     *TELLTALES,
     *SERVER,
     *DEFAULTS,
-    *CHECKED_PROMPTS,
+    *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,
     *CHOICE_PROMPT_TOKEN_IDS,
     *DROPPED_FIELDS,

@@ -98,7 +98,7 @@ def test_an_image_token_beyond_the_vocabulary_is_taken() -> None:
 
 def tokenizer_manager(**settings: Any) -> Any:
     """A server with a context of 20, of which 3 are reserved, and what checks prompts."""
-    args = {"skip_tokenizer_init": False, "allow_auto_truncate": False}
+    args = {"skip_tokenizer_init": False, "allow_auto_truncate": False, "dp_size": 1}
     return SimpleNamespace(
         context_len=20,
         num_reserved_tokens=3,
@@ -213,7 +213,9 @@ def test_a_text_without_tokens_is_refused_but_in_a_session(
 
 def request(prompt: Any, session: Any, asks_for_prompt: bool = False) -> Any:
     return SimpleNamespace(
+        text=None,
         input_ids=prompt,
+        sampling_params=None,
         session_params=session,
         return_prompt_token_ids=asks_for_prompt,
         contains_mm_input=lambda: False,
@@ -226,7 +228,12 @@ def test_a_session_needs_a_prompt_where_sglang_asks_for_one() -> None:
 
 
 def test_a_request_without_sessions_or_flag_is_checked() -> None:
-    obj: Any = SimpleNamespace(input_ids=[1, 2], contains_mm_input=lambda: False)
+    obj: Any = SimpleNamespace(
+        text=None,
+        input_ids=[1, 2],
+        sampling_params=None,
+        contains_mm_input=lambda: False,
+    )
     prompts.refuse(tokenizer_manager(), obj)
 
 

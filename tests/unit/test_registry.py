@@ -84,6 +84,8 @@ EVER_PATCHED = {
     "srt/entrypoints/openai/serving_tokenize.py",
     "srt/entrypoints/openai/sse_utils.py",
     "srt/entrypoints/openai/utils.py",
+    "srt/layers/logprob_processor.py",
+    "srt/layers/utils/logprob.py",
     "srt/managers/detokenizer_manager.py",
     "srt/managers/io_struct.py",
     "srt/managers/multi_tokenizer_mixin.py",
@@ -99,6 +101,7 @@ EVER_PATCHED = {
     "srt/managers/tokenizer_control_mixin.py",
     "srt/managers/tokenizer_manager.py",
     "srt/multimodal/processors/base_processor.py",
+    "srt/sampling/penaltylib/min_new_tokens.py",
     "srt/utils/request_logger.py",
 }
 

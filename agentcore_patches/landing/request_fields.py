@@ -1,0 +1,279 @@
+"""Checks the fields of requests: some values crash the engine, or make it hang."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+MOST_SAMPLES = 16_384
+"""The largest `n`: each sample is a request to the engine."""
+
+_INT32 = 2**31 - 1
+_INT64 = 2**63 - 1
+
+_LARGEST_BIAS = 1e30
+"""A float32, even when it is divided by the lowest temperature."""
+
+_LOWEST_REPETITION_PENALTY = 1e-6
+"""Logits that are divided by it are float32."""
+
+_INTEGERS: Mapping[str, tuple[int, int]] = {
+    "max_new_tokens": (0, _INT64),
+    "min_new_tokens": (0, _INT32),
+    "n": (1, MOST_SAMPLES),
+    "top_k": (-1, _INT32),
+    "stream_interval": (1, _INT32),
+    "sampling_seed": (-_INT64, _INT64),
+}
+_NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+)
+_FLAGS = (
+    "ignore_eos",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "no_stop_trim",
+)
+_STRINGS = ("json_schema", "regex", "ebnf", "structural_tag")
+_SEVERAL_STRINGS = ("stop", "stop_regex")
+
+_ONE_A_PROMPT = (
+    "return_logprob",
+    "logprob_start_len",
+    "top_logprobs_num",
+    "return_hidden_states",
+    "return_sampling_mask",
+    "lora_path",
+    "lora_id",
+    "custom_logit_processor",
+    "extra_key",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+    "bootstrap_pair_key",
+    "decode_tp_size",
+)
+"""Fields that are a list in a batch, and in a batch only."""
+
+_SESSION: Mapping[str, type] = {
+    "id": str,
+    "rid": str,
+    "offset": int,
+    "replace": bool,
+    "drop_previous_output": bool,
+}
+
+
+def find_error(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
+    """Return why the engine cannot take the request, None if it can.
+
+    Args:
+        manager: knows the model.
+        obj: a request or a batch; numbers and flags of another type than SGLang's are
+            replaced, if they say the same.
+    """
+    vocab_size = manager.model_config.vocab_size
+    params = obj.sampling_params
+    for one in _distinct(params if isinstance(params, list) else [params]):
+        error = _find_sampling_error(one, vocab_size)
+        if error is not None:
+            return error
+    ranks = manager.server_args.dp_size
+    rank = getattr(obj, "data_parallel_rank", None)
+    if ranks > 1 and rank is not None and not 0 <= rank < ranks:
+        return f"data_parallel_rank must be from 0 to {ranks - 1}."
+    return _find_field_error(obj, vocab_size)
+
+
+def _distinct(values: Iterable[Any]) -> Iterable[Any]:
+    """The requests of a batch may share one object."""
+    return {id(value): value for value in values if value is not None}.values()
+
+
+def _find_sampling_error(params: Any, vocab_size: int) -> str | None:
+    if not isinstance(params, dict):
+        return "sampling_params must be an object, or a list of one for each prompt."
+    given = {name: value for name, value in params.items() if value is not None}
+    for name in _INTEGERS.keys() & given.keys():
+        number = _as_integer(given[name])
+        error = _find_range_error(name, number, *_INTEGERS[name])
+        if error is not None:
+            return error
+        params[name] = given[name] = number
+    for name in _FLAGS:
+        if (flag := given.get(name, False)) not in (0, 1):
+            return f"{name} must be true or false."
+        if name in given:
+            params[name] = bool(flag)
+    for name in _NUMBERS:
+        if not _is_finite(given.get(name, 1)):
+            return f"{name} must be a finite number."
+    if given.get("repetition_penalty", 1) < _LOWEST_REPETITION_PENALTY:
+        return f"repetition_penalty must be {_LOWEST_REPETITION_PENALTY} or more."
+    for name in _STRINGS:
+        if not isinstance(given.get(name, ""), str):
+            return f"{name} must be a string."
+    if given.get("structural_tag") == "":
+        return "structural_tag cannot be empty."
+    for name in _SEVERAL_STRINGS:
+        if not _are_strings(given.get(name, ())):
+            return f"{name} must be a string or a list of strings."
+    return (
+        _find_pattern_error(given.get("stop_regex", ()))
+        or _find_stop_error(given, vocab_size)
+        or _find_bias_error(given.get("logit_bias", {}), vocab_size)
+    )
+
+
+def _as_integer(value: Any) -> Any:
+    """JSON from some clients has 5.0 for 5."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _is_integer(value: Any) -> bool:
+    # numpy's integers are none, but have an index.
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _are_strings(value: Any) -> bool:
+    texts = [value] if isinstance(value, str) else value
+    return isinstance(texts, (list, tuple, set)) and all(
+        isinstance(text, str) for text in texts
+    )
+
+
+def _find_range_error(name: str, value: Any, least: int, most: int) -> str | None:
+    if not _is_integer(value):
+        return f"{name} must be an integer."
+    return None if least <= value <= most else f"{name} must be from {least} to {most}."
+
+
+def _find_pattern_error(patterns: Any) -> str | None:
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            return f"stop_regex has a pattern that is not valid: {error}."
+    return None
+
+
+def _find_stop_error(given: dict[str, Any], vocab_size: int) -> str | None:
+    ids = given.get("stop_token_ids", ())
+    if not isinstance(ids, (list, tuple, set)):
+        return "stop_token_ids must be a list of integers."
+    for token_id in ids:
+        if token_id is None:
+            continue
+        # Only a minimum of tokens looks their logits up.
+        most = vocab_size - 1 if given.get("min_new_tokens") else _INT64
+        least = 0 if given.get("min_new_tokens") else -_INT64
+        error = _find_range_error("Each of stop_token_ids", token_id, least, most)
+        if error is not None:
+            return error
+    return None
+
+
+def _find_bias_error(biases: Any, vocab_size: int) -> str | None:
+    if not isinstance(biases, dict):
+        return "logit_bias must be an object."
+    for token_id, bias in biases.items():
+        if not (str(token_id).isdecimal() and int(token_id) < vocab_size):
+            return f"logit_bias must have keys from 0 to {vocab_size - 1}."
+        if not _is_finite(bias) or abs(bias) > _LARGEST_BIAS:
+            return f"logit_bias must have numbers up to {_LARGEST_BIAS} as values."
+    return None
+
+
+def _find_field_error(obj: Any, vocab_size: int) -> str | None:
+    count = _count_prompts(obj)
+    for name in _ONE_A_PROMPT:
+        value = getattr(obj, name, None)
+        if isinstance(value, list) and len(value) != count:
+            return f"{name} must be no list, or one with a value for each prompt."
+    for name, least, most in (
+        ("logprob_start_len", -1, _INT32),
+        ("top_logprobs_num", 0, vocab_size),
+        ("priority", -_INT64, _INT64),
+    ):
+        for value in _each(obj, name):
+            error = _find_range_error(name, value, least, most)
+            if error is not None:
+                return error
+    for name in ("return_logprob", "return_hidden_states", "return_sampling_mask"):
+        for value in _each(obj, name):
+            if not isinstance(value, bool):
+                return f"{name} must be true or false."
+    for value in _each(obj, "positional_embed_overrides"):
+        # Only a program that runs the engine itself has such objects.
+        if not hasattr(value, "positions"):
+            return "positional_embed_overrides cannot be given in JSON."
+    return _find_scored_error(obj, count, vocab_size) or _find_session_error(obj)
+
+
+def _count_prompts(obj: Any) -> int | None:
+    """Return how many prompts a batch has, None for a request that is none."""
+    prompts = obj.text if obj.text is not None else obj.input_ids
+    if isinstance(prompts, list) and not any(map(_is_integer, prompts[:1])):
+        return len(prompts)
+    params = obj.sampling_params
+    return 1 if isinstance(params, dict) and (params.get("n") or 1) > 1 else None
+
+
+def _each(obj: Any, name: str) -> list[Any]:
+    """Return what a field says, for each prompt of a batch or for all, but null."""
+    value = getattr(obj, name, None)
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if one is not None]
+
+
+def _find_scored_error(obj: Any, count: int | None, vocab_size: int) -> str | None:
+    scored = getattr(obj, "token_ids_logprob", None)
+    if scored is None:
+        return None
+    each = [scored]
+    # SGLang tells the two forms apart by the first value.
+    if count is not None and any(isinstance(ids, list) for ids in scored[:1]):
+        each = [ids or [] for ids in scored]
+    for ids in each:
+        if not (
+            isinstance(ids, (list, tuple))
+            and all(_is_integer(i) and 0 <= i < vocab_size for i in ids)
+        ):
+            return (
+                f"token_ids_logprob must be a list of token IDs from 0 to "
+                f"{vocab_size - 1}, or in a batch one for each prompt."
+            )
+    return None
+
+
+def _find_session_error(obj: Any) -> str | None:
+    for params in _each(obj, "session_params"):
+        for name, value in params.items():
+            kind = _SESSION.get(name, object)
+            if value is not None and not isinstance(value, kind):
+                return f"session_params: {name} must be of type {kind.__name__}."
+    return None

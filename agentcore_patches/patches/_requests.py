@@ -1,0 +1,80 @@
+"""Checks requests for what would crash the engine; every patch has these places."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Insert
+from agentcore_patches.patches._prompts import CHECKED_PROMPTS
+from agentcore_patches.patches.files import (
+    LOGPROB_PROCESSOR,
+    LOGPROB_UTILS,
+    MIN_NEW_TOKENS,
+)
+from agentcore_patches.patches.places import Place, absent
+
+# A request without `token_ids_logprob` that shares a batch with one that has it counts
+# as one that asks for no IDs: None crashes the scheduler, or shifts the others' values.
+SCORING: tuple[Place, ...] = (
+    Place(
+        "scoring/batch",
+        "None crashes the copy to the CPU",
+        {
+            "0.5.8": Insert(
+                LOGPROB_UTILS,
+                "get_token_ids_logprobs_raw",
+                "token_ids_logprobs = "
+                "[*map(lambda ids: ids or [], token_ids_logprobs)]",
+            ),
+            "0.5.10": Insert(
+                LOGPROB_UTILS,
+                "get_token_ids_logprobs_raw",
+                "token_ids_logprobs_list = "
+                "[*map(lambda ids: ids or [], token_ids_logprobs_list)]",
+            ),
+            "0.5.16": Insert(
+                LOGPROB_PROCESSOR,
+                "get_token_ids_logprobs_raw",
+                "token_ids_logprobs_list = "
+                "[*map(lambda ids: ids or [], token_ids_logprobs_list)]",
+            ),
+            "0.5.21": absent("SGLang steps over them"),
+        },
+        upstream="0.5.21",
+    ),
+    Place(
+        "scoring/chunk",
+        "None shifts the others' values",
+        {
+            "0.5.8": Insert(
+                LOGPROB_UTILS,
+                "get_token_ids_logprobs_chunk",
+                "token_ids_logprobs = "
+                "[*map(lambda ids: ids or [], token_ids_logprobs)]",
+            ),
+            "0.5.16": Insert(
+                LOGPROB_PROCESSOR,
+                "get_token_ids_logprobs_chunk",
+                "token_ids_logprobs = "
+                "[*map(lambda ids: ids or [], token_ids_logprobs)]",
+            ),
+            "0.5.18": absent("SGLang keeps a place for them"),
+        },
+        upstream="0.5.18",
+    ),
+)
+
+# A grammar may leave nothing but the end, which `min_new_tokens` forbids: no token at all
+# has a chance then, and sampling crashes.
+GRAMMARS: tuple[Place, ...] = (
+    Place(
+        "requests/grammar",
+        "keeps EOS possible",
+        Insert(
+            MIN_NEW_TOKENS,
+            "BatchedMinNewTokensPenalizer._prepare",
+            "self.stop_token_penalties.clamp_(min=-1e30)",
+            before="self.len_output_tokens = ...",
+        ),
+    ),
+)
+
+CHECKED_REQUESTS: tuple[Place, ...] = (*CHECKED_PROMPTS, *SCORING, *GRAMMARS)

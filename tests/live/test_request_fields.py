@@ -1,0 +1,251 @@
+"""Odd values in any field of any endpoint, several requests at once, beside a stream.
+
+AGENTCORE_FUZZ_SECONDS=600 tries other values each time, for so long.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
+
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify.client import Answer
+from agentcore_verify.server import Server
+from tests.helpers.asking import Case, ask, assert_equal, assert_whole
+from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, send
+from tests.helpers.servers import Trees, held_requests
+
+pytestmark = pytest.mark.parametrize(
+    "mode", ["default"], indirect=True, scope="session"
+)
+
+SECONDS = float(os.environ.get("AGENTCORE_FUZZ_SECONDS", "0"))
+EXAMPLES = 16
+PATIENCE = 5
+"""Seconds until a client that waits for an answer goes away."""
+
+MESSAGE = {"role": "user", "content": "Say hello."}
+SAMPLING = {"max_new_tokens": 4, "temperature": 0}
+BODIES: dict[str, dict[str, Any]] = {
+    "/generate": {"input_ids": [5, 6, 7], "return_logprob": True},
+    CHAT: {"messages": [MESSAGE], "max_tokens": 4, "temperature": 0},
+    COMPLETIONS: {"prompt": "Say hello.", "max_tokens": 4, "temperature": 0},
+    RESPONSES: {"input": "Say hello.", "max_output_tokens": 4, "temperature": 0},
+    MESSAGES: {"messages": [MESSAGE], "max_tokens": 4, "temperature": 0},
+    "/tokenize": {"prompt": "Say hello."},
+    "/detokenize": {"tokens": [5, 6]},
+}
+PROTOCOL = "entrypoints/openai/protocol.py"
+MODELS = {
+    "/generate": ("managers/io_struct.py", "GenerateReqInput"),
+    CHAT: (PROTOCOL, "ChatCompletionRequest"),
+    COMPLETIONS: (PROTOCOL, "CompletionRequest"),
+    RESPONSES: (PROTOCOL, "ResponsesRequest"),
+    MESSAGES: ("entrypoints/anthropic/protocol.py", "AnthropicMessagesRequest"),
+    "/tokenize": (PROTOCOL, "TokenizeRequest"),
+    "/detokenize": (PROTOCOL, "DetokenizeRequest"),
+}
+SAMPLING_PARAMS = ("sampling/sampling_params.py", "SamplingParams")
+
+# Request IDs have tests of their own; an answer in the background leaves the request.
+LEFT_OUT = {"rid", "background"}
+
+NAN, INFINITY = float("nan"), float("inf")
+ANYWHERE: list[Any] = [
+    *(None, True, False, 0, 1, -1, 7, 0.5, NAN, INFINITY, 1e308),
+    *(2**31, 2**63, 2**70, -(2**63)),
+    *("", "x", "NaN", "-1"),
+    *([], [0], [-1], [5, 2**40], [[]], [None], ["x"], [[1, [2]]], [{}]),
+    *({}, {"x": 1}, {"5": "y"}),
+]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+GRAMMAR = {
+    "regex": ["a+", "(", "[0-9]{3}"],
+    "json_schema": ['{"type": "object"}', '{"type": "nothing"}', "{"],
+    "ebnf": ['root ::= "a"', "root ::="],
+    "structural_tag": ["", "{}"],
+}
+THERE: dict[str, list[Any]] = {
+    **GRAMMAR,
+    "stop": ["a", ["", "x"]],
+    "stop_regex": ["a+", "(", ["a", "b+"]],
+    "stop_token_ids": [[5], [99999], [-5], [5, None]],
+    "logit_bias": [{"5": 100}, {"99999": 1}, {"-1": 1}, {"5": NAN}, {"5": 1e308}],
+    "min_tokens": [2, 4],
+    "min_new_tokens": [2, 4],
+    "top_k": [2, 100_000],
+    "temperature": [0.7, 1e-9, 1e-5, 100],
+    "n": [2, 3],
+    "top_logprobs": [3, 20, 500],
+    "top_logprobs_num": [3, 500, [2]],
+    "token_ids_logprob": [[3, 4], [99999], [[3]], [[3], None]],
+    "logprob_start_len": [0, 2, 3, 4, 100, -2],
+    "logprobs": [2, 500],
+    "session_params": [{"id": "x"}, {"id": []}, {"offset": -3}],
+    "input_ids": [[[5], [6, 7]]],
+    "text": ["a", ["a", "b"]],
+    "prompt": [["a", "b"], [5], [[5], [6]]],
+    "response_format": [{"type": "json_object"}, {"type": "regex"}],
+    "tools": [[TOOL]],
+    "tool_choice": ["required", "auto"],
+    "stream_options": [{"include_usage": True}],
+    "custom_params": [{"a": 1}],
+    "tokens": [[[5], [6]], [99999]],
+}
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A request with odd values in some fields."""
+
+    path: str
+    fields: dict[str, Any]
+    sampling_params: dict[str, Any]
+    stream: bool
+
+    def body(self) -> dict[str, Any]:
+        body = {"model": "default", **BODIES[self.path], **self.fields}
+        if self.path == "/generate":
+            body.setdefault("sampling_params", {**SAMPLING, **self.sampling_params})
+            if body.get("text") is not None:
+                del body["input_ids"]
+        return {**body, "stream": True} if self.stream else body
+
+
+def fields_of(package: Path, file: str, name: str) -> list[str]:
+    """Return the fields of a class of SGLang, those of its bases included."""
+    if not (package / "srt" / file).exists():
+        return []
+    tree = ast.parse((package / "srt" / file).read_text())
+    classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+
+    def own(name: str) -> Iterator[str]:
+        for base in classes[name].bases if name in classes else ():
+            if isinstance(base, ast.Name):
+                yield from own(base.id)
+        for node in classes[name].body if name in classes else ():
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                yield node.target.id
+            # The sampling parameters were no dataclass at first.
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                yield from (argument.arg for argument in node.args.args[1:])
+
+    return sorted(set(own(name)) - LEFT_OUT)
+
+
+def values_of(names: list[str], most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Strategy for odd values of up to so many of some fields."""
+    one = st.sampled_from(names).flatmap(
+        lambda name: st.tuples(
+            st.just(name),
+            st.sampled_from(THERE[name]) | st.sampled_from(ANYWHERE)
+            if name in THERE
+            else st.sampled_from(ANYWHERE),
+        )
+    )
+    return st.lists(one, max_size=most).map(dict)
+
+
+def odd_requests(package: Path) -> st.SearchStrategy[list[Odd]]:
+    fields = {path: fields_of(package, *model) for path, model in MODELS.items()}
+    params = fields_of(package, *SAMPLING_PARAMS)
+    paths = [path for path, names in fields.items() if names]
+    # Two thirds are of the endpoint that checks least.
+    path = st.sampled_from(["/generate"] * 12 + paths)
+    request = path.flatmap(
+        lambda path: st.builds(
+            Odd,
+            st.just(path),
+            values_of(fields[path], 2),
+            values_of(params, 2),
+            st.booleans(),
+        )
+    )
+    return st.lists(request, min_size=6, max_size=12)
+
+
+def attempt(server: Server, odd: Odd) -> str:
+    """Send a request, and return what became of it."""
+    body = json.dumps(odd.body())  # With NaN, which clients write, too.
+    headers = {"Content-Type": "application/json"}
+    try:
+        answer = requests.post(
+            server.base_url + odd.path, data=body, headers=headers, timeout=PATIENCE
+        )
+    except requests.Timeout:
+        return "not answered in time"
+    except requests.exceptions.ChunkedEncodingError:
+        # SGLang 0.5.10 to 0.5.13 cut a stream that the scheduler refuses.
+        return "cut off"
+    if answer.status_code == 200 and not odd.stream:
+        assert_own_ids(odd, answer.json())
+    return str(answer.status_code)
+
+
+def assert_own_ids(odd: Odd, answer: Any) -> None:
+    """An answer has as many IDs as it says."""
+    if odd.path == "/generate":
+        for one in answer if isinstance(answer, list) else [answer]:
+            meta_info = one["meta_info"]
+            assert len(one["output_ids"]) == meta_info["completion_tokens"]
+            if "output_token_logprobs" in meta_info:
+                given = [row[1] for row in meta_info["output_token_logprobs"]]
+                assert given == one["output_ids"]
+    elif odd.path == CHAT and "token_ids" in answer["choices"][0]:
+        n_ids = sum(len(choice["token_ids"]) for choice in answer["choices"])
+        assert n_ids == answer["usage"]["completion_tokens"]
+
+
+NEIGHBOUR = Case("long", options={"max_tokens": 60, "top_logprobs": 2})
+
+
+@pytest.fixture(scope="module")
+def quiet(server: Server) -> Answer:
+    return ask(server, NEIGHBOUR)
+
+
+def test_no_request_harms_the_server_or_its_other_streams(
+    server: Server, trees: Trees, quiet: Answer, release: str, count: Counter[str]
+) -> None:
+    deadline = time.monotonic() + SECONDS
+
+    @settings(
+        max_examples=100_000 if SECONDS else EXAMPLES,
+        derandomize=not SECONDS,
+        database=None,
+        deadline=None,
+        # A server that is gone does not come back to try less.
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(odd_requests(trees.patched / "sglang"))
+    def try_together(odds: list[Odd]) -> None:
+        if SECONDS and time.monotonic() > deadline:
+            return
+        with ThreadPoolExecutor(len(odds) + 1) as pool:
+            stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
+            for outcome in pool.map(lambda odd: attempt(server, odd), odds):
+                event(outcome)
+                count[outcome] += 1
+        assert_whole(stream.result())
+        assert_equal(stream.result(), quiet)
+        alive = send(server, "/generate", input_ids=[5], sampling_params=SAMPLING)
+        assert alive.status_code == 200
+        # These keep a note of what they refuse themselves.
+        if not is_between(release, "0.5.10", "0.5.13"):
+            assert held_requests(server) == []
+
+    try_together()

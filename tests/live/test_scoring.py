@@ -1,0 +1,97 @@
+"""Scoring requests beside others: each request gets the values of its own token IDs."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from agentcore_verify.server import Server
+from tests.helpers.asking import (
+    CASES,
+    LOGPROB_NOISE,
+    ask,
+    assert_equal,
+    assert_whole,
+)
+from tests.helpers.endpoints import send
+from tests.helpers.servers import held, held_requests
+
+pytestmark = pytest.mark.parametrize(
+    "mode", ["default"], indirect=True, scope="session"
+)
+
+PROMPT = [5, 6, 7, 8, 9, 10]
+SCORED: dict[str, dict[str, Any]] = {
+    "output": {"token_ids_logprob": [10, 11, 12]},
+    "prompt": {"token_ids_logprob": [3], "logprob_start_len": 0},
+    "prompt, of no IDs": {"logprob_start_len": 0, "top_logprobs_num": 1},
+    "no prompt, of no IDs": {},
+}
+NAMES = [
+    f"{part}_{kind}_logprobs"
+    for part in ("input", "output")
+    for kind in ("token", "top", "token_ids")
+]
+
+
+def score(server: Server, name: str) -> dict[str, Any]:
+    """Return the `meta_info` of a request that asks for logprobs."""
+    answer = send(
+        server,
+        "/generate",
+        input_ids=[*PROMPT, 20 + len(name)],
+        sampling_params={"max_new_tokens": 20, "temperature": 0, "ignore_eos": True},
+        return_logprob=True,
+        **SCORED[name],
+    )
+    answer.raise_for_status()
+    meta_info: dict[str, Any] = answer.json()["meta_info"]
+    return meta_info
+
+
+def assert_same_values(meta_info: dict[str, Any], alone: dict[str, Any]) -> None:
+    for name in NAMES:
+        assert (name in meta_info) == (name in alone)
+        assert _flat(meta_info.get(name)) == pytest.approx(
+            _flat(alone.get(name)), abs=LOGPROB_NOISE
+        )
+
+
+def _flat(values: Any) -> list[float]:
+    """Return the numbers of nested lists, in order; -1 for None."""
+    if isinstance(values, list):
+        return [number for value in values for number in _flat(value)]
+    return [] if isinstance(values, str) else [-1 if values is None else values]
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
+    server: Server,
+) -> None:
+    alone = {name: score(server, name) for name in SCORED}
+    assert len(alone["output"]["output_token_ids_logprobs"]) == 20
+    assert [len(row) for row in alone["prompt"]["input_token_ids_logprobs"][1:]] == [
+        1
+    ] * len(PROMPT)
+    quiet = ask(server, CASES["top_logprobs"])
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(ask, server, CASES["top_logprobs"], stream=True)
+        while not held(server):
+            time.sleep(0.01)
+        # What comes during a pause is prefilled in one batch after it.
+        post(server, "/pause_generation", mode="in_place")
+        asked = {name: pool.submit(score, server, name) for name in SCORED}
+        time.sleep(0.5)
+        post(server, "/continue_generation")
+        for name, meta_info in asked.items():
+            assert_same_values(meta_info.result(), alone[name])
+    assert_whole(stream.result())
+    assert_equal(stream.result(), quiet)
+    assert held_requests(server) == []
+
+
+def post(server: Server, path: str, **body: Any) -> None:
+    send(server, path, **body).raise_for_status()

@@ -1,0 +1,165 @@
+"""Fields of requests: values that the engine takes pass, and others are named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcore_patches.landing import request_fields
+
+VOCAB_SIZE = 100
+MANAGER: Any = SimpleNamespace(
+    model_config=SimpleNamespace(vocab_size=VOCAB_SIZE),
+    server_args=SimpleNamespace(dp_size=2),
+)
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def error(sampling_params: Any = None, **fields: Any) -> str | None:
+    """Return what is wrong with a request of one prompt, unless it has others."""
+    prompt = {"text": None, "input_ids": [5, 6]}
+    obj: Any = SimpleNamespace(sampling_params=sampling_params, **{**prompt, **fields})
+    return request_fields.find_error(MANAGER, obj)
+
+
+GOOD: dict[str, list[Any]] = {
+    "max_new_tokens": [None, 0, 16, 2**40],
+    "min_new_tokens": [0, 4],
+    "n": [1, 512],
+    "top_k": [-1, 1, 2**30],
+    "stream_interval": [1],
+    "sampling_seed": [0, 2**40, None],
+    "temperature": [0, 0.0, 1e-9, 2],
+    "repetition_penalty": [1, 0.5],
+    "json_schema": [None, "{}"],
+    "ignore_eos": [True, False, None],
+    "stop": [None, "", "a", ["a", "b"], ()],
+    "stop_regex": ["a+", ["a", "b"]],
+    "stop_token_ids": [None, [], [5, None], {5}, [VOCAB_SIZE]],
+    "logit_bias": [None, {}, {"5": -100, "6": 1.5}],
+    "custom_params": [{"anything": [1]}],
+}
+BAD: dict[str, list[Any]] = {
+    "max_new_tokens": [-1, 0.5, "5", True, [5], 2**63],
+    "min_new_tokens": [-1, 2**31],
+    "n": [0, -1, 2**31, "2"],
+    "top_k": [2**31, "5"],
+    "stream_interval": [0, -1],
+    "sampling_seed": [2**63, "a"],
+    "temperature": [NAN, INFINITY, "1", True, [1], 2**2000],
+    "top_p": [NAN, "1"],
+    "repetition_penalty": [0, 1e-300, NAN],
+    "json_schema": [{}, 1, ["{}"]],
+    "structural_tag": ["", {}],
+    "ignore_eos": ["yes", 2, [True]],
+    "stop": [1, [1], [None], {"a": 1}],
+    "stop_regex": ["(", ["a", "["], 1],
+    "stop_token_ids": [5, "5", ["5"], [0.5], [[5]], [2**64]],
+    "logit_bias": [
+        {"-1": 1},
+        {str(VOCAB_SIZE): 1},
+        {"a": 1},
+        {"5": NAN},
+        [],
+        {"5": {}},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_values_that_the_engine_takes_pass(name: str) -> None:
+    for value in GOOD[name]:
+        assert error({name: value}) is None, value
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_value_that_it_does_not_take_is_refused_by_its_name(name: str) -> None:
+    for value in BAD[name]:
+        for params in ({name: value}, [{}, {name: value}]):
+            message = error(params, input_ids=[[5], [6]])
+            assert message is not None and name in message, value
+
+
+@given(st.integers(0, 2**40))
+def test_a_whole_number_may_be_written_with_a_point(number: int) -> None:
+    params = {"max_new_tokens": float(number)}
+    assert error(params) is None
+    assert params == {"max_new_tokens": number}
+    assert type(params["max_new_tokens"]) is int
+
+
+def test_a_flag_may_be_0_or_1() -> None:
+    params = {"ignore_eos": 1, "no_stop_trim": 0}
+    assert error(params) is None
+    assert params["ignore_eos"] is True and params["no_stop_trim"] is False
+
+
+def test_a_stop_beyond_the_vocabulary_is_refused_with_a_minimum_of_tokens() -> None:
+    params = {"stop_token_ids": [VOCAB_SIZE], "min_new_tokens": 1}
+    assert "stop_token_ids" in str(error(params))
+
+
+@pytest.mark.parametrize("value", [[], "x", 5])
+def test_sampling_params_of_another_type_are_refused(value: Any) -> None:
+    message = error(value)
+    assert (message is None) == (value == [])
+
+
+FIELDS: list[tuple[dict[str, Any], bool]] = [
+    ({"logprob_start_len": -1}, True),
+    ({"logprob_start_len": -2}, False),
+    ({"logprob_start_len": [0]}, False),
+    ({"top_logprobs_num": VOCAB_SIZE}, True),
+    ({"top_logprobs_num": VOCAB_SIZE + 1}, False),
+    ({"top_logprobs_num": [1]}, False),
+    ({"priority": 2**63}, False),
+    ({"return_logprob": [True]}, False),
+    ({"return_hidden_states": [True]}, False),
+    ({"lora_id": [None]}, False),
+    ({"positional_embed_overrides": {"positions": [1]}}, False),
+    ({"positional_embed_overrides": SimpleNamespace(positions=[1])}, True),
+    ({"lora_path": ["a"], "sampling_params": {"n": 2}}, True),
+    ({"token_ids_logprob": []}, True),
+    ({"token_ids_logprob": [0, VOCAB_SIZE - 1]}, True),
+    ({"token_ids_logprob": [VOCAB_SIZE]}, False),
+    ({"token_ids_logprob": [-1]}, False),
+    ({"token_ids_logprob": [[5]]}, False),
+    ({"session_params": {"id": "a", "offset": None}}, True),
+    ({"session_params": {"id": []}}, False),
+    ({"data_parallel_rank": 1}, True),
+    ({"data_parallel_rank": 2}, False),
+    ({"data_parallel_rank": -1}, False),
+]
+OF_BATCH: list[tuple[dict[str, Any], bool]] = [
+    ({"return_logprob": [True, False]}, True),
+    ({"logprob_start_len": [0, -1], "top_logprobs_num": [2, 0]}, True),
+    ({"top_logprobs_num": [2, VOCAB_SIZE + 1]}, False),
+    ({"lora_path": ["a"]}, False),
+    ({"extra_key": ["a", "b"]}, True),
+    ({"token_ids_logprob": [5, 6]}, True),
+    ({"token_ids_logprob": [[5], None]}, True),
+    ({"token_ids_logprob": [None, [5]]}, False),
+    ({"token_ids_logprob": [[5], [-1]]}, False),
+    ({"token_ids_logprob": [[5], [[6]]]}, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fields", "is_good"),
+    [
+        *(([5, 6], *case) for case in FIELDS),
+        *(([[5], [6, 7]], *case) for case in OF_BATCH),
+    ],
+)
+def test_fields_of_a_request_and_of_a_batch(
+    prompt: Any, fields: dict[str, Any], is_good: bool
+) -> None:
+    message = error(input_ids=prompt, **fields)
+    assert (message is None) == is_good
+    if message is not None:
+        assert next(iter(fields)) in message
