@@ -25,6 +25,7 @@ class MessageTrace:
         self.prompt_token_ids: list[int] | None = None
         self.token_ids: list[int] = []
         self.token_logprobs: list[float] = []
+        self.stop_sequence: str | None = None
 
     def push(self, line: str) -> None:
         """Take in what a line of the chat stream carries; it has no `data: `.
@@ -41,6 +42,8 @@ class MessageTrace:
         if "prompt_token_ids" in chunk:
             self.prompt_token_ids = chunk["prompt_token_ids"]
         for choice in chunk["choices"]:
+            if isinstance(choice.get("matched_stop"), str):
+                self.stop_sequence = choice["matched_stop"]
             if "token_ids" in choice:
                 self.token_ids += choice["token_ids"]
                 self.token_logprobs += [
@@ -49,7 +52,8 @@ class MessageTrace:
 
     def stamp(self, text: str) -> str:
         """Write all that waits on an event; the first message gets the prompt."""
-        if self.prompt_token_ids is None and not self.token_ids:
+        waiting = (self.prompt_token_ids, self.token_ids or None, self.stop_sequence)
+        if waiting == (None, None, None):
             return text
         event = streams.parse(text)
         if event is None:
@@ -58,6 +62,11 @@ class MessageTrace:
         if self.prompt_token_ids is not None and "message" in data:
             data["message"]["prompt_token_ids"] = self.prompt_token_ids
             self.prompt_token_ids = None
+        if self.stop_sequence is not None and data.get("type") == "message_delta":
+            if data["delta"].get("stop_reason") == "end_turn":
+                data["delta"]["stop_reason"] = "stop_sequence"
+                data["delta"]["stop_sequence"] = self.stop_sequence
+            self.stop_sequence = None
         if self.token_ids:
             data["token_ids"] = self.token_ids
             data["token_logprobs"] = self.token_logprobs
@@ -102,8 +111,14 @@ def error_events(message: str) -> list[str]:
 def add_to_message(
     message: AnthropicMessagesResponse, response: ChatCompletionResponse
 ) -> None:
-    """Give a message the token IDs and logprobs of the chat answer it was made from."""
+    """Give a message the token IDs and logprobs of the chat answer it was made from.
+
+    SGLang's reason for its end leaves out that a stop sequence matched.
+    """
     choice = response.choices[0]
     message.prompt_token_ids = response.prompt_token_ids
     message.token_ids = choice.token_ids
     message.token_logprobs = [entry.logprob for entry in choice.logprobs.content]
+    if message.stop_reason == "end_turn" and isinstance(choice.matched_stop, str):
+        message.stop_reason = "stop_sequence"
+        message.stop_sequence = choice.matched_stop

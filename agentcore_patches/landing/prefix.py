@@ -575,5 +575,17 @@ async def tokenize(
     return TokenizeResponse(
         tokens=token_ids,
         count=len(token_ids),
-        max_model_len=getattr(tokenizer, "model_max_length", -1),
+        max_model_len=context_length(serving),
     )
+
+
+def context_length(serving: OpenAIServingBase) -> int:
+    """Return the length that /tokenize reports: the tokenizer's, or else the model's.
+
+    transformers gives a tokenizer that states none 10^30, which JSON cannot hold.
+    """
+    stated = getattr(serving.tokenizer_manager.tokenizer, "model_max_length", -1)
+    if isinstance(stated, int) and stated < 2**63:
+        return stated
+    length: int = serving.tokenizer_manager.model_config.context_len
+    return length

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 _FIELD = "return_token_ids"
 _FIRST = "response.created"
-_LAST = ("response.completed", "response.incomplete", "response.failed")
+_COMPLETED = "response.completed"
+_LAST = (_COMPLETED, "response.incomplete", "response.failed")
+
+# What OpenAI's API says of a response that was cut.
+_INCOMPLETE = {
+    "status": "incomplete",
+    "incomplete_details": {"reason": "max_output_tokens"},
+}
 
 # What takes in the engine's results for the response that is being made.
 current_trace: ContextVar[ResponseTrace | None] = ContextVar(
@@ -70,6 +77,35 @@ class Flag(CheckedField):
     name, type = _FIELD, bool | None
 
 
+def take_back(values: Any) -> Any:
+    """A request whose `input` has messages of earlier responses as SGLang sent them.
+
+    Their null members and their IDs keep SGLang from reading their content.
+    """
+    if not isinstance(values, dict) or not isinstance(values.get("input"), list):
+        return values
+    return {**values, "input": [_without_nulls(item) for item in values["input"]]}
+
+
+def _without_nulls(item: Any) -> Any:
+    """An input item; a message of the assistant without its ID and without nulls."""
+    match item:
+        case {"type": "message", "role": "assistant", "content": [*parts]}:
+            content = [
+                {name: value for name, value in part.items() if value is not None}
+                if isinstance(part, dict)
+                else part
+                for part in parts
+            ]
+            kept = {
+                name: value
+                for name, value in item.items()
+                if value is not None and name != "id"
+            }
+            return {**kept, "content": content}
+    return item
+
+
 class ResponseTrace(traces.Trace):
     """Token IDs and logprobs of a response that no event has carried.
 
@@ -106,6 +142,11 @@ class ResponseTrace(traces.Trace):
             elif data.get("type") in _LAST:
                 self.failed = self.failed or data["type"] == "response.failed"
                 response.update(self.whole())
+                if self.is_cut(response):
+                    response.update(_INCOMPLETE)
+                    data["type"] = "response.incomplete"
+                    start = event.start.replace(_COMPLETED, data["type"])
+                    event = event._replace(start=start)
         return event.text()
 
     def take(self) -> dict[str, Any]:
@@ -135,6 +176,13 @@ class ResponseTrace(traces.Trace):
             "token_ids": self.token_ids,
             "token_logprobs": self.token_logprobs,
         }
+
+    def is_cut(self, response: dict[str, Any]) -> bool:
+        """True for a completed response that `max_output_tokens` cut."""
+        if response.get("status") != "completed" or self.last is None:
+            return False
+        reason = self.last.meta_info.get("finish_reason") or {}
+        return reason.get("type") == "length"
 
     def _prompt(self) -> dict[str, Any]:
         """The prompt's token IDs, none where they are unknown."""
@@ -273,6 +321,8 @@ def _with_trace(
     except ValueError as error:
         return serving.create_error_response(str(error))
     content = {**jsonable_encoder(response), **trace.whole()}
+    if trace.is_cut(content):
+        content.update(_INCOMPLETE)
     return Response(orjson.dumps(content), media_type="application/json")
 
 

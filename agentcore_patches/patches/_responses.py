@@ -6,7 +6,7 @@ outside of gpt-oss, and is not traced.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, Decorate, RefuseField
+from agentcore_patches.edits import AddField, Decorate, Insert, RefuseField
 from agentcore_patches.patches.files import PROTOCOL, SERVING_RESPONSES
 from agentcore_patches.patches.places import Place, absent
 
@@ -21,6 +21,24 @@ REQUEST_FLAG: tuple[Place, ...] = (
             "ResponsesRequest",
             "return_token_ids: agentcore.responses.Flag = None",
         ),
+    ),
+)
+
+# Also of `prefix`.
+RESPONSES_SENT_BACK: tuple[Place, ...] = (
+    Place(
+        "responses/sent-back",
+        "read messages with nulls",
+        {
+            "0.5.8": absent("the endpoint takes no items of earlier responses"),
+            "0.5.14": Insert(
+                PROTOCOL,
+                "ResponsesRequest",
+                "_take_back = "
+                'model_validator(mode="before")(agentcore.responses.take_back)',
+                before="instructions: Optional[str] = None",
+            ),
+        },
     ),
 )
 
@@ -42,6 +60,7 @@ RESPONSES_PUSH: tuple[Place, ...] = (
 
 RESPONSES: tuple[Place, ...] = (
     *REQUEST_FLAG,
+    *RESPONSES_SENT_BACK,
     Place(
         "responses/stamp",
         "token IDs and logprobs, or an error that says why not",

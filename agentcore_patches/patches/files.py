@@ -140,7 +140,6 @@ RELEASES = {
     OUTPUT_SENDER: ("0.5.13", "0.5.17"),
     DISAGGREGATED_DECODE: ("0.5.11", ""),
     DETOKENIZER: ("", "0.5.18"),
-    SERVING_TOKENIZE: ("", "0.5.11"),
     ANTHROPIC_PROTOCOL: ("0.5.9", ""),
     ANTHROPIC_SERVING: ("0.5.9", ""),
 }

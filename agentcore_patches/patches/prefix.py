@@ -19,7 +19,7 @@ from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
 from agentcore_patches.patches._prompts import PROMPT_TOKEN_IDS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._responses import REQUEST_FLAG as RESPONSES_FLAG
-from agentcore_patches.patches._responses import RESPONSES_PUSH
+from agentcore_patches.patches._responses import RESPONSES_PUSH, RESPONSES_SENT_BACK
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
 from agentcore_patches.patches._telltales import TELLTALES
@@ -158,6 +158,17 @@ TOKENIZE: tuple[Place, ...] = (
         upstream="messages, 0.5.12",
     ),
     Place(
+        "prefix/tokenize-length",
+        "JSON cannot hold 10^30",
+        Insert(
+            SERVING_TOKENIZE,
+            "OpenAIServingTokenize._handle_non_streaming_request",
+            "max_model_len = agentcore.prefix.context_length(self)",
+            after='max_model_len = getattr(tokenizer, "model_max_length", -1)',
+        ),
+        upstream="for integers, 0.5.19",
+    ),
+    Place(
         "prefix/tokenize-ids",
         "the token IDs of messages are in no dump of them",
         {
@@ -247,6 +258,7 @@ PLACES: tuple[Place, ...] = (
     *CHAT,
     *TOKENIZE,
     *RESPONSES_FLAG,
+    *RESPONSES_SENT_BACK,
     *RESPONSES,
     *MESSAGES_FLAG,
     *MESSAGES,

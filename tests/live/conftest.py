@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -74,13 +75,31 @@ def vanilla(trees: Trees, launch: Launch, mode: str, release: str) -> Iterator[S
         yield running
 
 
+@pytest.fixture(scope="session")
+def unbounded_model(
+    scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The scripted model, whose tokenizer does not state how long a prompt may be."""
+    folder = tmp_path_factory.mktemp("unbounded") / "model"
+    shutil.copytree(scripted_model, folder)
+    file = folder / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    del config["model_max_length"]
+    file.write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture(scope="module", params=["default", "reasoning"])
 def remembering(
-    trees: Trees, launch: Launch, request: pytest.FixtureRequest
+    trees: Trees,
+    launch: Launch,
+    unbounded_model: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Server]:
     """A server that remembers, with and without a reasoning parser."""
     env = {PREFIX_CACHE: "1", PREFIX_IGNORE: IGNORED}
-    with launch(trees.patched, *MODES[request.param], env=env) as running:
+    args = MODES[request.param]
+    with launch(trees.patched, *args, env=env, model=unbounded_model) as running:
         yield running
 
 

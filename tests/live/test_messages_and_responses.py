@@ -244,6 +244,54 @@ def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
         assert [item.type for item in response.output] == types
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("name", ["plain", "two_tools"])
+def test_a_response_that_is_cut_is_incomplete(
+    server: Server, name: str, streaming: bool
+) -> None:
+    asked = body_of(name, max_output_tokens=12)
+    *_, last = events_of(server, streaming=streaming, **asked)
+    response = last["response"] if streaming else last
+    assert response["status"] == "incomplete"
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    if streaming:
+        assert last["type"] == "response.incomplete"
+    whole = respond(server, **body_of(name))
+    assert (whole["status"], whole["incomplete_details"]) == ("completed", None)
+    assert response["token_ids"] == whole["token_ids"][: len(response["token_ids"])]
+
+
+def test_the_openai_client_reads_that_a_response_was_cut(server: Server) -> None:
+    asked = body_of("plain", model=Subject(server.base_url).served_model())
+    del asked["return_token_ids"]
+    asked |= {"max_output_tokens": 12, "extra_body": {"return_token_ids": True}}
+    api = openai_client(server)
+    *_, last = api.responses.create(**asked, stream=True)
+    assert last.type == "response.incomplete"
+    for response in (api.responses.create(**asked), last.response):
+        assert response.status == "incomplete"
+        assert response.incomplete_details.reason == "max_output_tokens"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("path", [MESSAGES])
+def test_a_message_says_which_stop_sequence_matched(
+    server: Server, tokenizer: Tokenizer, path: str, streaming: bool
+) -> None:
+    def end_of(**more: Any) -> tuple[str, str | None]:
+        events = events_of(server, path, streaming, **body_of("plain", path, **more))
+        said = events[-2]["delta"] if streaming else events[0]
+        return said["stop_reason"], said.get("stop_sequence")
+
+    whole = respond(server, path, **body_of("plain", path))
+    word = tokenizer.decode(whole["token_ids"]).split()[3]
+    assert end_of() == ("end_turn", None)
+    assert end_of(stop_sequences=["never said", word]) == ("stop_sequence", word)
+    assert end_of(max_tokens=3, stop_sequences=[word]) == ("max_tokens", None)
+    without = end_of(stop_sequences=[word], return_token_ids=False)
+    assert without == ("end_turn", None)
+
+
 @pytest.mark.usefixtures("slow_engine")
 def test_an_abort_ends_a_stream_with_all_that_was_sampled(server: Server) -> None:
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}

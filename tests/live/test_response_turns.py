@@ -86,11 +86,8 @@ def ids_of(response: Json) -> list[int]:
 def as_sent_back(response: Json, way: str) -> list[Json]:
     """The items of a response as agents send them back."""
     if way == "items":
-        # SGLang refuses what it sent itself: null, and before 0.5.18 the items' IDs.
-        return [
-            {k: v for k, v in without_nulls(item).items() if k != "id"}
-            for item in response["output"]
-        ]
+        items: list[Json] = response["output"]
+        return items
     kept: list[Json] = []
     for item in response["output"]:
         if item["type"] == "message":
@@ -101,14 +98,6 @@ def as_sent_back(response: Json, way: str) -> list[Json]:
             fields = ("type", "call_id", "name", "arguments")
             kept.append({name: item[name] for name in fields})
     return kept
-
-
-def without_nulls(value: Any) -> Any:
-    if isinstance(value, list):
-        return [without_nulls(one) for one in value]
-    if isinstance(value, dict):
-        return {k: without_nulls(v) for k, v in value.items() if v is not None}
-    return value
 
 
 def results_of(response: Json) -> list[Json]:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from agentcore_patches.landing import messages, streams
 from agentcore_patches.landing.messages import MessageTrace
 from tests.helpers.events import collected, data_of, event
@@ -67,12 +69,32 @@ def test_the_first_of_several_events_in_a_string_is_stamped() -> None:
     assert second == event('{"index":0}')
 
 
+@pytest.mark.parametrize(
+    ("matched", "reason", "said"),
+    [
+        ("###", "end_turn", {"stop_reason": "stop_sequence", "stop_sequence": "###"}),
+        ("###", "tool_use", {"stop_reason": "tool_use"}),
+        (151645, "end_turn", {"stop_reason": "end_turn"}),
+    ],
+)
+def test_the_last_delta_says_which_stop_sequence_matched(
+    matched: object, reason: str, said: dict[str, str]
+) -> None:
+    trace = MessageTrace()
+    trace.push(json.dumps({"choices": [{"matched_stop": matched}]}))
+    stop = event('{"type":"content_block_stop","index":0}')
+    assert data_of(trace.stamp(stop)) == data_of(stop)
+    delta = {"type": "message_delta", "delta": {"stop_reason": reason}}
+    stamped = trace.stamp(event(json.dumps(delta)))
+    assert data_of(stamped) == {"type": "message_delta", "delta": said}
+    assert trace.stamp(stop) == stop
+
+
 def test_a_whole_message_gets_the_lists_of_the_chat_answer() -> None:
-    message: Any = SimpleNamespace()
+    message: Any = SimpleNamespace(stop_reason="end_turn")
     content = [SimpleNamespace(logprob=-0.1), SimpleNamespace(logprob=-0.2)]
-    choice = SimpleNamespace(
-        token_ids=[1, 2], logprobs=SimpleNamespace(content=content)
-    )
+    logprobs = SimpleNamespace(content=content)
+    choice = SimpleNamespace(token_ids=[1, 2], logprobs=logprobs, matched_stop="###")
     response: Any = SimpleNamespace(prompt_token_ids=[5], choices=[choice])
     messages.add_to_message(message, response)
     assert (message.prompt_token_ids, message.token_ids) == ([5], [1, 2])

@@ -34,6 +34,51 @@ CREATED = event('{"type":"response.created","response":{"id":"r"}}')
 COMPLETED = event('{"type":"response.completed","response":{"id":"r"}}')
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        ("completed", {"type": "length", "length": 1}, "incomplete"),
+        ("completed", {"type": "stop", "matched": 2}, "completed"),
+        ("failed", {"type": "length", "length": 1}, "completed"),
+    ],
+)
+def test_a_response_that_was_cut_ends_as_incomplete(
+    status: str, reason: dict[str, Any], kind: str
+) -> None:
+    trace = ResponseTrace(incremental=False)
+    made = result(1)
+    made["meta_info"]["finish_reason"] = reason
+    trace.push(0, made)
+    text = f'{{"type":"response.completed","response":{{"status":"{status}"}}}}'
+    line = trace.stamp(f"event: response.completed\ndata: {text}\n\n")
+    assert line.startswith(f"event: response.{kind}\n")
+    said = data_of(line)
+    assert said["type"] == f"response.{kind}"
+    cut = said["response"].get("incomplete_details")
+    assert cut == ({"reason": "max_output_tokens"} if kind == "incomplete" else None)
+
+
+def test_messages_that_were_sent_lose_their_nulls_and_ids() -> None:
+    part: dict[str, Any] = {
+        "type": "output_text",
+        "text": "a",
+        "annotations": [],
+        "logprobs": None,
+    }
+    message = {"type": "message", "role": "assistant", "id": "m", "phase": None}
+    others = [
+        "text",
+        {"role": "user", "content": None},
+        {"type": "reasoning", "id": "r"},
+    ]
+    taken = responses.take_back({"input": [{**message, "content": [part]}, *others]})
+    content = [{"type": "output_text", "text": "a", "annotations": []}]
+    kept = {"type": "message", "role": "assistant", "content": content}
+    assert taken["input"] == [kept, *others]
+    for values in ("no request", {"input": "text"}, {}):
+        assert responses.take_back(values) is values
+
+
 def test_the_first_event_has_the_prompt_and_the_last_one_all() -> None:
     trace = ResponseTrace(incremental=False)
     trace.push(0, result(1))
