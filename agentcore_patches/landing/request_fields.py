@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+    from .answers import Json
+
 MOST_SAMPLES = 16_384
 """The largest `n`: each sample is a request to the engine."""
 
@@ -103,7 +105,7 @@ def _distinct(values: Iterable[Any]) -> Iterable[Any]:
     return {id(value): value for value in values if value is not None}.values()
 
 
-def _find_sampling_error(params: Any, vocab_size: int) -> str | None:
+def _find_sampling_error(params: Json, vocab_size: int) -> str | None:
     if not isinstance(params, dict):
         return "sampling_params must be an object, or a list of one for each prompt."
     given = {name: value for name, value in params.items() if value is not None}
@@ -138,19 +140,19 @@ def _find_sampling_error(params: Any, vocab_size: int) -> str | None:
     )
 
 
-def _as_integer(value: Any) -> Any:
+def _as_integer(value: Json) -> Any:
     """JSON from some clients has 5.0 for 5."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: Json) -> bool:
     # numpy's integers are none, but have an index.
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: Json) -> bool:
     if isinstance(value, (str, bytes, bool)) or not hasattr(value, "__float__"):
         return False
     try:
@@ -159,20 +161,20 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _are_strings(value: Any) -> bool:
+def _are_strings(value: Json) -> bool:
     texts = [value] if isinstance(value, str) else value
     return isinstance(texts, (list, tuple, set)) and all(
         isinstance(text, str) for text in texts
     )
 
 
-def _find_range_error(name: str, value: Any, least: int, most: int) -> str | None:
+def _find_range_error(name: str, value: Json, least: int, most: int) -> str | None:
     if not _is_integer(value):
         return f"{name} must be an integer."
     return None if least <= value <= most else f"{name} must be from {least} to {most}."
 
 
-def _find_pattern_error(patterns: Any) -> str | None:
+def _find_pattern_error(patterns: Json) -> str | None:
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         try:
             re.compile(pattern)
@@ -197,7 +199,7 @@ def _find_stop_error(given: dict[str, Any], vocab_size: int) -> str | None:
     return None
 
 
-def _find_bias_error(biases: Any, vocab_size: int) -> str | None:
+def _find_bias_error(biases: Json, vocab_size: int) -> str | None:
     if not isinstance(biases, dict):
         return "logit_bias must be an object."
     for token_id, bias in biases.items():
@@ -208,7 +210,9 @@ def _find_bias_error(biases: Any, vocab_size: int) -> str | None:
     return None
 
 
-def _find_field_error(obj: Any, vocab_size: int) -> str | None:
+def _find_field_error(
+    obj: GenerateReqInput | EmbeddingReqInput, vocab_size: int
+) -> str | None:
     count = _count_prompts(obj)
     for name in _ONE_A_PROMPT:
         value = getattr(obj, name, None)
@@ -234,7 +238,7 @@ def _find_field_error(obj: Any, vocab_size: int) -> str | None:
     return _find_scored_error(obj, count, vocab_size) or _find_session_error(obj)
 
 
-def _count_prompts(obj: Any) -> int | None:
+def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
     """Return how many prompts a batch has, None for a request that is none."""
     prompts = obj.text if obj.text is not None else obj.input_ids
     if isinstance(prompts, list) and not any(map(_is_integer, prompts[:1])):
@@ -243,14 +247,16 @@ def _count_prompts(obj: Any) -> int | None:
     return 1 if isinstance(params, dict) and (params.get("n") or 1) > 1 else None
 
 
-def _each(obj: Any, name: str) -> list[Any]:
+def _each(obj: GenerateReqInput | EmbeddingReqInput, name: str) -> list[Any]:
     """Return what a field says, for each prompt of a batch or for all, but null."""
     value = getattr(obj, name, None)
     values = value if isinstance(value, list) else [value]
     return [one for one in values if one is not None]
 
 
-def _find_scored_error(obj: Any, count: int | None, vocab_size: int) -> str | None:
+def _find_scored_error(
+    obj: GenerateReqInput | EmbeddingReqInput, count: int | None, vocab_size: int
+) -> str | None:
     scored = getattr(obj, "token_ids_logprob", None)
     if scored is None:
         return None
@@ -270,7 +276,7 @@ def _find_scored_error(obj: Any, count: int | None, vocab_size: int) -> str | No
     return None
 
 
-def _find_session_error(obj: Any) -> str | None:
+def _find_session_error(obj: GenerateReqInput | EmbeddingReqInput) -> str | None:
     for params in _each(obj, "session_params"):
         for name, value in params.items():
             kind = _SESSION.get(name, object)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
     from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
 
+    from .answers import Json
+
 _FIELD = "return_token_ids"
 _FIRST = "response.created"
 _COMPLETED = "response.completed"
@@ -77,7 +79,7 @@ class Flag(CheckedField):
     name, type = _FIELD, bool | None
 
 
-def take_back(values: Any) -> Any:
+def take_back(values: Json) -> Json:
     """A request whose `input` has messages of earlier responses as SGLang sent them.
 
     Their null members and their IDs keep SGLang from reading their content.
@@ -87,7 +89,7 @@ def take_back(values: Any) -> Any:
     return {**values, "input": [_without_nulls(item) for item in values["input"]]}
 
 
-def _without_nulls(item: Any) -> Any:
+def _without_nulls(item: Json) -> Json:
     """An input item; a message of the assistant without its ID and without nulls."""
     match item:
         case {"type": "message", "role": "assistant", "content": [*parts]}:
