@@ -12,6 +12,7 @@ from . import logprobs as logprobs
 from . import messages as messages
 from . import prefix as prefix
 from . import prompts as prompts
+from . import request_ids as request_ids
 from . import response_turns as response_turns
 from . import responses as responses
 from . import server as server

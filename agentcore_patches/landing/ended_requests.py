@@ -6,7 +6,7 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from . import prompts, release, weight_versions
+from . import prompts, release, request_ids, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import AbortReq, BaseReq
@@ -93,7 +93,8 @@ def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
 
     is_unknown = rid and rid not in manager.rid_to_state
     if is_unknown and manager.server_args.tokenizer_worker_num > 1:
-        manager.send_to_scheduler.send_pyobj(AbortReq(rid=rid))
+        abort = request_ids.for_engine(manager, AbortReq(rid=rid))
+        manager.send_to_scheduler.send_pyobj(abort)
 
 
 def address(output: BaseReq, request: Req | None) -> None:

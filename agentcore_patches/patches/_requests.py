@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentcore_patches.edits import Insert
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS
+from agentcore_patches.patches._request_ids import REQUEST_IDS
 from agentcore_patches.patches.files import (
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
@@ -77,4 +78,9 @@ GRAMMARS: tuple[Place, ...] = (
     ),
 )
 
-CHECKED_REQUESTS: tuple[Place, ...] = (*CHECKED_PROMPTS, *SCORING, *GRAMMARS)
+CHECKED_REQUESTS: tuple[Place, ...] = (
+    *CHECKED_PROMPTS,
+    *REQUEST_IDS,
+    *SCORING,
+    *GRAMMARS,
+)

@@ -31,6 +31,8 @@ COMMUNICATOR_MIXIN = "srt/managers/tokenizer_communicator_mixin.py"
 CONTROL_MIXIN = "srt/managers/tokenizer_control_mixin.py"
 DISAGGREGATED_DECODE = "srt/disaggregation/decode.py"
 DETOKENIZER = "srt/managers/detokenizer_manager.py"
+OLD_SESSION_CONTROLLER = "srt/managers/session_controller.py"
+SESSION_CONTROLLER = "srt/session/session_controller.py"
 SCHEDULER = "srt/managers/scheduler.py"
 MULTI_TOKENIZER = "srt/managers/multi_tokenizer_mixin.py"
 IO_STRUCT = "srt/managers/io_struct.py"
@@ -68,6 +70,8 @@ WRITING_ORDER = (
     SCHEDULER,
     DISAGGREGATED_DECODE,
     DETOKENIZER,
+    OLD_SESSION_CONTROLLER,
+    SESSION_CONTROLLER,
     MULTI_TOKENIZER,
     IO_STRUCT,
     COMMUNICATOR_MIXIN,
@@ -123,6 +127,8 @@ EVER_PATCHED = (
     LOGPROB_UTILS,
     LOGPROB_PROCESSOR,
     MIN_NEW_TOKENS,
+    OLD_SESSION_CONTROLLER,
+    SESSION_CONTROLLER,
 )
 
 # The first and the last release in which patches change a file, where not in all: others
@@ -140,6 +146,8 @@ RELEASES = {
     OUTPUT_SENDER: ("0.5.13", "0.5.17"),
     DISAGGREGATED_DECODE: ("0.5.11", ""),
     DETOKENIZER: ("", "0.5.18"),
+    OLD_SESSION_CONTROLLER: ("", "0.5.10"),
+    SESSION_CONTROLLER: ("0.5.11", ""),
     ANTHROPIC_PROTOCOL: ("0.5.9", ""),
     ANTHROPIC_SERVING: ("0.5.9", ""),
 }

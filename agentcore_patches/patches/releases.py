@@ -12,12 +12,14 @@ from agentcore_patches._version import __version__
 from agentcore_patches.patches.files import (
     COMMUNICATOR_MIXIN,
     CONTROL_MIXIN,
+    OLD_SESSION_CONTROLLER,
     OUTPUT_PROCESSOR,
     OUTPUT_SENDER,
     OUTPUT_STREAMER,
     RESULT_PROCESSOR,
     SCHEDULER,
     SERVING_CHAT,
+    SESSION_CONTROLLER,
     SSE_UTILS,
     UPDATE_WEIGHTS_MIXIN,
     WEIGHT_UPDATER,
@@ -94,6 +96,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "control_class": {
         "0.5.8": "TokenizerCommunicatorMixin",
         "0.5.11": "TokenizerControlMixin",
+    },
+    "session_controller": {
+        "0.5.8": OLD_SESSION_CONTROLLER,
+        "0.5.11": SESSION_CONTROLLER,
     },
     "output_sender": {"0.5.8": SCHEDULER, "0.5.13": OUTPUT_SENDER},
     # Waits for the outputs of a request, one after the other.

@@ -44,6 +44,10 @@ class Engine:
         manager._validate_and_resolve_lora = self._no_lora
 
     def _send(self, tokenized: Any) -> None:
+        # The engine may know a request by the ID with a suffix; what it delivers under the
+        # ID alone is the request's, too.
+        if hasattr(tokenized, "rid"):
+            tokenized.rid = tokenized.rid.partition("\x1f")[0]
         self.sent.append(tokenized)
         asyncio.get_running_loop().call_soon(self.script, self, tokenized)
 

@@ -97,11 +97,13 @@ EVER_PATCHED = {
     "srt/managers/scheduler_components/weight_updater.py",
     "srt/managers/scheduler_output_processor_mixin.py",
     "srt/managers/scheduler_update_weights_mixin.py",
+    "srt/managers/session_controller.py",
     "srt/managers/tokenizer_communicator_mixin.py",
     "srt/managers/tokenizer_control_mixin.py",
     "srt/managers/tokenizer_manager.py",
     "srt/multimodal/processors/base_processor.py",
     "srt/sampling/penaltylib/min_new_tokens.py",
+    "srt/session/session_controller.py",
     "srt/utils/request_logger.py",
 }
 

@@ -1,0 +1,238 @@
+"""Refuse a request ID that is in use, and give each request an engine ID of its own.
+
+A client may choose the ID of its request (`rid`). The scheduler and the detokenizer
+find the state of a request by this ID, and an abort ends every request whose ID begins
+with the aborted one. The engine therefore gets the `rid` with a suffix that no other
+request has: an abort reaches its own request alone, and a late output no other one.
+"""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.io_struct import (
+        AbortReq,
+        EmbeddingReqInput,
+        GenerateReqInput,
+        SessionParams,
+    )
+    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+# Stands between a `rid` and its suffix: no client's `rid` has this character.
+_SEPARATOR = "\x1f"
+
+
+def check(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
+    """Return the error of a request whose `rid` cannot be used, None if there is none.
+
+    Args:
+        manager: knows which IDs are in use.
+        obj: the request, before SGLang normalizes it.
+    """
+    if obj.rid is None or "reserved" in vars(obj):
+        return None
+    normalized = copy.copy(obj)
+    try:
+        normalized.normalize_batch_and_arguments()
+    except ValueError as error:
+        return str(error)
+    return _find_error(manager, normalized)
+
+
+def refuse(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> None:
+    """Reject a request whose `rid` cannot be used, before SGLang normalizes it.
+
+    Raises:
+        ValueError: names the `rid`.
+    """
+    error = check(manager, obj)
+    if error is not None:
+        raise ValueError(error)
+
+
+def reserve(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> None:
+    """Reserve the IDs of a normalized request until it is answered.
+
+    SGLang 0.5.9 knows an ID only after the request was tokenized and sent, and every
+    release drops the ID of a request with `n` above 1 before its samples are generated.
+
+    Raises:
+        ValueError: another request has one of the IDs, or one is no string.
+    """
+    if obj.rid == "":
+        obj.regenerate_rid()
+    error = _find_error(manager, obj)
+    if error is not None:
+        raise ValueError(error)
+    suffix = uuid.uuid4().hex
+    vars(obj)["reserved"] = reserved = dict.fromkeys(_rids(obj), suffix)
+    _all_reserved(manager).update(reserved)
+
+
+def reserving(generate: Any) -> Any:
+    """Release the IDs of a request when it is answered, fails or loses its client."""
+
+    @wraps(generate)
+    async def generated(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+        responses = generate(self, obj, *args, **kwargs)
+        try:
+            async for response in responses:
+                if not getattr(obj, "stream", False):
+                    _release(self, obj)  # There is no other response.
+                yield response
+        finally:
+            _release(self, obj)
+            await responses.aclose()
+
+    return generated
+
+
+def _find_error(manager: TokenizerManager, obj: Any) -> str | None:
+    """Return the error of the IDs of a normalized request, None if there is none."""
+    if obj.is_single:
+        if obj.rid == "":
+            return None  # It gets a random one.
+        if not isinstance(obj.rid, str):
+            kind = type(obj.rid).__name__
+            return f"The rid of a single prompt must be a string, not a {kind}."
+    rids = _rids(obj)
+    if any(not isinstance(rid, str) or not rid for rid in rids):
+        return "Each rid of a batch must be a string that is not empty."
+    if len(set(rids)) < len(rids):
+        twice = sorted({rid for rid in rids if rids.count(rid) > 1})
+        return f"Duplicate request IDs detected within the request: {twice}"
+    for rid in rids:
+        if rid in manager.rid_to_state or rid in _all_reserved(manager):
+            return f"Duplicate request ID detected: {rid}"
+    return None
+
+
+def _rids(obj: Any) -> list[Any]:
+    """Return the IDs of a normalized request: of each prompt if it is a batch."""
+    return obj.rid if isinstance(obj.rid, list) else [obj.rid]
+
+
+def _all_reserved(manager: Any) -> dict[str, str]:
+    """Return the suffixes of the requests in progress, by their IDs."""
+    reserved: dict[str, str] = vars(manager).setdefault("reserved_rids", {})
+    return reserved
+
+
+def _release(manager: Any, obj: Any) -> None:
+    reserved = _all_reserved(manager)
+    for rid, suffix in vars(obj).get("reserved", {}).items():
+        if reserved.get(rid) == suffix:
+            del reserved[rid]
+
+
+def for_engine(manager: TokenizerManager, message: Any) -> Any:
+    """Return what is sent to the engine, with the engine's IDs in place of `rid`s.
+
+    Args:
+        manager: sends it, and knows the IDs.
+        message: a tokenized request, a batch of them, an abort or anything else.
+    """
+    from sglang.srt.managers import io_struct
+
+    # Encoders of images know a request by its `rid`.
+    if manager.server_args.language_only:
+        return message
+    if isinstance(
+        message,
+        io_struct.TokenizedGenerateReqInput | io_struct.TokenizedEmbeddingReqInput,
+    ):
+        return _renamed(manager, message)
+    if isinstance(
+        message,
+        io_struct.BatchTokenizedGenerateReqInput
+        | io_struct.BatchTokenizedEmbeddingReqInput,
+    ):
+        message.batch = [_renamed(manager, request) for request in message.batch]
+    elif isinstance(message, io_struct.AbortReq) and not message.abort_all:
+        message.rid = _engine_rid(manager, message.rid)
+    return message
+
+
+def _renamed(manager: TokenizerManager, request: Any) -> Any:
+    """Return a copy of a tokenized request under the engine's ID."""
+    state = manager.rid_to_state.get(request.rid)
+    if state is not None:
+        keep(manager, state, request.rid)
+    renamed = copy.copy(request)
+    renamed.rid = _engine_rid(manager, request.rid)
+    return renamed
+
+
+def keep(manager: TokenizerManager, state: ReqState, rid: str) -> None:
+    """Keep the engine's ID of a request that is sent, for its outputs and aborts."""
+    vars(state)["engine_rid"] = _new_engine_rid(manager, rid)
+
+
+def _engine_rid(manager: TokenizerManager, rid: str) -> str:
+    """Return the engine's ID of a request.
+
+    For a request of another tokenizer worker it is the beginning of that ID: an abort
+    matches by prefix.
+    """
+    state = manager.rid_to_state.get(rid)
+    kept: str | None = vars(state).get("engine_rid") if state is not None else None
+    return kept or _new_engine_rid(manager, rid)
+
+
+def _new_engine_rid(manager: TokenizerManager, rid: str) -> str:
+    # Samples of `n` above 1 are not reserved: SGLang gives them random IDs.
+    return f"{rid}{_SEPARATOR}{_all_reserved(manager).get(rid, '')}"
+
+
+def from_engine(manager: TokenizerManager, output: Any) -> None:
+    """Put `rid`s in place of the engine's IDs in a batch of outputs.
+
+    The ID of a late output stays as it is: no request has it, and SGLang skips it.
+    """
+    output.rids = [_restored(manager, rid) for rid in output.rids]
+
+
+def abort_from_engine(manager: TokenizerManager, abort: AbortReq) -> None:
+    """Put the `rid` in place of the engine's ID in an abort."""
+    abort.rid = _restored(manager, abort.rid)
+
+
+def _restored(manager: TokenizerManager, engine_rid: str) -> str:
+    rid = engine_rid.rpartition(_SEPARATOR)[0]
+    state = manager.rid_to_state.get(rid)
+    is_known = state is not None and vars(state).get("engine_rid") == engine_rid
+    return rid if is_known else engine_rid
+
+
+def abort_own(manager: TokenizerManager, rid: str, obj: GenerateReqInput) -> None:
+    """Abort a request of a client that left, not another one that reuses its `rid`."""
+    state = manager.rid_to_state.get(rid)
+    suffix = vars(obj).get("reserved", {}).get(rid)
+    kept = vars(state).get("engine_rid") if state is not None else None
+    if suffix is not None and kept == f"{rid}{_SEPARATOR}{suffix}":
+        manager.abort_request(rid)
+
+
+def find_turn(session_params: SessionParams, turns: dict[str, Any]) -> None:
+    """Have a session's request name an earlier turn by the engine's ID of that turn.
+
+    Args:
+        session_params: its `rid` is the one that the client gave the turn.
+        turns: the turns of the session, by the engine's IDs.
+    """
+    if session_params.rid is None or session_params.rid in turns:
+        return
+    for engine_rid in reversed(turns):
+        if engine_rid.rpartition(_SEPARATOR)[0] == session_params.rid:
+            session_params.rid = engine_rid
+            return

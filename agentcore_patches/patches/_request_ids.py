@@ -1,0 +1,211 @@
+"""Request IDs: one in use is refused, and no two requests share one in the engine.
+
+0.5.8 and 0.5.9 serve two requests with one `rid` at once, each with tokens of the other.
+Later releases refuse the second one, but up to 0.5.21 keep a part of a refused batch, let
+go of an ID before the engine does, and deliver what the engine still sends to the next
+request with that ID. In all of them an abort ends every request whose ID begins so.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Decorate, Insert, Replace
+from agentcore_patches.patches.files import (
+    HTTP_SERVER,
+    SERVING_BASE,
+    SERVING_RESPONSES,
+    TOKENIZER_MANAGER,
+)
+from agentcore_patches.patches.places import Place, absent
+
+_STATES_ARE_MADE_FIRST = absent("a request has its state before it is sent")
+
+_SENT_IN_ONE_PLACE = absent("requests and aborts are sent in one place")
+
+
+def _sent_to_scheduler(function: str, message: str) -> Replace:
+    """Return the edit by which a message goes out with the engine's IDs."""
+    return Replace(
+        TOKENIZER_MANAGER,
+        f"TokenizerManager.{function}",
+        f"self.send_to_scheduler.send_pyobj({message})",
+        "self.send_to_scheduler.send_pyobj(\n"
+        f"    agentcore.request_ids.for_engine(self, {message})\n"
+        ")",
+    )
+
+
+REQUEST_IDS: tuple[Place, ...] = (
+    Place(
+        "request-ids/reserve",
+        "a rid in use is a 400; two requests would share one state",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.generate_request",
+            "agentcore.request_ids.reserve(self, obj)",
+            after="obj.normalize_batch_and_arguments()",
+        ),
+    ),
+    Place(
+        "request-ids/release",
+        "release the rid once the request is answered",
+        Decorate(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.generate_request",
+            "agentcore.request_ids.reserving",
+        ),
+    ),
+    Place(
+        "request-ids/check-generate",
+        "a stream with a rid in use is a 400, too",
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "agentcore_rid_error = agentcore.request_ids.check(\n"
+            "    _global_state.tokenizer_manager, obj\n"
+            ")\n"
+            "if agentcore_rid_error is not None:\n"
+            "    return _create_error_response(agentcore_rid_error)",
+            before="if obj.stream: ...",
+        ),
+    ),
+    Place(
+        "request-ids/check-stream",
+        "a stream with a rid in use is a 400, too",
+        {
+            "0.5.8": Insert(
+                SERVING_BASE,
+                "OpenAIServingBase.handle_request",
+                "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
+                before='if hasattr(request, "stream") and request.stream: ...',
+            ),
+            "0.5.10": absent("a stream's first line is made before its status is sent"),
+        },
+    ),
+    Place(
+        "request-ids/check-responses",
+        "a second request would replace the messages of the first",
+        Insert(
+            SERVING_RESPONSES,
+            "OpenAIServingResponses.create_responses",
+            "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
+            before="generator = self._generate_with_builtin_tools(...)",
+        ),
+    ),
+    Place(
+        "request-ids/send",
+        "the engine gets a rid that no other request ever had",
+        {
+            "0.5.8": _sent_to_scheduler("_send_one_request", "tokenized_obj"),
+            "0.5.15": _SENT_IN_ONE_PLACE,
+        },
+    ),
+    Place(
+        "request-ids/send-batch",
+        "the engine gets a rid that no other request ever had",
+        {
+            "0.5.8": _sent_to_scheduler("_send_batch_request", "batch_req"),
+            "0.5.15": _SENT_IN_ONE_PLACE,
+        },
+    ),
+    Place(
+        "request-ids/abort",
+        "the engine ends each request whose rid begins so",
+        {
+            "0.5.8": _sent_to_scheduler("abort_request", "req"),
+            "0.5.15": _SENT_IN_ONE_PLACE,
+        },
+    ),
+    Place(
+        "request-ids/dispatch",
+        "the engine gets a rid that no other request ever had",
+        {
+            "0.5.8": absent("requests and aborts are sent in three places"),
+            "0.5.15": Replace(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._dispatch_to_scheduler",
+                "sock_send(self.send_to_scheduler, obj)",
+                "sock_send(\n"
+                "    self.send_to_scheduler,\n"
+                "    agentcore.request_ids.for_engine(self, obj),\n"
+                ")",
+            ),
+        },
+    ),
+    Place(
+        "request-ids/keep",
+        "the engine's rid of the request, for its outputs",
+        {
+            "0.5.8": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._send_one_request",
+                "agentcore.request_ids.keep(self, state, obj.rid)",
+                before="self.rid_to_state[obj.rid] = state",
+            ),
+            "0.5.10": _STATES_ARE_MADE_FIRST,
+        },
+    ),
+    Place(
+        "request-ids/keep-of-batch",
+        "the engine's rid of the request, for its outputs",
+        {
+            "0.5.8": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._send_batch_request",
+                "agentcore.request_ids.keep(self, state, tmp_obj.rid)",
+                before="self.rid_to_state[tmp_obj.rid] = state",
+            ),
+            "0.5.10": _STATES_ARE_MADE_FIRST,
+        },
+    ),
+    Place(
+        "request-ids/output",
+        "a late output goes to no request that reuses the rid",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            "agentcore.request_ids.from_engine(self, recv_obj)",
+        ),
+    ),
+    Place(
+        "request-ids/aborted",
+        "a late abort ends no request that reuses the rid",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "agentcore.request_ids.abort_from_engine(self, recv_obj)",
+        ),
+    ),
+    Place(
+        "request-ids/left",
+        "2 s later the rid may be another request's",
+        {
+            "0.5.8": Replace(
+                TOKENIZER_MANAGER,
+                "TokenizerManager.create_abort_task",
+                "self.abort_request(obj.rid)",
+                "agentcore.request_ids.abort_own(self, obj.rid, obj)",
+            ),
+            "0.5.20": absent("one statement aborts requests and batches"),
+        },
+    ),
+    Place(
+        "request-ids/left-batch",
+        "2 s later the rid may be another request's",
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.create_abort_task",
+            "self.abort_request(rid)",
+            "agentcore.request_ids.abort_own(self, rid, obj)",
+        ),
+    ),
+    Place(
+        "request-ids/session",
+        "a client names an earlier turn by the rid that it gave",
+        Insert(
+            "$session_controller",
+            "Session.create_req",
+            "agentcore.request_ids.find_turn(session_params, self.req_nodes)",
+            after="session_params = req.session_params",
+        ),
+    ),
+)

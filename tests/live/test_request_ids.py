@@ -1,0 +1,285 @@
+"""Request IDs that clients choose: no two requests ever share a state, a stream or a token."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import pytest
+import requests
+
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify import client
+from agentcore_verify.client import Answer, HttpError
+from agentcore_verify.scripted_model import line
+from agentcore_verify.server import Server
+from tests.helpers.asking import CASES, Case, ask, assert_logprobs, assert_whole
+from tests.helpers.endpoints import CHAT, COMPLETIONS, RESPONSES, send
+from tests.helpers.servers import held_requests
+
+Json = dict[str, Any]
+
+# Takes more than the 2 s that SGLang waits before it aborts the request of a client that
+# left, while the engine is slow.
+LONG = Case("long", options={"max_tokens": 160})
+ENDLESS = {"ignore_eos": True, "max_tokens": 3000}
+OTHER = CASES["emoji"]
+
+GENERATE = "/generate"
+PATHS = [CHAT, COMPLETIONS, GENERATE]
+TEXT = line("long").messages[0]["content"]
+TWICE = "Duplicate request ID"
+
+one_worker = pytest.mark.parametrize(
+    "mode", ["default"], indirect=True, scope="session"
+)
+two_workers = pytest.mark.parametrize(
+    "mode", ["two-workers"], indirect=True, scope="session"
+)
+each_number = pytest.mark.parametrize(
+    "mode", ["default", "two-workers"], indirect=True, scope="session"
+)
+
+
+@pytest.fixture(scope="module")
+def quiet(server: Server) -> Callable[[Case], Answer]:
+    """Answers of a quiet server to the cases, logprobs included."""
+    answers = {case.line: ask(server, case) for case in (LONG, OTHER)}
+    return lambda case: answers[case.line]
+
+
+def assert_own(answer: Answer, quiet: Answer) -> None:
+    """The answer is whole, and has the tokens of a quiet server."""
+    assert_whole(answer)
+    [said], [wanted] = answer.completions, quiet.completions
+    assert answer.prompt_token_ids == quiet.prompt_token_ids
+    assert said.finish_reason == wanted.finish_reason
+    assert said.token_ids == wanted.token_ids
+    assert_logprobs(said, wanted)
+
+
+@contextlib.contextmanager
+def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer]]:
+    """A long answer under this ID, being generated when the block begins."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, LONG, rid=rid, **more)
+        wait_for_tokens(server)
+        yield answer
+
+
+def wait_for_tokens(server: Server) -> None:
+    """Wait for some steps of the engine, which serves what was sent before, too."""
+    stream = client.chat_stream(server.base_url, **OTHER.body(stream=True))
+    with closing(stream):
+        for _ in range(5):
+            next(stream)
+
+
+def body_of(path: str, **more: Any) -> Json:
+    """A request for 40 tokens after the prompt of a long answer."""
+    if path == GENERATE:
+        return {
+            "text": TEXT,
+            "sampling_params": {"max_new_tokens": 40, "temperature": 0},
+            **more,
+        }
+    prompt = {"prompt": TEXT} if path == COMPLETIONS else LONG.body()
+    return {**prompt, "model": "default", "max_tokens": 40, "temperature": 0, **more}
+
+
+def assert_refused(answer: requests.Response, word: str = TWICE) -> None:
+    assert answer.status_code == 400, answer.text
+    assert word in answer.text
+
+
+def ask_until_accepted(server: Server, case: Case, **more: Any) -> Answer:
+    """The answer under an ID that may still be in use: each refusal is asked again."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return ask(server, case, **more)
+        except HttpError as error:
+            assert error.status == 400 and TWICE in error.body
+            assert time.monotonic() < deadline, "the ID was never free"
+            time.sleep(0.02)
+
+
+@one_worker
+@pytest.mark.usefixtures("slow_engine")
+def test_a_request_with_an_id_in_use_is_refused(
+    server: Server, quiet: Callable[[Case], Answer], release: str
+) -> None:
+    with (
+        in_progress(server, "turn-7") as whole,
+        in_progress(server, "turn-8", stream=True) as streamed,
+    ):
+        for rid in ("turn-7", "turn-8"):
+            for also in (False, True):
+                for path in PATHS:
+                    body = body_of(path, rid=rid, stream=also)
+                    assert_refused(send(server, path, **body))
+                if is_between(release, "0.5.14", ""):
+                    asked = {"input": TEXT, "request_id": rid, "stream": also}
+                    assert_refused(send(server, RESPONSES, model="default", **asked))
+    for first in (whole, streamed):
+        assert_own(first.result(), quiet(LONG))
+    assert_own(ask(server, OTHER, rid="turn-7"), quiet(OTHER))
+
+
+@two_workers
+@pytest.mark.usefixtures("slow_engine")
+def test_two_workers_keep_requests_with_one_id_apart(
+    server: Server, quiet: Callable[[Case], Answer]
+) -> None:
+    with in_progress(server, "shared", stream=True) as first:
+        with ThreadPoolExecutor(8) as pool:
+            others = [
+                pool.submit(ask, server, OTHER, rid="shared", stream=bool(i % 2))
+                for i in range(8)
+            ]
+        for other in others:
+            try:
+                assert_own(other.result(), quiet(OTHER))
+            except HttpError as error:
+                assert error.status == 400 and TWICE in error.body
+    assert_own(first.result(), quiet(LONG))
+
+
+@one_worker
+@pytest.mark.usefixtures("slow_engine")
+def test_nothing_of_a_batch_runs_that_has_an_id_in_use(
+    server: Server, quiet: Callable[[Case], Answer]
+) -> None:
+    post = partial(send, server, GENERATE)
+    params = body_of(GENERATE)["sampling_params"]
+    batch = {"text": [TEXT, TEXT], "sampling_params": params}
+    assert_refused(post(**batch, rid=["same", "same"]))
+    with in_progress(server, "one_1") as first:
+        for stream in (False, True):
+            for rids in (["free", "one_1"], "one"):
+                assert_refused(post(**batch, rid=rids, stream=stream))
+        for rid in ("free", "one_0", "same"):
+            assert post(**body_of(GENERATE, rid=rid)).status_code == 200
+    assert_own(first.result(), quiet(LONG))
+    assert held_requests(server) == []
+
+
+@one_worker
+@pytest.mark.usefixtures("slow_engine")
+def test_the_id_of_several_samples_is_in_use_until_all_are_answered(
+    server: Server,
+) -> None:
+    body = {**body_of(CHAT, rid="samples", n=2), "max_tokens": 100}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(send, server, CHAT, **body)
+        wait_for_tokens(server)
+        for stream in (False, True):
+            assert_refused(send(server, CHAT, **body, stream=stream))
+    assert len(first.result().json()["choices"]) == 2
+    assert send(server, CHAT, **body, max_completion_tokens=5).status_code == 200
+
+
+@each_number
+@pytest.mark.usefixtures("slow_engine")
+def test_an_id_whose_client_left_is_refused_or_used_by_the_next_one_alone(
+    server: Server, quiet: Callable[[Case], Answer]
+) -> None:
+    body = LONG.body(stream=True, rid="left-1", **ENDLESS)
+    with closing(client.chat_stream(server.base_url, **body)) as stream:
+        for _ in range(5):
+            next(stream)
+    with pytest.raises(requests.Timeout):
+        body = {**LONG.body(rid="left-2", **ENDLESS), "model": "default"}
+        requests.post(server.base_url + CHAT, json=body, timeout=0.5)
+    with ThreadPoolExecutor(2) as pool:
+        again = [
+            pool.submit(ask_until_accepted, server, LONG, rid=rid, stream=True)
+            for rid in ("left-1", "left-2")
+        ]
+    for next_one in again:
+        assert_own(next_one.result(), quiet(LONG))
+    assert held_requests(server) == []
+
+
+@each_number
+@pytest.mark.usefixtures("slow_engine")
+def test_an_id_may_be_used_again_at_once(
+    server: Server, quiet: Callable[[Case], Answer]
+) -> None:
+    # SGLang aborts the ID of a stream once more, 2 s after its end.
+    for stream in (True, False, False, True):
+        ask(server, LONG, max_tokens=4, rid="again", stream=stream)
+    assert_own(ask(server, LONG, rid="again", stream=True), quiet(LONG))
+
+
+@each_number
+@pytest.mark.usefixtures("slow_engine")
+def test_an_abort_ends_its_own_request_alone(
+    server: Server, quiet: Callable[[Case], Answer]
+) -> None:
+    left = LONG.body(stream=True, rid="2", **ENDLESS)
+    with (
+        in_progress(server, "1", stream=True, **ENDLESS) as aborted,
+        closing(client.chat_stream(server.base_url, **left)) as stream,
+        in_progress(server, "10") as other,
+        in_progress(server, "20", stream=True) as third,
+    ):
+        next(stream)
+        stream.close()
+        send(server, "/abort_request", rid="1").raise_for_status()
+        send(server, "/abort_request", rid="").raise_for_status()
+    assert aborted.result().completions[0].finish_reason == "abort"
+    for answer in (other, third):
+        assert_own(answer.result(), quiet(LONG))
+    assert held_requests(server) == []
+
+
+@one_worker
+def test_a_session_finds_its_turns_by_their_ids(server: Server) -> None:
+    post = partial(send, server, GENERATE)
+    session = send(server, "/open_session", capacity_of_str_len=1000).json()
+    params = {"max_new_tokens": 5, "temperature": 0, "ignore_eos": True}
+    turns = []
+    for rid, before in (("a", None), ("ab", "a"), ("b", "a"), ("c", "ab")):
+        answer = post(
+            input_ids=[5, 6, 7],
+            rid=f"{session}-{rid}",
+            sampling_params=params,
+            session_params={"id": session, "rid": before and f"{session}-{before}"},
+        ).json()
+        assert answer["meta_info"]["id"] == f"{session}-{rid}"
+        turns.append(answer["meta_info"]["prompt_tokens"])
+    assert turns == [3, 11, 11, 19]
+    send(server, "/close_session", session_id=session)
+
+
+@one_worker
+@pytest.mark.parametrize("path", PATHS)
+def test_an_id_of_an_odd_kind_is_refused_or_served(server: Server, path: str) -> None:
+    served: list[str | None] = [None, "", "a\x1fb", "ü" * 300]
+    odd: list[Any] = [7, ["listed"], [], {"a": 1}]
+    for rid in served:
+        answer = send(server, path, **body_of(path, rid=rid))
+        assert answer.status_code == 200, answer.text
+        if rid:
+            said = answer.json()
+            assert said.get("id", said.get("meta_info", {}).get("id")) == rid
+    for wrong in odd:
+        for stream in (False, True):
+            answer = send(server, path, **body_of(path, rid=wrong, stream=stream))
+            assert answer.status_code in (400, 422), answer.text
+    assert held_requests(server) == []
+
+
+@one_worker
+def test_an_empty_id_is_nobodys(
+    server: Server, quiet: Callable[[Case], Answer]
+) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for answer in pool.map(lambda _: ask(server, OTHER, rid=""), range(4)):
+            assert_own(answer, quiet(OTHER))

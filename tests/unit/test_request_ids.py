@@ -1,0 +1,180 @@
+"""Request IDs: reserved while a request is answered, and told apart in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import request_ids
+
+
+class Manager:
+    """A tokenizer manager: requests that are sent, and aborts."""
+
+    def __init__(self) -> None:
+        self.rid_to_state: dict[str, Any] = {}
+        self.server_args = SimpleNamespace(language_only=False)
+        self.aborted: list[str] = []
+
+    def abort_request(self, rid: str) -> None:
+        self.aborted.append(rid)
+
+    def send(self, rid: str) -> str:
+        """The engine's ID of a request that is sent now."""
+        manager: Any = self
+        state: Any = SimpleNamespace()
+        self.rid_to_state[rid] = state
+        request_ids.keep(manager, state, rid)
+        engine_rid: str = vars(state)["engine_rid"]
+        return engine_rid
+
+
+@dataclass
+class Request:
+    """A request, normalized; a list of IDs makes it a batch."""
+
+    rid: Any
+    stream: bool = False
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def is_single(self) -> bool:
+        return not isinstance(self.rid, list)
+
+    def normalize_batch_and_arguments(self) -> None:
+        """It is normalized."""
+
+    def regenerate_rid(self) -> None:
+        self.rid = "random"
+
+
+def reserved(manager: Any, rid: Any, **more: Any) -> Any:
+    obj: Any = Request(rid, **more)
+    request_ids.reserve(manager, obj)
+    return obj
+
+
+def deliver(manager: Any, *engine_rids: str) -> list[str]:
+    output: Any = SimpleNamespace(rids=[*engine_rids])
+    request_ids.from_engine(manager, output)
+    restored: list[str] = output.rids
+    return restored
+
+
+@request_ids.reserving
+async def answers(manager: Any, obj: Any, request: Any) -> AsyncIterator[int]:
+    request_ids.reserve(manager, obj)
+    try:
+        for number in range(3 if obj.stream else 1):
+            yield number
+    finally:
+        obj.left.append("closed")
+
+
+@pytest.mark.parametrize(
+    ("rid", "error"),
+    [
+        ("a", "Duplicate request ID detected: a"),
+        (["x", "a"], "Duplicate request ID detected: a"),
+        (["x", "y", "x"], r"within the request: \['x'\]"),
+        (["x", ""], "not empty"),
+        (["x", 1], "must be a string"),
+        ({}, "single prompt must be a string, not a dict"),
+    ],
+)
+def test_a_request_with_a_wrong_id_is_refused_and_reserves_nothing(
+    rid: Any, error: str
+) -> None:
+    manager: Any = Manager()
+    reserved(manager, "a")
+    with pytest.raises(ValueError, match=error):
+        reserved(manager, rid)
+    asked: Any = Request(rid)
+    assert request_ids.check(manager, asked) is not None
+    assert vars(manager)["reserved_rids"].keys() == {"a"}
+
+
+def test_a_request_that_the_engine_still_has_is_in_use() -> None:
+    manager: Any = Manager()
+    manager.send("a")
+    with pytest.raises(ValueError, match="Duplicate"):
+        reserved(manager, "a")
+
+
+def test_an_empty_id_is_made_anew() -> None:
+    assert reserved(Manager(), "").rid == "random"
+
+
+def test_a_request_is_no_duplicate_of_itself() -> None:
+    manager: Any = Manager()
+    assert request_ids.check(manager, reserved(manager, "a")) is None
+
+
+def test_an_id_is_in_use_until_the_only_answer_is_there() -> None:
+    async def ask() -> None:
+        manager: Any = Manager()
+        for _ in range(2):
+            # As SGLang does; it keeps the generator as long as it likes.
+            responses = answers(manager, Request("a"), None)
+            assert await anext(responses) == 0
+            assert vars(manager)["reserved_rids"] == {}
+            await responses.aclose()
+
+    asyncio.run(ask())
+
+
+def test_an_id_is_in_use_until_a_stream_ends_or_is_closed() -> None:
+    async def ask() -> None:
+        manager: Any = Manager()
+        obj = Request(["a", "b"], stream=True)
+        assert [number async for number in answers(manager, obj, None)] == [0, 1, 2]
+        left = answers(manager, obj, None)
+        await anext(left)
+        assert vars(manager)["reserved_rids"].keys() == {"a", "b"}
+        await left.aclose()
+        assert obj.left == ["closed"] * 2
+        assert vars(manager)["reserved_rids"] == {}
+
+    asyncio.run(ask())
+
+
+def test_a_late_output_is_no_other_requests() -> None:
+    manager: Any = Manager()
+    reserved(manager, "a")
+    old = manager.send("a")
+    assert deliver(manager, old) == ["a"]
+    del manager.rid_to_state["a"]
+    vars(manager)["reserved_rids"].clear()
+    reserved(manager, "a")
+    new = manager.send("a")
+    late, known, plain = deliver(manager, old, new, "other")
+    assert late not in manager.rid_to_state
+    assert (known, plain) == ("a", "other")
+
+
+def test_a_client_that_left_aborts_its_own_request_alone() -> None:
+    manager: Any = Manager()
+    old = reserved(manager, "a")
+    manager.send("a")
+    request_ids.abort_own(manager, "a", old)
+    assert manager.aborted == ["a"]
+    vars(manager)["reserved_rids"].clear()
+    del manager.rid_to_state["a"]
+    request_ids.abort_own(manager, "a", old)
+    reserved(manager, "a")
+    manager.send("a")
+    request_ids.abort_own(manager, "a", old)
+    assert manager.aborted == ["a"]
+
+
+def test_a_session_finds_the_last_turn_of_a_name() -> None:
+    turns: dict[str, Any] = dict.fromkeys(["a\x1f1", "ab\x1f2", "a\x1f3", "b\x1f4"])
+    for rid, found in (("a", "a\x1f3"), ("ab", "ab\x1f2"), ("x", "x"), (None, None)):
+        params: Any = SimpleNamespace(rid=rid)
+        request_ids.find_turn(params, turns)
+        assert params.rid == found
