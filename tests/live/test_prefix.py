@@ -219,17 +219,16 @@ def test_tokenize_gives_the_same_ids(server: Server) -> None:
 
 
 def test_tokenize_gives_the_context_length_if_the_tokenizer_has_none(
-    server: Server, remembering: Server
+    remembering: Server,
 ) -> None:
     """transformers says 10^30 of it, which stock SGLang cannot write before 0.5.19."""
-    for running in (server, remembering):
-        url = running.base_url
-        [card] = requests.get(f"{url}/v1/models", timeout=30).json()["data"]
-        for asked in ({"prompt": "a"}, {"prompt": ["a", "b"]}, {"messages": [USER]}):
-            answer = client.post_json(f"{url}/tokenize", {"model": "default", **asked})
-            assert answer["max_model_len"] == card["max_model_len"]
-        text = client.post_json(f"{url}/detokenize", {"model": "x", "tokens": [7, 8]})
-        assert isinstance(text["text"], str)
+    url = remembering.base_url
+    [card] = requests.get(f"{url}/v1/models", timeout=30).json()["data"]
+    for asked in ({"prompt": "a"}, {"prompt": ["a", "b"]}, {"messages": [USER]}):
+        answer = client.post_json(f"{url}/tokenize", {"model": "default", **asked})
+        assert answer["max_model_len"] == card["max_model_len"]
+    text = client.post_json(f"{url}/detokenize", {"model": "x", "tokens": [7, 8]})
+    assert isinstance(text["text"], str)
 
 
 def tokenized(url: str, **request: Any) -> list[int]:
