@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import (
         AbortReq,
+        BatchStrOutput,
+        BatchTokenIDOutput,
+        BatchTokenizedEmbeddingReqInput,
+        BatchTokenizedGenerateReqInput,
         EmbeddingReqInput,
         GenerateReqInput,
         SessionParams,
+        TokenizedEmbeddingReqInput,
+        TokenizedGenerateReqInput,
     )
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
@@ -97,7 +103,9 @@ def reserving(generate: Any) -> Any:
     return generated
 
 
-def _find_error(manager: TokenizerManager, obj: Any) -> str | None:
+def _find_error(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
     """Return the error of the IDs of a normalized request, None if there is none."""
     if obj.is_single:
         if obj.rid == "":
@@ -117,7 +125,7 @@ def _find_error(manager: TokenizerManager, obj: Any) -> str | None:
     return None
 
 
-def _rids(obj: Any) -> list[Any]:
+def _rids(obj: GenerateReqInput | EmbeddingReqInput) -> list[Any]:
     """Return the IDs of a normalized request: of each prompt if it is a batch."""
     return obj.rid if isinstance(obj.rid, list) else [obj.rid]
 
@@ -157,13 +165,21 @@ def for_engine(manager: TokenizerManager, message: Any) -> Any:
         io_struct.BatchTokenizedGenerateReqInput
         | io_struct.BatchTokenizedEmbeddingReqInput,
     ):
-        message.batch = [_renamed(manager, request) for request in message.batch]
-    elif isinstance(message, io_struct.AbortReq) and not message.abort_all:
-        message.rid = _engine_rid(manager, message.rid)
+        batch: BatchTokenizedGenerateReqInput | BatchTokenizedEmbeddingReqInput = (
+            message
+        )
+        batch.batch = [_renamed(manager, request) for request in batch.batch]
+    elif isinstance(message, io_struct.AbortReq):
+        abort: AbortReq = message
+        if not abort.abort_all:
+            abort.rid = _engine_rid(manager, abort.rid)
     return message
 
 
-def _renamed(manager: TokenizerManager, request: Any) -> Any:
+def _renamed(
+    manager: TokenizerManager,
+    request: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput,
+) -> Any:
     """Return a copy of a tokenized request under the engine's ID."""
     state = manager.rid_to_state.get(request.rid)
     if state is not None:
@@ -194,7 +210,9 @@ def _new_engine_rid(manager: TokenizerManager, rid: str) -> str:
     return f"{rid}{_SEPARATOR}{_all_reserved(manager).get(rid, '')}"
 
 
-def from_engine(manager: TokenizerManager, output: Any) -> None:
+def from_engine(
+    manager: TokenizerManager, output: BatchStrOutput | BatchTokenIDOutput
+) -> None:
     """Put `rid`s in place of the engine's IDs in a batch of outputs.
 
     The ID of a late output stays as it is: no request has it, and SGLang skips it.
