@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import wraps
 from importlib import import_module
 from operator import methodcaller
@@ -43,8 +43,9 @@ logger = logging.getLogger(__name__)
 # Seconds between two looks whether requests that an update waits for were paused.
 _POLL_INTERVAL = 0.05
 
-# Seconds in which all ranks must have failed to update, if they are to go on.
-_RANKS_TIMEOUT = 30.0
+# How long a rank that failed to update waits for the others, of which one may hang. The
+# server crashes then, as SGLang's watchdog has it after the same time by default.
+_RANKS_TIMEOUT = timedelta(seconds=300)
 
 _REFUSED = (
     "New weights are refused, nothing was changed: {what}, so that a prompt would take "
@@ -250,11 +251,23 @@ def renew(req: Req) -> None:
 
 
 def update(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Have an update of weights start with an empty cache, and end no server.
+    """Have an update of weights start with an empty cache, and crash no server.
 
-    A cache that requests use is not flushed: their keys differ from now on.
+    A cache that requests use is not flushed: their keys differ from now on. The ranks
+    agree on the outcome, since weights that differ between them are wrong on each.
     """
+    return _updating(change, ends_in_barrier=False)
 
+
+def update_with_barrier(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate as `update` does, where SGLang's last step is a barrier of the ranks.
+
+    A rank that fails before its barrier enters it, too: other ranks wait there.
+    """
+    return _updating(change, ends_in_barrier=True)
+
+
+def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[..., Any]:
     @wraps(change)
     def changed(
         self: Any,
@@ -268,46 +281,106 @@ def update(change: Callable[..., Any]) -> Callable[..., Any]:
         import torch
 
         scheduler = _weights.scheduler
-        refusal = _refusal(scheduler)
-        if refusal:
-            return _failure(recv_req, refusal)
+        refusals = _tell_ranks(scheduler, _refusal(scheduler))
+        if any(refusals):
+            return _failure(recv_req, next(filter(None, refusals)))
         if recv_req.flush_cache and not _is_idle(scheduler):
             recv_req.flush_cache = False
         # The weights must not change under the last batch.
         torch.get_device_module(scheduler.device).synchronize()
         _begin_anew()
+        answer, timeout = None, None
         try:
             answer = change(self, recv_req, *args, **kwargs)
+            problem = "" if answer.success else answer.message or "no reason given"
         except Exception as error:
-            # A rank that goes on waits for this one: then the server must end.
-            if not _all_ranks_failed():
+            if not _updates_in_step(scheduler):
                 raise
             logger.exception("Failed to update weights")
-            return _failure(
-                recv_req,
-                f"Failed to update weights: {type(error).__name__}: {error}. Some of "
-                "them may have changed: update all of them again.",
-            )
-        if answer.success:
+            problem, timeout = f"{type(error).__name__}: {error}", _RANKS_TIMEOUT
+            if ends_in_barrier:
+                _enter_barrier(scheduler)
+        problems = _tell_ranks(scheduler, problem, timeout)
+        if not any(problems):
             set_version(recv_req.weight_version)
+        elif answer is None or not all(problems):
+            return _failure(recv_req, _describe(problems))
         return answer
 
     return changed
 
 
-def _all_ranks_failed() -> bool:
-    """Whether each rank failed in the update in hand: none waits for another."""
-    from torch.distributed import distributed_c10d
+def _updates_in_step(scheduler: Scheduler) -> bool:
+    """Tell whether all ranks of a server update their weights at the same time.
 
-    store = distributed_c10d._get_default_store()
-    key = f"agentcore/failed-update/{_weights.n_updates}"
-    store.add(key, 1)
-    deadline = time.monotonic() + _RANKS_TIMEOUT
-    while store.add(key, 0) < distributed_c10d.get_world_size():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL_INTERVAL)
-    return True
+    A stage of a pipeline gets a request when the stage before it has handled it.
+    """
+    from torch import distributed
+
+    n_ranks = distributed.get_world_size(scheduler.tp_cpu_group)
+    # From 0.5.11 on: each data parallel group hears of an update by itself.
+    flag = "enable_dp_attention_local_control_broadcast"
+    is_local = getattr(scheduler.server_args, flag, False)
+    return n_ranks == distributed.get_world_size() and not is_local
+
+
+def _tell_ranks(
+    scheduler: Scheduler, problem: str, timeout: timedelta | None = None
+) -> list[str]:
+    """Exchange problems with the other ranks; return each rank's, empty for none.
+
+    Args:
+        timeout: how long to wait for the others; None for SGLang's own limit.
+
+    Raises:
+        RuntimeError: a rank crashed, or did not come in time.
+    """
+    import torch
+    from torch import distributed
+
+    group = scheduler.tp_cpu_group
+    n_ranks = distributed.get_world_size(group)
+    if n_ranks == 1 or not _updates_in_step(scheduler):
+        return [problem]
+    n_problems = torch.tensor([bool(problem)], dtype=torch.int64)
+    work = distributed.all_reduce(n_problems, group=group, async_op=True)
+    _wait(work, timeout)
+    problems = [""] * n_ranks
+    if n_problems.item():
+        distributed.all_gather_object(problems, problem, group=group)
+    return problems
+
+
+def _enter_barrier(scheduler: Scheduler) -> None:
+    """Enter the barrier that the ranks whose update succeeds wait in."""
+    from torch import distributed
+
+    work = distributed.barrier(group=scheduler.tp_cpu_group, async_op=True)
+    _wait(work, _RANKS_TIMEOUT)
+
+
+def _wait(work: Any, timeout: timedelta | None) -> None:
+    """Wait for the other ranks.
+
+    Raises:
+        RuntimeError: one crashed, or did not come in time.
+    """
+    if timeout is None:
+        work.wait()
+    else:
+        work.wait(timeout)
+
+
+def _describe(problems: list[str]) -> str:
+    """Word the failure of an update for the trainer, by the problem of each rank."""
+    failed = [rank for rank, problem in enumerate(problems) if problem]
+    where = ""
+    if len(problems) > 1:
+        where = f" on ranks {', '.join(map(str, failed))} of {len(problems)}"
+    return (
+        f"Failed to update weights{where}: {problems[failed[0]]}. Some of them may "
+        "have changed: update all of them again."
+    )
 
 
 def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from agentcore_patches.edits import (
     AddKeyword,
     AddMethod,
     Decorate,
+    Expect,
     Insert,
     RefuseField,
     Replace,
@@ -50,11 +51,27 @@ UPDATES: tuple[Place, ...] = (
             "$weight_updater_class.update_weights_from_disk",
             "agentcore.weight_versions.update",
         ),
-        also=(
-            "$weight_updater_class.update_weights_from_distributed",
+        also=("$weight_updater_class.update_weights_from_distributed",),
+    ),
+    Place(
+        "weight-versions/update-with-barrier",
+        "a rank that fails enters the barrier, too",
+        Decorate(
+            "$weight_updater",
             "$weight_updater_class.update_weights_from_tensor",
-            "$weight_updater_class.update_weights_from_ipc",
+            "agentcore.weight_versions.update_with_barrier",
         ),
+        also=("$weight_updater_class.update_weights_from_ipc",),
+    ),
+    Place(
+        "weight-versions/barrier",
+        "the ranks that succeed wait for those that fail",
+        Expect(
+            "$weight_updater",
+            "$weight_updater_class.update_weights_from_tensor",
+            "torch.distributed.barrier(...)",
+        ),
+        also=("$weight_updater_class.update_weights_from_ipc",),
     ),
     Place(
         "weight-versions/end-update",

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
+import time
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +17,27 @@ from typing import Any
 from tests.live.in_sglang import run_tests
 
 N_RANKS = 2
+TIMEOUT = 3.0
+
+FINE, RAISES, FAILS, REFUSES, HANGS = "fine", "raises", "fails", "refuses", "hangs"
+
+# What an update does on each rank. The last one leaves a rank behind.
+CASES = {
+    "none fails": (FINE, FINE),
+    "all raise": (RAISES, RAISES),
+    "the first raises": (RAISES, FINE),
+    "the second raises": (FINE, RAISES),
+    "the second says so": (FINE, FAILS),
+    "both say so": (FAILS, FAILS),
+    "one of each": (RAISES, FAILS),
+    "the second refuses": (FINE, REFUSES),
+    "again none fails": (FINE, FINE),
+}
+STAGES = ("a stage of a pipeline", (RAISES, FINE))
+HANGING = ("the second hangs", (RAISES, HANGS))
 
 
-def scheduler() -> Any:
+def scheduler(group: Any) -> Any:
     """What an update asks of a scheduler without requests."""
     return SimpleNamespace(
         tree_cache=None,
@@ -27,53 +48,144 @@ def scheduler() -> Any:
         is_fully_idle=lambda: True,
         _is_no_request=lambda: True,
         device="cpu",
+        tp_cpu_group=group,
+        server_args=SimpleNamespace(),
     )
 
 
-def run_rank(rank: int, store: str, answers: Any) -> None:
-    """Two updates of a rank: one that fails on all, one that fails on the first."""
+def update(group: Any, does: str, has_barrier: bool) -> Any:
+    """The answer of a rank to an update; an error is raised."""
     import torch.distributed
     from sglang.srt.agentcore import weight_versions
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqOutput as Answer
 
+    def change(self: Any, recv_req: Any) -> Any:
+        if does == RAISES:
+            raise KeyError("no such group")
+        if does == HANGS:
+            time.sleep(2 * TIMEOUT)
+        if has_barrier:
+            torch.distributed.barrier(group=group)
+        is_fine = does != FAILS
+        message = "" if is_fine else "no such file"
+        return Answer(success=is_fine, message=message, num_paused_requests=0)
+
+    made = scheduler(group)
+    made.enable_hicache_storage = does == REFUSES
+    weight_versions.start(made, "old")
+    name = "update_with_barrier" if has_barrier else "update"
+    request = UpdateWeightFromDiskReqInput(
+        model_path="x", flush_cache=False, weight_version="new"
+    )
+    return getattr(weight_versions, name)(change)(None, request)
+
+
+def run_rank(rank: int, store: str, outcomes: Any) -> None:
+    """Run every case on a rank; put what it answers, and after how many seconds."""
+    import torch.distributed
+    from sglang.srt.agentcore import weight_versions
+
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=N_RANKS
     )
-    weight_versions._RANKS_TIMEOUT = 2.0
-    weight_versions.start(scheduler(), "default")
-    for fails in (True, rank == 0):
-
-        def change(self: Any, recv_req: Any, fails: bool = fails) -> Any:
-            if fails:
-                raise KeyError("no such group")
-            return Answer(success=True, message="", num_paused_requests=0)
-
-        request = UpdateWeightFromDiskReqInput(model_path="x", flush_cache=False)
+    both = torch.distributed.new_group(backend="gloo")
+    stages = [torch.distributed.new_group([one], backend="gloo") for one in (0, 1)]
+    weight_versions._RANKS_TIMEOUT = timedelta(seconds=TIMEOUT)
+    cases = [
+        (name, does, has_barrier, both)
+        for name, does in CASES.items()
+        for has_barrier in (False, True)
+    ]
+    cases.append((*STAGES, False, stages[rank]))
+    cases.append((*HANGING, True, both))
+    for name, does, has_barrier, group in cases:
+        began = time.monotonic()
         try:
-            answer = weight_versions.update(change)(None, request)
-            answers.put((rank, answer.success))
-        except KeyError:
-            answers.put((rank, "raises"))
-    torch.distributed.barrier()
+            answer = update(group, does[rank], has_barrier)
+            said = (answer.success, answer.message, weight_versions._weights.version)
+        except Exception as error:
+            said = type(error).__name__, str(error), weight_versions._weights.version
+        outcomes.put(((name, has_barrier, rank), (*said, time.monotonic() - began)))
 
 
-def test_an_update_that_fails_on_some_ranks_alone_raises() -> None:
+Outcome = tuple[Any, str, str, float]
+
+
+@cache
+def outcomes() -> dict[tuple[str, bool, int], Outcome]:
+    """What each rank answers in each case, with and without SGLang's barrier."""
     spawn = multiprocessing.get_context("spawn")
-    answers = spawn.Queue()
+    queue = spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
         ranks = [
-            spawn.Process(target=run_rank, args=(rank, store, answers))
+            spawn.Process(target=run_rank, args=(rank, store, queue))
             for rank in range(N_RANKS)
         ]
         for process in ranks:
             process.start()
-        found = [answers.get(timeout=240) for _ in range(2 * N_RANKS)]
+        found = [queue.get(timeout=240) for _ in range((2 * len(CASES) + 2) * N_RANKS)]
         for process in ranks:
             process.join(240)
-    assert [answer for rank, answer in found if rank == 0] == [False, "raises"]
-    assert [answer for rank, answer in found if rank == 1] == [False, True]
+    return dict(found)
+
+
+def outcome(name: str, *, has_barrier: bool) -> list[Outcome]:
+    """What the ranks answer in a case, in their order."""
+    return [outcomes()[name, has_barrier, rank] for rank in range(N_RANKS)]
+
+
+def test_an_update_that_succeeds_on_all_ranks_gives_the_version() -> None:
+    for name in ("none fails", "again none fails"):
+        for has_barrier in (False, True):
+            for success, _, version, _ in outcome(name, has_barrier=has_barrier):
+                assert (success, version) == (True, "new")
+
+
+def test_an_update_that_fails_on_any_rank_fails_on_all_and_says_where() -> None:
+    for name, where in (
+        ("all raise", "on ranks 0, 1 of 2: KeyError: 'no such group'. "),
+        ("the first raises", "on ranks 0 of 2: KeyError: 'no such group'. "),
+        ("the second raises", "on ranks 1 of 2: KeyError: 'no such group'. "),
+        ("the second says so", "on ranks 1 of 2: no such file. "),
+    ):
+        for has_barrier in (False, True):
+            answers = outcome(name, has_barrier=has_barrier)
+            for success, message, version, seconds in answers:
+                assert (success, version) == (False, "old"), (name, answers)
+                assert where in message
+                assert message.endswith("update all of them again.")
+                assert seconds < TIMEOUT, (name, answers)
+
+
+def test_what_sglang_says_on_all_ranks_stays() -> None:
+    for has_barrier in (False, True):
+        for answer in outcome("both say so", has_barrier=has_barrier):
+            assert answer[:3] == (False, "no such file", "old")
+        first, second = outcome("one of each", has_barrier=has_barrier)
+        assert "on ranks 0, 1 of 2: KeyError" in first[1]
+        assert second[:3] == (False, "no such file", "old")
+
+
+def test_a_refusal_of_one_rank_is_that_of_all() -> None:
+    for has_barrier in (False, True):
+        for answer in outcome("the second refuses", has_barrier=has_barrier):
+            assert answer[0] is False
+            assert "nothing was changed" in answer[1]
+
+
+def test_stages_of_a_pipeline_do_not_wait_for_each_other() -> None:
+    first, second = outcome(STAGES[0], has_barrier=False)
+    assert first[0] == "KeyError"
+    assert second[0] is True
+    assert first[3] < TIMEOUT
+
+
+def test_a_rank_that_hangs_is_waited_for_no_longer_than_the_timeout() -> None:
+    first, _ = outcome(HANGING[0], has_barrier=True)
+    assert first[0] == "RuntimeError"
+    assert TIMEOUT <= first[3] < 1.5 * TIMEOUT
 
 
 if __name__ == "__main__":
