@@ -403,7 +403,8 @@ def list_patches(
     supported release.
 
     With --edits, each place has its name, which stands above the change in SGLang's
-    file, its reason, and what is changed there in which releases.
+    file, its reason, and what is changed there in which releases: in all of them, in
+    --release, or in that of the SGLang that --sglang-dir or --python names.
 
     \b
     Examples:
@@ -413,6 +414,11 @@ def list_patches(
     from agentcore_patches import listing
 
     if edits:
+        if asked.target and release is not None:
+            given = " and ".join(asked.target)
+            raise UsageError(f"Give either --release or {given}, not both.")
+        if asked.target:
+            release = listing.release_of(**target)
         places = listing.listed_edits(release)
         _show(asked, places, lambda output: output.edits(places))
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from agentcore_patches.errors import PROGRAM, UsageError
 
-_ADVISED = re.compile(rf"`{PROGRAM} (apply|status|revert)\b[^`]*(?=`)")
+_ADVISED = re.compile(rf"`{PROGRAM} (apply|status|revert|verify)\b[^`]*(?=`)")
 
 
 def with_target(text: str, target: Mapping[str, str]) -> str:
@@ -24,8 +24,9 @@ def with_target(text: str, target: Mapping[str, str]) -> str:
         if command.endswith("--help"):
             return command
         for option, value in target.items():
-            refused = option == "--ray" and advised[1] == "revert"
-            if option not in command and not refused:
+            on_one_node = advised[1] not in ("apply", "status")
+            refused = on_one_node or "--unlisted" in command or "--diff" in command
+            if option not in command and not (option == "--ray" and refused):
                 command += f" {option} {shlex.quote(value)}"
         return command
 

@@ -107,6 +107,17 @@ def available(
     return PatchList(install, reason, SUPPORTED_VERSIONS, patches)
 
 
+def release_of(
+    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
+) -> str:
+    """Return the supported release that an SGLang is.
+
+    Raises:
+        UsageError, UnsupportedTarget, AccessError
+    """
+    return require_release(find(sglang_dir, python))
+
+
 def listed_edits(release: str | None = None) -> EditList:
     """What the patches change at which place, in which releases of SGLang.
 

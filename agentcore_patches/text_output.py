@@ -288,7 +288,8 @@ def _applied(result: ApplyResult) -> Iterator[str]:
     if result.patched_as:
         yield (
             f"This SGLang is not listed; the edits of {result.patched_as} fit it. Run "
-            "`agentcore-patch verify`, which proves whether they are right."
+            "`agentcore-patch verify --model scripted`, which proves whether they are "
+            "right."
         )
     if removed := result.removed:
         was = "would be" if would else "was" if len(removed) == 1 else "were"
@@ -318,8 +319,8 @@ def _status(result: StatusResult) -> Iterator[str]:
     if result.install.release is None and result.recorded and is_applied:
         yield (
             f"SGLang {result.install.version} is none that agentcore-patch "
-            f"{__version__} lists: `agentcore-patch verify` proves whether its patches are "
-            "right."
+            f"{__version__} lists: `agentcore-patch verify --model scripted` proves "
+            "whether its patches are right."
         )
     elif result.install.release is None:
         yield (

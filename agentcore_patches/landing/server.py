@@ -69,7 +69,8 @@ def announce(info: dict[str, Any]) -> None:
     patches = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
     if listed is None:
         logger.warning(
-            "%s. It does not list SGLang %s: run `agentcore-patch verify` on it.",
+            "%s. It does not list SGLang %s: run "
+            "`agentcore-patch verify --model scripted` on it.",
             patches,
             __version__,
         )

@@ -160,7 +160,7 @@ def test_an_unlisted_one_is_a_warning(
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert "It does not list SGLang 0.5.99.dev3" in caplog.text
-    assert "run `agentcore-patch verify`" in caplog.text
+    assert "run `agentcore-patch verify --model scripted`" in caplog.text
 
 
 def test_the_server_in_rust_is_refused_unless_it_is_allowed(

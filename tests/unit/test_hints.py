@@ -33,6 +33,12 @@ from tests.unit.running import Run
             "`agentcore-patch revert --sglang-dir /x`",
         ),
         (
+            "`agentcore-patch apply --unlisted` or `agentcore-patch verify --model x`",
+            {"--ray": "auto", "--python": "/x"},
+            "`agentcore-patch apply --unlisted --python /x` or "
+            "`agentcore-patch verify --model x --python /x`",
+        ),
+        (
             "See `agentcore-patch apply --help`.",
             {"--sglang-dir": "/x"},
             "See `agentcore-patch apply --help`.",

@@ -1,0 +1,117 @@
+"""Each command that a message advises is one that the command line takes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentcore_patches
+import agentcore_verify
+from agentcore_patches import api, cli, cluster, listing
+from agentcore_patches.asked import Asked
+from agentcore_patches.errors import PROGRAM, UnsupportedTarget
+from agentcore_patches.hints import with_target
+from agentcore_verify import runner
+
+_ADVISED = re.compile(rf"`{PROGRAM} ([a-z][^`]*)`")
+
+TARGETS: list[dict[str, str]] = [
+    {},
+    {"--sglang-dir": "/x/sglang"},
+    {"--python": "/x/python"},
+    {"--ray": "auto"},
+    {"--ray": "auto", "--python": "/x/python"},
+]
+
+
+def texts_in(tree: ast.AST) -> Iterator[str]:
+    """The strings of a module that are no docstrings, their gaps filled."""
+    documented = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(map(filled, node.values))
+        elif isinstance(node, ast.Constant) and id(node) not in docstrings:
+            yield str(node.value)
+
+
+def filled(part: ast.expr) -> str:
+    """A part of an f-string; a gap is the name of the command, or of a patch."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    assert isinstance(part, ast.FormattedValue)
+    is_program = isinstance(part.value, ast.Name) and part.value.id == "PROGRAM"
+    return PROGRAM if is_program else "token-ids"
+
+
+def advised() -> list[str]:
+    """The commands in the messages of the command and of what lands, without doubles."""
+    found: dict[str, None] = {}
+    for package in (agentcore_patches, agentcore_verify):
+        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
+            for text in texts_in(ast.parse(path.read_text("utf-8"))):
+                found |= dict.fromkeys(_ADVISED.findall(text))
+    return [*found]
+
+
+def test_commands_are_found_in_messages() -> None:
+    found = advised()
+    assert {"apply", "revert --force", "apply --unlisted"} <= {*found}
+    assert any(command.startswith("verify --model") for command in found)
+    assert any(command.startswith("status --ray") for command in found)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: " ".join(target) or "-")
+@pytest.mark.parametrize("command", advised())
+def test_a_command_that_is_advised_is_not_refused(
+    command: str, target: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reached(BaseException):
+        """The command line was taken."""
+
+    def reach(*args: Any, **options: Any) -> Any:
+        raise Reached
+
+    for module, names in (
+        (api, ("apply", "status", "revert")),
+        (cluster, ("apply_on_ray", "status_on_ray")),
+        (listing, ("available", "listed_edits")),
+        (runner, ("run",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, reach)
+    text = with_target(f"`{PROGRAM} {command}`", target)
+    args = shlex.split(text.strip("`"))[1:]
+    if args[0] == "help" or args[-1] == "--help":
+        assert cli.main(args) == 0
+        return
+    with pytest.raises(Reached):
+        cli.commands.main(args, standalone_mode=False, obj=Asked())
+
+
+def test_edits_are_those_of_the_sglang_that_is_named(
+    package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(listing, "listed_edits", asked.append)
+    monkeypatch.setattr(cli, "_show", lambda *shown: None)
+    target = ["--sglang-dir", str(package)]
+    assert cli.main(["list", "--edits", *target]) == 0
+    assert cli.main(["list", "--edits"]) == 0
+    assert asked == ["0.5.9", None]
+    assert cli.main(["list", "--edits", "--release", "0.5.9", *target]) == 2
+    assert "either --release or --sglang-dir" in capsys.readouterr().err
+    with pytest.raises(UnsupportedTarget):
+        listing.release_of(sglang_dir=package.parent)
