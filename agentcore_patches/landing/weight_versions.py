@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+    from torch.distributed import Work
 
 logger = logging.getLogger(__name__)
 
@@ -359,7 +360,7 @@ def _enter_barrier(scheduler: Scheduler) -> None:
     _wait(work, _RANKS_TIMEOUT)
 
 
-def _wait(work: Any, timeout: timedelta | None) -> None:
+def _wait(work: Work, timeout: timedelta | None) -> None:
     """Wait for the other ranks.
 
     Raises:
