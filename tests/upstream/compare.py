@@ -180,6 +180,8 @@ def _run(
         f"--rootdir={folder}",
         "--continue-on-collection-errors",
         *("-p", "no:cacheprovider"),
+        # Other tracebacks take minutes where a test has thousands of subtests that fail.
+        "--tb=native",
         f"--junit-xml={report}",
     )
     command: list[str | Path] = [python, "-c", _RUN_PYTEST, site, *options, *tests]
