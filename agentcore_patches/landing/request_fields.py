@@ -87,9 +87,12 @@ def find_error(
         obj: a request or a batch; numbers and flags of another type than SGLang's are
             replaced, if they say the same.
     """
-    vocab_size = manager.model_config.vocab_size
     params = obj.sampling_params
-    for one in _distinct(params if isinstance(params, list) else [params]):
+    distinct = _distinct(params if isinstance(params, list) else [params])
+    if not all(isinstance(one, dict) for one in distinct):
+        return "sampling_params must be an object, or a list of one for each prompt."
+    vocab_size = manager.model_config.vocab_size
+    for one in distinct:
         error = _find_sampling_error(one, vocab_size)
         if error is not None:
             return error
@@ -106,8 +109,6 @@ def _distinct(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def _find_sampling_error(params: Json, vocab_size: int) -> str | None:
-    if not isinstance(params, dict):
-        return "sampling_params must be an object, or a list of one for each prompt."
     given = {name: value for name, value in params.items() if value is not None}
     for name in _INTEGERS.keys() & given.keys():
         number = _as_integer(given[name])
