@@ -87,7 +87,9 @@ REQUEST_IDS: tuple[Place, ...] = (
         Insert(
             SERVING_RESPONSES,
             "OpenAIServingResponses.create_responses",
-            "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
+            "agentcore.request_ids.refuse(\n"
+            "    self.tokenizer_manager, adapted_request\n"
+            ")",
             before="generator = self._generate_with_builtin_tools(...)",
         ),
     ),

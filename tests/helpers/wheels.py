@@ -37,7 +37,7 @@ def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
 
     A path that the wheel does not have is left out.
     """
-    folder = platformdirs.user_cache_path("agentcore-patches") / f"sglang-{version}"
+    folder = cached(version)
     folder.mkdir(parents=True, exist_ok=True)
     known = _record(folder)
     if not known or any(p in known and not (folder / p).exists() for p in paths):
@@ -51,10 +51,20 @@ def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
     return files
 
 
+def cached(version: str) -> Path:
+    """Return the folder in which files of a release's wheel are kept."""
+    return platformdirs.user_cache_path("agentcore-patches") / f"sglang-{version}"
+
+
 def make_install(version: str, site: Path, paths: Sequence[str]) -> Path:
-    """An install of a release below `site`, of these files alone; its package folder."""
+    """Make an install of a release below `site`, of these files and what they import.
+
+    Returns: its package folder.
+    """
     package = site / "sglang"
-    files = wheel_files(version, [*paths, *VERSION_FILES])
+    wheel_files(version, VERSION_FILES)  # Fetches the record.
+    also = filter(ALSO.fullmatch, _record(cached(version)))
+    files = wheel_files(version, [*paths, *VERSION_FILES, *also])
     for path, text in files.items():
         (package / path).parent.mkdir(parents=True, exist_ok=True)
         (package / path).write_bytes(text)

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from agentcore_patches.patches import registry
-from agentcore_patches.plan import make_plan
 from tests.helpers.planning import VERSION, refusal
-from tests.sglang_sources.releases import changed_files, sources
+from tests.sglang_sources.releases import changed_files, planned, sources
 
 PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
@@ -90,7 +89,7 @@ def refusal_with_advice(sources: Mapping[str, bytes], patches: Sequence[str]) ->
 
 @pytest.mark.parametrize("file", FILES)
 def test_one_file_that_is_not_as_the_others_is_refused(file: str) -> None:
-    patched = make_plan(SOURCES, registry.names(), VERSION).files
+    patched = planned(SOURCES, VERSION).files
     for mixed, said in (
         ({**SOURCES, file: patched[file]}, f"{file}: "),
         ({**patched, file: SOURCES[file]}, f"but {file}: "),

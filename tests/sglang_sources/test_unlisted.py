@@ -47,8 +47,7 @@ def unlisted(site: Path, release: str, version: str) -> Path:
     """An install of a release's files that states another version."""
     package = make_install(release, site, changed_files(release))
     for file in ("_version.py", "version.py"):
-        (package / file).unlink(missing_ok=True)
-    (package / "_version.py").write_text(f'__version__ = "{version}"\n')
+        (package / file).write_text(f'__version__ = "{version}"\n')
     return package
 
 
