@@ -91,16 +91,16 @@ def find_error(
     distinct = _distinct(params if isinstance(params, list) else [params])
     if not all(isinstance(one, dict) for one in distinct):
         return "sampling_params must be an object, or a list of one for each prompt."
-    vocab_size = manager.model_config.vocab_size
     for one in distinct:
-        error = _find_sampling_error(one, vocab_size)
+        error = _find_sampling_error(manager, one)
         if error is not None:
             return error
-    ranks = manager.server_args.dp_size
     rank = getattr(obj, "data_parallel_rank", None)
-    if ranks > 1 and rank is not None and not 0 <= rank < ranks:
-        return f"data_parallel_rank must be from 0 to {ranks - 1}."
-    return _find_field_error(obj, vocab_size)
+    if rank is not None:
+        ranks = manager.server_args.dp_size
+        if ranks > 1 and not 0 <= rank < ranks:
+            return f"data_parallel_rank must be from 0 to {ranks - 1}."
+    return _find_field_error(manager, obj)
 
 
 def _distinct(values: Iterable[Any]) -> Iterable[Any]:
@@ -108,7 +108,7 @@ def _distinct(values: Iterable[Any]) -> Iterable[Any]:
     return {id(value): value for value in values if value is not None}.values()
 
 
-def _find_sampling_error(params: Json, vocab_size: int) -> str | None:
+def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
     given = {name: value for name, value in params.items() if value is not None}
     for name in _INTEGERS.keys() & given.keys():
         number = _as_integer(given[name])
@@ -136,8 +136,8 @@ def _find_sampling_error(params: Json, vocab_size: int) -> str | None:
             return f"{name} must be a string or a list of strings."
     return (
         _find_pattern_error(given.get("stop_regex", ()))
-        or _find_stop_error(given, vocab_size)
-        or _find_bias_error(given.get("logit_bias", {}), vocab_size)
+        or _find_stop_error(manager, given)
+        or _find_bias_error(manager, given.get("logit_bias", {}))
     )
 
 
@@ -184,26 +184,28 @@ def _find_pattern_error(patterns: Json) -> str | None:
     return None
 
 
-def _find_stop_error(given: dict[str, Any], vocab_size: int) -> str | None:
+def _find_stop_error(manager: TokenizerManager, given: dict[str, Any]) -> str | None:
     ids = given.get("stop_token_ids", ())
     if not isinstance(ids, (list, tuple, set)):
         return "stop_token_ids must be a list of integers."
     for token_id in ids:
         if token_id is None:
             continue
+        least, most = -_INT64, _INT64
         # Only a minimum of tokens looks their logits up.
-        most = vocab_size - 1 if given.get("min_new_tokens") else _INT64
-        least = 0 if given.get("min_new_tokens") else -_INT64
+        if given.get("min_new_tokens"):
+            least, most = 0, manager.model_config.vocab_size - 1
         error = _find_range_error("Each of stop_token_ids", token_id, least, most)
         if error is not None:
             return error
     return None
 
 
-def _find_bias_error(biases: Json, vocab_size: int) -> str | None:
+def _find_bias_error(manager: TokenizerManager, biases: Json) -> str | None:
     if not isinstance(biases, dict):
         return "logit_bias must be an object."
     for token_id, bias in biases.items():
+        vocab_size = manager.model_config.vocab_size
         if not (str(token_id).isdecimal() and int(token_id) < vocab_size):
             return f"logit_bias must have keys from 0 to {vocab_size - 1}."
         if not _is_finite(bias) or abs(bias) > _LARGEST_BIAS:
@@ -212,7 +214,7 @@ def _find_bias_error(biases: Json, vocab_size: int) -> str | None:
 
 
 def _find_field_error(
-    obj: GenerateReqInput | EmbeddingReqInput, vocab_size: int
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
     count = _count_prompts(obj)
     for name in _ONE_A_PROMPT:
@@ -221,13 +223,17 @@ def _find_field_error(
             return f"{name} must be no list, or one with a value for each prompt."
     for name, least, most in (
         ("logprob_start_len", -1, _INT32),
-        ("top_logprobs_num", 0, vocab_size),
         ("priority", -_INT64, _INT64),
     ):
         for value in _each(obj, name):
             error = _find_range_error(name, value, least, most)
             if error is not None:
                 return error
+    for value in _each(obj, "top_logprobs_num"):
+        most = manager.model_config.vocab_size if value else 0
+        error = _find_range_error("top_logprobs_num", value, 0, most)
+        if error is not None:
+            return error
     for name in ("return_logprob", "return_hidden_states", "return_sampling_mask"):
         for value in _each(obj, name):
             if not isinstance(value, bool):
@@ -236,7 +242,7 @@ def _find_field_error(
         # Only a program that runs the engine itself has such objects.
         if not hasattr(value, "positions"):
             return "positional_embed_overrides cannot be given in JSON."
-    return _find_scored_error(obj, count, vocab_size) or _find_session_error(obj)
+    return _find_scored_error(manager, obj, count) or _find_session_error(obj)
 
 
 def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
@@ -256,11 +262,14 @@ def _each(obj: GenerateReqInput | EmbeddingReqInput, name: str) -> list[Any]:
 
 
 def _find_scored_error(
-    obj: GenerateReqInput | EmbeddingReqInput, count: int | None, vocab_size: int
+    manager: TokenizerManager,
+    obj: GenerateReqInput | EmbeddingReqInput,
+    count: int | None,
 ) -> str | None:
     scored = getattr(obj, "token_ids_logprob", None)
     if scored is None:
         return None
+    vocab_size = manager.model_config.vocab_size
     each = [scored]
     # SGLang tells the two forms apart by the first value.
     if count is not None and any(isinstance(ids, list) for ids in scored[:1]):

@@ -76,7 +76,7 @@ REQUEST_IDS: tuple[Place, ...] = (
                 SERVING_BASE,
                 "OpenAIServingBase.handle_request",
                 "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
-                before='if hasattr(request, "stream") and request.stream: ...',
+                before="return await self._handle_streaming_request(...)",
             ),
             "0.5.10": absent("a stream's first line is made before its status is sent"),
         },

@@ -151,7 +151,8 @@ def _run_both(
     uv = Path(sys.executable).with_name("uv")
     site = scratch / "pytest"
     install = (uv, "pip", "install", "--quiet", "--python", python, "--target", site)
-    subprocess.run([*install, "pytest", "pytest-asyncio"], check=True)
+    packages = ("pytest", "pytest-asyncio")
+    subprocess.run([*install, *packages], check=True)
     package = find(python=python).package
     trees = scratch / "stock", scratch / "patched"
     for tree in trees:
