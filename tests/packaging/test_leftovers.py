@@ -15,7 +15,11 @@ PATCH = f"PYTHONPATH='{ROOT}' python -m agentcore_patches"
 ONLY = "--only customized-info"  # A small patch saves time.
 IMPORTED = "import sglang; print(sglang.__file__)"
 
-READ = ("entrypoints", "managers", "multimodal/processors", "utils", "server_args.py")
+READ = (
+    *("configs", "entrypoints", "layers/utils", "managers", "multimodal/processors"),
+    *("parser", "sampling", "utils"),
+    *("constants.py", "environ.py", "server_args.py"),
+)
 """What `apply` reads of SGLang, below `srt`; the rest only takes time to install."""
 
 
