@@ -41,7 +41,8 @@ def check(
         manager: knows which IDs are in use.
         obj: the request, before SGLang normalizes it.
     """
-    if obj.rid is None or "reserved" in vars(obj):
+    # Requests to /tokenize and the like, which come here before 0.5.10, have no `rid`.
+    if getattr(obj, "rid", None) is None or "reserved" in vars(obj):
         return None
     normalized = copy.copy(obj)
     try:

@@ -178,3 +178,7 @@ def test_a_session_finds_the_last_turn_of_a_name() -> None:
         params: Any = SimpleNamespace(rid=rid)
         request_ids.find_turn(params, turns)
         assert params.rid == found
+
+
+def test_a_request_of_another_kind_has_no_id() -> None:
+    assert request_ids.check(SimpleNamespace(), SimpleNamespace(text="a")) is None
