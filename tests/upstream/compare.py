@@ -83,13 +83,15 @@ def main() -> int:
         help="an interpreter with the SGLang to test",
     )
     options = parser.parse_args()
+    # Not resolved: a link in an environment is what makes it one.
+    python = options.python.absolute()
     folder = (options.checkout / "test").resolve()
     tests = find_tests(folder)
     if not tests:
         parser.error(f"{folder} has none of these files: {', '.join(TESTS)}")
     with tempfile.TemporaryDirectory(prefix="agentcore-upstream-") as scratch:
-        stock, patched = _run_both(options.python, folder, tests, Path(scratch))
-    print(f"SGLang {release_of(options.python)}, {len(tests)} files of {folder}")
+        stock, patched = _run_both(python, folder, tests, Path(scratch))
+    print(f"SGLang {release_of(python)}, {len(tests)} files of {folder}")
     for name, outcomes in (("stock", stock), ("patched", patched)):
         counts = Counter(outcome.kind for outcome in outcomes.values())
         said = ", ".join(f"{counts[kind]} {kind}" for kind in _SEVERITY if counts[kind])
