@@ -265,7 +265,7 @@ class Install:
         return found
 
     def _find_members(self, owner: Class) -> set[str]:
-        """What a class defines or its code uses of `self`, and what edits add to it."""
+        """Return the names that a class defines, uses of `self`, or gets by edits."""
         definition = self.definition(owner)
         assert definition is not None
         members = {*_used_of_self(definition), *_assigned(definition.body)}

@@ -49,7 +49,7 @@ Classes: TypeAlias = tuple[Class, ...]
 """An object of one of some classes, of which a release may lack all but one."""
 
 Kind: TypeAlias = "Classes | Many | Own | None"
-"""What is known of a value; None: nothing."""
+"""Knowledge of a value; None if nothing is known."""
 
 _SESSIONS = (
     "srt/managers/session_controller.py",
@@ -710,7 +710,7 @@ class _Reader:
         )
 
     def _silently(self, node: ast.expr, scope: Scope) -> Kind:
-        """What is known of an expression that was read already."""
+        """Return the kind of an expression that was read already."""
         n_needs, n_references = len(self.needs), len(self.references)
         n_unresolved = len(self.unresolved)
         kind = self._kind(node, scope)
@@ -720,7 +720,7 @@ class _Reader:
         return kind
 
     def _made(self, module: str, name: str) -> Kind:
-        """What a function or class that lands makes, by its annotation."""
+        """Return the kind of the value that a function or class that lands makes."""
         if not self.modules.defines(module, name):
             return None
         definition = self.modules.modules[module].definitions[name]
@@ -755,7 +755,7 @@ class _Reader:
         return None
 
     def _fact(self, test: ast.expr) -> bool | None:
-        """What the facts of the release say of a condition; None if they say nothing."""
+        """Return a condition's value by the facts of the release; None if unknown."""
         match test:
             case ast.Attribute(value=ast.Name(id="release"), attr=fact):
                 known = self.modules.facts.get(fact)
@@ -772,7 +772,7 @@ class _Reader:
         return None
 
     def _annotated(self, annotation: ast.expr | None, module: str = "") -> Kind:
-        """What an annotation says of a value."""
+        """Return the kind of a value with this annotation."""
         imported = self.modules.modules[module or self.module].imported
         match annotation:
             case ast.Constant(value=str(text)):

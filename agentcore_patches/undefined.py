@@ -1,4 +1,4 @@
-"""What new code reads must be defined: names, attributes, parameters, imports.
+"""Refuse new code that needs undefined names, attributes, parameters or imports.
 
 Where a fork or a release renamed something or dropped an import, the code would be
 placed well and fail when it runs.
@@ -189,7 +189,7 @@ def _check_call(need: CallNeed, where: str, install: Install) -> None:
 
 
 def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | None:
-    """Why a function does not take the arguments of a call; None if it does."""
+    """Return why a function does not take the arguments of a call; None if it does."""
     arguments = function.args
     for keyword in need.keywords:
         if not arguments.kwarg and keyword not in parameters(function):
@@ -301,11 +301,12 @@ def _reads(code: str) -> tuple[tuple[str, str], ...]:
     return tuple(
         (owner, attribute)
         for owner, attribute in dict.fromkeys(attributes(tree, ast.Load))
-        if owner not in own and owner not in ("agentcore", *_AGENTCORE)
+        if owner not in own and owner not in _OWN_MODULES
     )
 
 
-_AGENTCORE = ("dataclasses",)
+# Modules, whose members are no attributes of SGLang's objects.
+_OWN_MODULES = ("agentcore", "dataclasses")
 
 
 def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
