@@ -355,10 +355,11 @@ def _ask(python: Path) -> _Look:
         )
         raise UnsupportedTarget(f"There is no program {python}. {advice}")
     try:
-        # In the root folder, so that it does not import from the current one.
+        # In the root folder, so that it does not import from the current one; without
+        # bytecode, so that a question leaves nothing behind.
         answer = subprocess.run(
             [
-                *(Path(command).absolute(), "-c"),
+                *(Path(command).absolute(), "-B", "-c"),
                 _PROBE.format(look=inspect.getsource(look)),
             ],
             cwd="/",

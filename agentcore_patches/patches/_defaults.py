@@ -28,9 +28,8 @@ DEFAULTS: tuple[Place, ...] = (
         Insert(
             ANTHROPIC_SERVING,
             "AnthropicServing.handle_messages",
-            "agentcore.defaults.fill(\n"
-            "    request, self.openai_serving_chat.tokenizer_manager\n"
-            ")",
+            "agentcore.defaults.fill("
+            "request, self.openai_serving_chat.tokenizer_manager)",
         ),
     ),
     Place(

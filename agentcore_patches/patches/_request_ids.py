@@ -24,13 +24,15 @@ _SENT_IN_ONE_PLACE = absent("requests and aborts are sent in one place")
 
 def _sent_to_scheduler(function: str, message: str) -> Replace:
     """Return the edit by which a message goes out with the engine's IDs."""
+    sent = f"agentcore.request_ids.for_engine(self, {message})"
+    line = f"self.send_to_scheduler.send_pyobj({sent})"
+    # A method's body is indented by 8 of SGLang's 88 columns.
+    fits = len(line) <= 88 - 8
     return Replace(
         TOKENIZER_MANAGER,
         f"TokenizerManager.{function}",
         f"self.send_to_scheduler.send_pyobj({message})",
-        "self.send_to_scheduler.send_pyobj(\n"
-        f"    agentcore.request_ids.for_engine(self, {message})\n"
-        ")",
+        line if fits else f"self.send_to_scheduler.send_pyobj(\n    {sent}\n)",
     )
 
 
