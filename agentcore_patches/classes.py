@@ -178,24 +178,21 @@ class Install:
         Raises:
             Unresolved: there is no `ServerArgs`.
         """
-        text = self._server_args
-        if text is None:
+        names = self._server_args
+        if names is None:
             raise Unresolved(
                 f"`server_args.{attribute}`, but the install has no {SERVER_ARGS}"
             )
-        defined = (
-            rf"(?m)^(?:    |\t)(?:(?:async )?def )?{attribute}\b\s*[:=(]"
-            rf"|\bself\.{attribute}\s*(?::[^=\n]+)?=(?!=)"
-        )
-        around = self.text(file) if file else ""
-        return bool(
-            re.search(defined, text)
-            or re.search(rf"\bserver_args\.{attribute}\b", around)
+        around = f"server_args.{attribute}"
+        return attribute in names or bool(
+            file
+            and around in self.text(file)
+            and re.search(rf"\b{around}\b", self.text(file))
         )
 
     @cached_property
-    def _server_args(self) -> str | None:
-        """The text of `ServerArgs`, and of the modules that declare fields for it.
+    def _server_args(self) -> frozenset[str] | None:
+        """Names that `ServerArgs`, and modules that declare fields for it, define.
 
         None: there is no such file.
         """
@@ -207,7 +204,10 @@ class Install:
             self.text(module.replace(".", "/") + ".py")
             for module in re.findall(_SERVER_ARGS_FIELDS, text)
         ]
-        return "\n".join([found[0] if found else "", *declaring])
+        text = "\n".join([found[0] if found else "", *declaring])
+        return frozenset(
+            name for names in _SERVER_ARGS_NAMES.findall(text) for name in names if name
+        )
 
     def _with_bases(self, owner: Class) -> Iterator[tuple[str, Class | None]]:
         """A class and its bases, each by its name; None where it cannot be found."""
@@ -243,16 +243,7 @@ class Install:
         return None
 
     def _find_imports(self, file: str) -> Mapping[str, list[tuple[str, str]]]:
-        """Paths of modules that names are imported from, with their names there."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        for node in ast.walk(self._module(file)):
-            path = _path_of(node, file) if isinstance(node, ast.ImportFrom) else None
-            if path is not None:
-                assert isinstance(node, ast.ImportFrom)
-                for alias in node.names:
-                    name = alias.asname or alias.name
-                    found.setdefault(name, []).append((path, alias.name))
-        return found
+        return _imports_of(self._module(file), file)
 
     def _find_definition(self, file: str, scope: str) -> ast.stmt | None:
         body = self._module(file).body
@@ -285,6 +276,19 @@ class Install:
         return None if text is None else decode(text, file)[0]
 
 
+def _imports_of(module: ast.Module, file: str) -> Mapping[str, list[tuple[str, str]]]:
+    """Paths of modules that names are imported from, with their names there."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for node in statements(module.body):
+        path = _path_of(node, file) if isinstance(node, ast.ImportFrom) else None
+        if path is not None:
+            assert isinstance(node, ast.ImportFrom)
+            for alias in node.names:
+                name = alias.asname or alias.name
+                found.setdefault(name, []).append((path, alias.name))
+    return found
+
+
 @cache
 def _added_by(edit: Edit) -> frozenset[str]:
     """Attributes that an edit gives to the class that it is in."""
@@ -306,6 +310,14 @@ def _declared_by(edit: Insert) -> frozenset[str]:
 def stores(code: str) -> tuple[tuple[str, str], ...]:
     """The attributes of names that code stores."""
     return tuple(attributes(ast.parse(code), ast.Store)) if "." in code else ()
+
+
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield the statements of a block and of the blocks inside; `ast.walk` is slower."""
+    for node in body:
+        yield node
+        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+            yield from statements(getattr(node, block, ()))
 
 
 def _defined(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | Function]:
@@ -341,6 +353,11 @@ def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
         and node.value.id == "self"
     )
 
+
+_SERVER_ARGS_NAMES = re.compile(
+    r"(?m)^(?:    |\t)(?:(?:async )?def )?(\w+)\b\s*[:=(]"
+    r"|\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)"
+)
 
 _SERVER_ARGS_CLASS = re.compile(
     r"^class ServerArgs\b.*?(?=^(?:class|def|@|[A-Za-z_]\w*\s*=)|\Z)",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 import pytest
 
-from agentcore_patches import classes, edits, plan
+from agentcore_patches import classes, edits, landed, plan
 from agentcore_patches.edits import Edit, source
+from agentcore_patches.landed import Classes, Need
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,7 +28,15 @@ def planned_once() -> Iterator[None]:
     ) -> tuple[bytes, tuple[bool, ...]]:
         return applied(text, tuple(chosen))
 
+    derived = cache(lambda edits, owners: tuple(needs_of(edits, dict(owners))))
+    needs_of = landed.needs
+
+    def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Sequence[Need]:
+        return derived(tuple(edits), tuple(owners.items()))
+
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(landed, "needs", needs)
+        patched.setattr(classes, "_imports_of", cache(classes._imports_of))
         patched.setattr(edits, "apply_edits", apply_edits)
         patched.setattr(source, "_edit_definition", cache(source._edit_definition))
         patched.setattr(plan, "_check", cache(plan._check))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from agentcore_patches.classes import statements
 from agentcore_patches.patches import registry
 from tests.sglang_sources.releases import FAMILIES, NAMES, patched, sources
 
@@ -169,12 +170,22 @@ def rows() -> dict[Place, Row]:
     return found
 
 
-def fields(text: bytes) -> dict[tuple[str, str], str]:
+@cache
+def classes(text: bytes) -> tuple[ast.ClassDef, ...]:
+    """The classes of a file."""
+    return tuple(
+        node
+        for node in statements(ast.parse(text).body)
+        if isinstance(node, ast.ClassDef)
+    )
+
+
+@cache
+def fields(text: bytes) -> Mapping[tuple[str, str], str]:
     """The declarations of a file, by class and name."""
     return {
         (node.name, item.target.id): ast.unparse(item)
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ClassDef)
+        for node in classes(text)
         for item in node.body
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
@@ -196,17 +207,13 @@ def added(version: str, selection: tuple[str, ...] = NAMES) -> dict[Place, str]:
 def _changed(
     version: str, selection: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, str], str]]:
+    after = patched(version, selection)
     for path, text in sources(version).items():
-        before, after = fields(text), fields(patched(version, selection)[path])
-        classes = {
-            node.name
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.ClassDef)
-        }
-        for (model, name), declared in after.items():
+        before, known = fields(text), {node.name for node in classes(text)}
+        for (model, name), declared in fields(after[path]).items():
             if name.startswith("_"):
                 continue  # Pydantic takes it from no request.
-            if model in classes and before.get((model, name)) != declared:
+            if model in known and before.get((model, name)) != declared:
                 yield (model, name), declared
 
 

@@ -372,11 +372,12 @@ def test_an_error_of_ours_ends_the_stream_with_an_error_event(
 def test_an_error_of_sglang_stays_as_it_is(
     name: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
+    planted = error("SGLang's own")
+
     async def stream() -> AsyncIterator[str]:
         yield REWRITERS[name].events[0]
         raise planted
 
-    planted = error("SGLang's own")
     lines = REWRITERS[name].start(stream())
 
     async def read() -> None:
