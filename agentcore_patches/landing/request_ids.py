@@ -9,6 +9,10 @@ request has: an abort reaches its own request alone, and a late output no other 
 from __future__ import annotations
 
 import copy
+import errno
+import hashlib
+import socket
+import sys
 import uuid
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -84,6 +88,10 @@ def reserve(
     suffix = uuid.uuid4().hex
     vars(obj)["reserved"] = reserved = dict.fromkeys(_rids(obj), suffix)
     _all_reserved(manager).update(reserved)
+    for rid in reserved:
+        if not _hold_among_workers(manager, rid):
+            _release(manager, obj)
+            raise ValueError(_duplicate(rid))
 
 
 def reserving(generate: Any) -> Any:
@@ -122,8 +130,49 @@ def _find_error(
         return f"Duplicate request IDs detected within the request: {twice}"
     for rid in rids:
         if rid in manager.rid_to_state or rid in _all_reserved(manager):
-            return f"Duplicate request ID detected: {rid}"
+            return _duplicate(rid)
+        if not _hold_among_workers(manager, rid):
+            return _duplicate(rid)
+        _free_among_workers(manager, rid)
     return None
+
+
+def _duplicate(rid: str) -> str:
+    return f"Duplicate request ID detected: {rid}"
+
+
+def _hold_among_workers(manager: TokenizerManager, rid: str) -> bool:
+    """Hold an ID against the other tokenizer workers; return False if one of them has it.
+
+    The workers are processes of one machine that share nothing but the engine. A socket's
+    abstract name belongs to one of them at a time, and is free again when that one exits.
+    """
+    if manager.server_args.tokenizer_worker_num == 1 or sys.platform != "linux":
+        return True
+    server = f"{manager.server_args.host}:{manager.server_args.port}"
+    name = hashlib.sha256(f"{server}/{rid}".encode(errors="surrogatepass"))
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        held.bind(f"\0agentcore-{name.hexdigest()}")
+    except OSError as error:
+        held.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    _all_held(manager)[rid] = held
+    return True
+
+
+def _free_among_workers(manager: TokenizerManager, rid: str) -> None:
+    held = _all_held(manager).pop(rid, None)
+    if held is not None:
+        held.close()
+
+
+def _all_held(manager: Any) -> dict[str, socket.socket]:
+    """Return the sockets that hold IDs against other tokenizer workers, by these IDs."""
+    held: dict[str, socket.socket] = vars(manager).setdefault("held_rids", {})
+    return held
 
 
 def _rids(obj: GenerateReqInput | EmbeddingReqInput) -> list[Any]:
@@ -142,6 +191,7 @@ def _release(manager: Any, obj: Any) -> None:
     for rid, suffix in vars(obj).get("reserved", {}).items():
         if reserved.get(rid) == suffix:
             del reserved[rid]
+            _free_among_workers(manager, rid)
 
 
 def for_engine(manager: TokenizerManager, message: Any) -> Any:

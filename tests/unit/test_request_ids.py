@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,9 +17,14 @@ from agentcore_patches.landing import request_ids
 class Manager:
     """A tokenizer manager: requests that are sent, and aborts."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 1, workers: int = 1) -> None:
         self.rid_to_state: dict[str, Any] = {}
-        self.server_args = SimpleNamespace(language_only=False)
+        self.server_args = SimpleNamespace(
+            language_only=False,
+            tokenizer_worker_num=workers,
+            host="127.0.0.1",
+            port=port,
+        )
         self.aborted: list[str] = []
 
     def abort_request(self, rid: str) -> None:
@@ -104,6 +110,24 @@ def test_a_request_that_the_engine_still_has_is_in_use() -> None:
     manager.send("a")
     with pytest.raises(ValueError, match="Duplicate"):
         reserved(manager, "a")
+
+
+@pytest.mark.parametrize("rid", ["a", "\ud800", "long" * 100])
+def test_an_id_in_use_at_another_worker_of_the_server_is_refused(rid: str) -> None:
+    port = os.getpid()
+    managers: list[Any] = [Manager(port, workers=2) for _ in range(2)]
+    elsewhere: list[Any] = [Manager(port + 1, workers=2), Manager(port)]
+    asked: Any = Request(rid)
+    free: Any = Request("free")
+    for first, second in (managers, managers[::-1]):
+        holding = [(one, reserved(one, rid)) for one in (first, *elsewhere)]
+        with pytest.raises(ValueError, match="Duplicate"):
+            reserved(second, ["free", rid])
+        assert "Duplicate" in (request_ids.check(second, asked) or "")
+        assert request_ids.check(second, free) is None
+        for one, obj in holding:
+            request_ids._release(one, obj)
+    assert request_ids.check(managers[0], asked) is None
 
 
 def test_an_empty_id_is_made_anew() -> None:
