@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
+from inspect import Parameter, signature
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +110,20 @@ def _distinct(values: Iterable[Any]) -> Iterable[Any]:
     return {id(value): value for value in values if value is not None}.values()
 
 
+@cache
+def _parameters(sampling_params: type) -> frozenset[str] | None:
+    """Return the names that a class of sampling parameters takes, None if any name."""
+    taken = signature(sampling_params).parameters
+    if any(one.kind is Parameter.VAR_KEYWORD for one in taken.values()):
+        return None
+    return frozenset(taken)
+
+
 def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
+    known = _parameters(manager.sampling_params_class)
+    for name in params:
+        if known is not None and name not in known:
+            return f"sampling_params has no field named {name} in this SGLang."
     given = {name: value for name, value in params.items() if value is not None}
     for name in _INTEGERS.keys() & given.keys():
         number = _as_integer(given[name])

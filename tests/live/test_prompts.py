@@ -57,6 +57,16 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_a_sampling_parameter_that_sglang_lacks_is_refused_by_its_name(
+    server: Server, stream: bool
+) -> None:
+    params = {**SAMPLING, "max_tokens": 3}
+    refused = generate(server, text="a", sampling_params=params, stream=stream)
+    assert refused.status_code == 400
+    assert "max_tokens" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", ["", ["a", ""]], ids=["alone", "in a batch"])
 def test_an_empty_text_is_refused_and_the_server_serves_on(
     server: Server, text: Any, stream: bool, release: str

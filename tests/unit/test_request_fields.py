@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from agentcore_patches.landing import request_fields
 
 VOCAB_SIZE = 100
+
+
+def any_parameters(**params: Any) -> None:
+    """Sampling parameters of any name."""
+
+
+def known_parameters(*, temperature: float = 1, top_k: int = -1) -> None:
+    """Sampling parameters of two names."""
+
+
 MANAGER: Any = SimpleNamespace(
+    sampling_params_class=any_parameters,
     model_config=SimpleNamespace(vocab_size=VOCAB_SIZE),
     server_args=SimpleNamespace(dp_size=2),
 )
@@ -83,6 +94,21 @@ def test_a_value_that_it_does_not_take_is_refused_by_its_name(name: str) -> None
         for params in ({name: value}, [{}, {name: value}]):
             message = error(params, input_ids=[[5], [6]])
             assert message is not None and name in message, value
+
+
+def test_a_parameter_that_sglang_does_not_have_is_refused_by_its_name() -> None:
+    manager = SimpleNamespace(
+        **{**vars(MANAGER), "sampling_params_class": known_parameters}
+    )
+    obj: Any = SimpleNamespace(text="a", input_ids=None)
+    for obj.sampling_params, unknown in (
+        ({"temperature": 0, "top_k": 5}, None),
+        ({"temperature": 0, "max_tokens": None}, "max_tokens"),
+        ([{}, {"temprature": 0}], "temprature"),
+    ):
+        message = request_fields.find_error(manager, obj)
+        assert (message is None) == (unknown is None)
+        assert unknown is None or f"named {unknown} " in str(message)
 
 
 @given(st.integers(0, 2**40))
