@@ -15,7 +15,11 @@ from agentcore_patches.patches.files import EVER_PATCHED as EVER_PATCHED
 from agentcore_patches.patches.files import FACTS_MODULE, LANDED, RELEASES
 from agentcore_patches.patches.files import LANDING as LANDING
 from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
-from agentcore_patches.patches.releases import facts_module, is_between
+from agentcore_patches.patches.releases import (
+    facts_module,
+    is_between,
+    unused_lines,
+)
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit, Land
@@ -186,6 +190,8 @@ def _landing_text(path: str) -> str:
 def _patch(name: str) -> Patch:
     from agentcore_patches.patches.places import checked
 
+    if tables := unused_lines():
+        raise PatchError(f"The tables of releases are wrong: {'; '.join(tables)}.")
     try:
         module = import_module(f"{__package__}.{name.replace('-', '_')}")
     except Exception as error:
