@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from agentcore_patches.patches.places import Patch, Place
 
 _PATCHES = Path(__file__).parent
+_IMPORTS = re.compile(
+    rf"^ *from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE
+)
+_WORD = re.compile(r"\w+")
 ORDER = (
     # A trace of token IDs writes the metadata of the first chunk.
     ("prefix/stream", "chat-streams/stamp"),
@@ -163,16 +168,29 @@ def response_fields() -> frozenset[str]:
 @cache
 def fingerprint() -> str:
     """A hash of all the code that decides what a patched install looks like."""
-    package = _PATCHES.parent
-    folders = [package / name for name in ("edits", "landing", "patches")]
-    checking = ("classes.py", "landed.py", "plan.py", "undefined.py")
-    sources = [package / name for name in checking]
-    for folder in folders:
-        sources += sorted(folder.rglob("*.py"))
     digest = hashlib.sha256()
-    for source in sources:
+    for source in sorted(_deciding()):
         digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _deciding() -> set[Path]:
+    """Return the files of the planner, the patches, the landing, and all they import."""
+    package = _PATCHES.parent
+    found: set[Path] = set()
+    pending = [package / "planning" / "fitting.py"]
+    pending += [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
+    while pending:
+        path = pending.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        for module, names in _IMPORTS.findall(path.read_text("utf-8")):
+            imported = package.joinpath(*module.split(".")[1:])
+            pending += [imported.with_suffix(".py"), imported / "__init__.py"]
+            if imported.is_dir():
+                pending += [imported / f"{one}.py" for one in _WORD.findall(names)]
+    return found
 
 
 @cache

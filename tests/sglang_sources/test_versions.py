@@ -12,7 +12,8 @@ from agentcore_patches import apply, install, revert, status
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.plan import make_plan
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.wheels import make_install, wheel_files
@@ -149,6 +150,6 @@ def test_a_server_argument_that_a_release_renamed_is_missed() -> None:
         for path, text in sources(VERSION).items()
     }
     with pytest.raises(SourceConflict) as refused:
-        make_plan(renaming, NAMES, VERSION, read)
+        make_plan(renaming, Selection(NAMES, VERSION), read)
     assert "would read `server_args.stream_output`, which" in str(refused.value)
     assert planned(renaming, VERSION).files
