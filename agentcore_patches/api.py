@@ -32,8 +32,9 @@ from agentcore_patches.patches.releases import (
     RUST_SERVER,
     is_between,
 )
-from agentcore_patches.plan import make_plan
-from agentcore_patches.planned_apply import PlannedApply
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.run import plan_apply
+from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import (
     ApplyResult,
     FileStatus,
@@ -113,12 +114,12 @@ def _applied(
             pending=snapshot.pending,
         )
     if dry_run:
-        planned = PlannedApply(patches, Originals(install, snapshot))
+        planned = plan_apply(patches, Originals(install, snapshot))
         return planned.dry_run(diff=diff)
     with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
         if writer.snapshot.holds(patches, tool_version()):
             return ApplyResult(install, patches, recovered=writer.recovered)
-        planned = PlannedApply(patches, writer.originals)
+        planned = plan_apply(patches, writer.originals)
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
@@ -362,19 +363,19 @@ def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]
     if release is None:
         return ()
 
-    def hold(sources: Mapping[str, bytes], patches: Sequence[str]) -> bool:
+    def hold(sources: Mapping[str, bytes], patches: tuple[str, ...]) -> bool:
         with suppress(SourceConflict, KeyError):
-            return not make_plan(sources, patches, release).files
+            return not make_plan(sources, Selection(patches, release)).files
         return False
 
-    held = []
+    held: tuple[str, ...] = ()
     for name in registry.names():
         alone = dict(texts)
         if FACTS_MODULE in texts:  # They depend on all patches that are in place.
             alone[FACTS_MODULE] = registry.facts([name], release).text.encode()
-        if hold(alone, [name]):
-            held.append(name)
-    return tuple(held) if held and hold(texts, held) else ()
+        if hold(alone, (name,)):
+            held += (name,)
+    return held if held and hold(texts, held) else ()
 
 
 def _refuse_unrecorded(install: Install) -> None:

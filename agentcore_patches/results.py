@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Literal
 
 from agentcore_patches.install import Install
-from agentcore_patches.plan import EditOutcome
+from agentcore_patches.planning.plan import EditOutcome
 from agentcore_patches.state.snapshot import FileState
 
 

@@ -17,10 +17,11 @@ from typing import Any
 
 import click
 
-from agentcore_patches import install, listing, plan, results
+from agentcore_patches import install, listing, results
 from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.patches import registry
+from agentcore_patches.planning import plan
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.command import verify

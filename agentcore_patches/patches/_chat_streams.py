@@ -48,8 +48,8 @@ CHAT_STREAMS: tuple[Place, ...] = (
     Place(
         "chat-streams/new-text",
         "under --stream-output it is the new text already",
-        {
-            "0.5.8": absent("the text is all of it, with --stream-output too"),
+        absent("the text is all of it, with --stream-output too"),
+        since={
             "0.5.10": Replace(
                 SERVING_CHAT,
                 _STREAM,
@@ -72,8 +72,8 @@ CHAT_STREAMS: tuple[Place, ...] = (
     Place(
         "chat-streams/no-field-of-ours-on-structs",
         "stamped lines would have the field twice",
-        {
-            "0.5.8": absent("all chunks are pydantic models"),
+        absent("all chunks are pydantic models"),
+        since={
             "0.5.11": RefuseField(
                 "$stream_structs", "${stream_struct}Choice", _STAMPED
             ),

@@ -35,13 +35,13 @@ COMPLETIONS: tuple[Place, ...] = (
     Place(
         "completions/choice",
         "the IDs of its prompt, and those generated for it",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "CompletionResponseChoice",
-                "prompt_token_ids: Optional[List[int]] = None\n"
-                "token_ids: Optional[List[int]] = None",
-            ),
+        AddField(
+            PROTOCOL,
+            "CompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None\n"
+            "token_ids: Optional[List[int]] = None",
+        ),
+        since={
             "0.5.17": absent("SGLang has the fields"),
         },
     ),
@@ -91,8 +91,8 @@ COMPLETIONS: tuple[Place, ...] = (
     Place(
         "completions/new-text",
         "under --stream-output it is the new text already",
-        {
-            "0.5.8": absent("the text is all of it, with --stream-output too"),
+        absent("the text is all of it, with --stream-output too"),
+        since={
             "0.5.10": Replace(
                 SERVING_COMPLETIONS,
                 _STREAM,
@@ -109,12 +109,12 @@ COMPLETIONS: tuple[Place, ...] = (
     Place(
         "completions/no-field-of-ours",
         "stamped lines would have the field twice",
-        {
-            "0.5.8": RefuseField(
-                PROTOCOL,
-                "CompletionResponseStreamChoice",
-                ("token_ids", "prompt_token_ids"),
-            ),
+        RefuseField(
+            PROTOCOL,
+            "CompletionResponseStreamChoice",
+            ("token_ids", "prompt_token_ids"),
+        ),
+        since={
             "0.5.17": absent("there are such fields, None where lines are stamped"),
         },
     ),

@@ -27,14 +27,14 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
     Place(
         "ended-requests/customized-info",
         "a custom sampler's values for all tokens, by key",
-        {
-            "0.5.8": AddField(
-                TOKENIZER_MANAGER,
-                "ReqState",
-                "customized_info_accumulated: Dict[str, List[Any]] = dataclasses.field(\n"
-                "    default_factory=dict\n"
-                ")",
-            ),
+        AddField(
+            TOKENIZER_MANAGER,
+            "ReqState",
+            "customized_info_accumulated: Dict[str, List[Any]] = dataclasses.field(\n"
+            "    default_factory=dict\n"
+            ")",
+        ),
+        since={
             "0.5.13": absent("SGLang has it"),
         },
         upstream="PR 27205",
@@ -42,13 +42,13 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
     Place(
         "ended-requests/answered",
         "an output may have answered it before the abort",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._handle_abort_req",
-                "if recv_obj.rid not in self.rid_to_state:\n    return",
-                before="state = self.rid_to_state[recv_obj.rid]",
-            ),
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "if recv_obj.rid not in self.rid_to_state:\n    return",
+            before="state = self.rid_to_state[recv_obj.rid]",
+        ),
+        since={
             "0.5.14": absent("SGLang does the same"),
         },
     ),
@@ -109,36 +109,36 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     Place(
         "ended-requests/abort-elsewhere",
         "any of several tokenizer workers may be asked",
-        {
-            "0.5.8": Insert(
-                HTTP_SERVER,
-                "abort_request",
-                "agentcore.ended_requests.abort_elsewhere(\n"
-                "    _global_state.tokenizer_manager, obj.rid\n"
-                ")",
-                before="_global_state.tokenizer_manager.abort_request(...)",
-            ),
+        Insert(
+            HTTP_SERVER,
+            "abort_request",
+            "agentcore.ended_requests.abort_elsewhere(\n"
+            "    _global_state.tokenizer_manager, obj.rid\n"
+            ")",
+            before="_global_state.tokenizer_manager.abort_request(...)",
+        ),
+        since={
             "0.5.13": absent("a worker passes on the aborts of unknown requests"),
         },
     ),
     Place(
         "ended-requests/address",
         "an abort goes to the tokenizer worker of the request",
-        {
-            "0.5.8": Insert(
-                "$output_sender",
-                "SenderWrapper.send_output",
-                "agentcore.ended_requests.address(output, recv_obj)",
-                after="if self.socket is None: ...",
-            ),
+        Insert(
+            "$output_sender",
+            "SenderWrapper.send_output",
+            "agentcore.ended_requests.address(output, recv_obj)",
+            after="if self.socket is None: ...",
+        ),
+        since={
             "0.5.18": absent("SGLang addresses what it sends of any request"),
         },
     ),
     Place(
         "ended-requests/discard",
         "the engine is to forget it, too",
-        {
-            "0.5.8": absent("a request is aborted before it is forgotten"),
+        absent("a request is aborted before it is forgotten"),
+        since={
             "0.5.18": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._discard_pending_req_states",
@@ -154,8 +154,8 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     Place(
         "ended-requests/samples",
         "those that will not run are let go",
-        {
-            "0.5.8": absent("a request is kept when it is sent"),
+        absent("a request is kept when it is sent"),
+        since={
             "0.5.10": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._handle_batch_request",
@@ -171,8 +171,8 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     Place(
         "ended-requests/abort-sent",
         "the scheduler does not know others yet",
-        {
-            "0.5.8": absent("a request may be aborted again"),
+        absent("a request may be aborted again"),
+        since={
             "0.5.20": Replace(
                 TOKENIZER_MANAGER,
                 "TokenizerManager.abort_request",
@@ -190,8 +190,8 @@ ABORTED_STREAMS: tuple[Place, ...] = (
     Place(
         "ended-requests/aborted-chat",
         "an abort that was asked for is no error",
-        {
-            "0.5.8": _NO_ABORT_IS_AN_ERROR,
+        _NO_ABORT_IS_AN_ERROR,
+        since={
             "0.5.10": AddCondition(
                 SERVING_CHAT,
                 _CHAT_STREAM,
@@ -204,8 +204,8 @@ ABORTED_STREAMS: tuple[Place, ...] = (
     Place(
         "ended-requests/aborted-completion",
         "an abort that was asked for is no error",
-        {
-            "0.5.8": _NO_ABORT_IS_AN_ERROR,
+        _NO_ABORT_IS_AN_ERROR,
+        since={
             "0.5.10": AddCondition(
                 SERVING_COMPLETIONS,
                 _COMPLETION_STREAM,
@@ -225,13 +225,13 @@ PAUSES: tuple[Place, ...] = (
     Place(
         "ended-requests/pause-after-prefill",
         "either batch may be empty",
-        {
-            "0.5.8": Replace(
-                SCHEDULER,
-                "Scheduler.pause_generation",
-                "self.running_batch.merge_batch(self.last_batch)",
-                "agentcore.ended_requests.merge_last_batch(self)",
-            ),
+        Replace(
+            SCHEDULER,
+            "Scheduler.pause_generation",
+            "self.running_batch.merge_batch(self.last_batch)",
+            "agentcore.ended_requests.merge_last_batch(self)",
+        ),
+        since={
             "0.5.10": absent("SGLang looks whether they are"),
         },
     ),
@@ -248,12 +248,12 @@ PAUSES: tuple[Place, ...] = (
     Place(
         "ended-requests/pause-with-workers",
         "each tokenizer worker has a pause of its own",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager.pause_generation",
-                "agentcore.ended_requests.refuse_pause(self)",
-            ),
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.pause_generation",
+            "agentcore.ended_requests.refuse_pause(self)",
+        ),
+        since={
             "0.5.12": _WORKERS_ARE_TOLD,
         },
         also=("TokenizerManager.continue_generation",),
@@ -261,8 +261,8 @@ PAUSES: tuple[Place, ...] = (
     Place(
         "ended-requests/workers-hear",
         "a worker hears of a pause before its first request",
-        {
-            "0.5.8": _PAUSES_TELL_NO_WORKER,
+        _PAUSES_TELL_NO_WORKER,
+        since={
             "0.5.12": Insert(
                 HTTP_SERVER,
                 "init_multi_tokenizer",
@@ -274,8 +274,8 @@ PAUSES: tuple[Place, ...] = (
     Place(
         "ended-requests/router-abort-paused",
         "a paused scheduler never finishes aborts",
-        {
-            "0.5.8": _PAUSES_TELL_NO_WORKER,
+        _PAUSES_TELL_NO_WORKER,
+        since={
             "0.5.12": Insert(
                 MULTI_TOKENIZER,
                 "MultiTokenizerRouter.router_worker_obj",

@@ -36,8 +36,8 @@ _PROCESSORS: tuple[Place, ...] = (
     Place(
         "images/fast-load",
         "some processors call it with a prompt of token IDs",
-        {
-            "0.5.8": absent("it takes no prompt of token IDs beside the text"),
+        absent("it takes no prompt of token IDs beside the text"),
+        since={
             "0.5.13": AddKeyword(
                 MM_PROCESSOR,
                 "BaseMultimodalProcessor.fast_load_mm_data",
@@ -91,8 +91,8 @@ _PROCESSORS: tuple[Place, ...] = (
     Place(
         "images/own",
         "sending takes the pixels out, and n > 1 have the same",
-        {
-            "0.5.8": absent("sending leaves the images alone"),
+        absent("sending leaves the images alone"),
+        since={
             "0.5.9": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._send_one_request",
@@ -145,16 +145,16 @@ _REFUSALS: tuple[Place, ...] = (
     Place(
         "images/refuse-chat",
         "images without a place among the token IDs are a 400",
-        {
-            "0.5.8": Insert(
-                SERVING_CHAT,
-                "OpenAIServingChat._handle_streaming_request",
-                "agentcore_image_error = await agentcore.images.start_stream(\n"
-                "    self.tokenizer_manager, adapted_request, raw_request\n"
-                ")\n"
-                "if agentcore_image_error is not None:\n"
-                "    return self.create_error_response(agentcore_image_error)",
-            ),
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._handle_streaming_request",
+            "agentcore_image_error = await agentcore.images.start_stream(\n"
+            "    self.tokenizer_manager, adapted_request, raw_request\n"
+            ")\n"
+            "if agentcore_image_error is not None:\n"
+            "    return self.create_error_response(agentcore_image_error)",
+        ),
+        since={
             "0.5.10": absent("chat waits for the first line itself"),
         },
     ),

@@ -32,13 +32,13 @@ KEPT_PROMPTS: tuple[Place, ...] = (
     Place(
         "prompts/keep-of-batch",
         "`obj[i]` makes another object each time",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._send_batch_request",
-                "agentcore.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
-                before="self.rid_to_state[tmp_obj.rid] = state",
-            ),
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._send_batch_request",
+            "agentcore.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
+            before="self.rid_to_state[tmp_obj.rid] = state",
+        ),
+        since={
             "0.5.10": absent("the state has its object before it is tokenized"),
         },
     ),
@@ -61,10 +61,10 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "prompts/of-batch",
         "each request of a batch asks for what the batch does",
-        {
-            "0.5.8": Decorate(
-                IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
-            ),
+        Decorate(
+            IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
+        ),
+        since={
             "0.5.13": absent("SGLang passes all on"),
         },
         upstream=_UPSTREAM,
@@ -84,8 +84,8 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "prompts/contract",
         "null means absent",
-        {
-            "0.5.8": absent("SGLang compares no schema with requests"),
+        absent("SGLang compares no schema with requests"),
+        since={
             "0.5.22": Replace(
                 HTTP_SERVER,
                 "generate_request",
@@ -113,12 +113,12 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "prompts/choice",
         "return_prompt_token_ids, or return_token_ids if it is true",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionResponseChoice",
-                "prompt_token_ids: Optional[List[int]] = None",
-            ),
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None",
+        ),
+        since={
             "0.5.13": absent("SGLang has the field"),
         },
         upstream=_UPSTREAM,
@@ -148,8 +148,8 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     Place(
         "prompts/worker-of-batch",
         "the requests of a batch, made next, take it over",
-        {
-            "0.5.8": absent("the requests of a batch are made later"),
+        absent("the requests of a batch are made later"),
+        since={
             "0.5.11": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager.generate_request",
@@ -186,8 +186,8 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     Place(
         "prompts/check-chat",
         "prompts given as token IDs",
-        {
-            "0.5.8": absent("only tito adds input_ids, and checks them"),
+        absent("only tito adds input_ids, and checks them"),
+        since={
             "0.5.13": Insert(
                 SERVING_CHAT,
                 "OpenAIServingChat._validate_request",

@@ -73,13 +73,13 @@ REQUEST_IDS: tuple[Place, ...] = (
     Place(
         "request-ids/check-stream",
         "a stream with a rid in use is a 400, too",
-        {
-            "0.5.8": Insert(
-                SERVING_BASE,
-                "OpenAIServingBase.handle_request",
-                "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
-                before="return await self._handle_streaming_request(...)",
-            ),
+        Insert(
+            SERVING_BASE,
+            "OpenAIServingBase.handle_request",
+            "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
+            before="return await self._handle_streaming_request(...)",
+        ),
+        since={
             "0.5.10": absent("a stream's first line is made before its status is sent"),
         },
     ),
@@ -98,32 +98,32 @@ REQUEST_IDS: tuple[Place, ...] = (
     Place(
         "request-ids/send",
         "the engine gets a rid that no other request ever had",
-        {
-            "0.5.8": _sent_to_scheduler("_send_one_request", "tokenized_obj"),
+        _sent_to_scheduler("_send_one_request", "tokenized_obj"),
+        since={
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
     Place(
         "request-ids/send-batch",
         "the engine gets a rid that no other request ever had",
-        {
-            "0.5.8": _sent_to_scheduler("_send_batch_request", "batch_req"),
+        _sent_to_scheduler("_send_batch_request", "batch_req"),
+        since={
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
     Place(
         "request-ids/abort",
         "the engine ends each request whose rid begins so",
-        {
-            "0.5.8": _sent_to_scheduler("abort_request", "req"),
+        _sent_to_scheduler("abort_request", "req"),
+        since={
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
     Place(
         "request-ids/dispatch",
         "the engine gets a rid that no other request ever had",
-        {
-            "0.5.8": absent("requests and aborts are sent in three places"),
+        absent("requests and aborts are sent in three places"),
+        since={
             "0.5.15": Replace(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._dispatch_to_scheduler",
@@ -138,26 +138,26 @@ REQUEST_IDS: tuple[Place, ...] = (
     Place(
         "request-ids/keep",
         "the engine's rid of the request, for its outputs",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._send_one_request",
-                "agentcore.request_ids.keep(self, state, obj.rid)",
-                before="self.rid_to_state[obj.rid] = state",
-            ),
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._send_one_request",
+            "agentcore.request_ids.keep(self, state, obj.rid)",
+            before="self.rid_to_state[obj.rid] = state",
+        ),
+        since={
             "0.5.10": _STATES_ARE_MADE_FIRST,
         },
     ),
     Place(
         "request-ids/keep-of-batch",
         "the engine's rid of the request, for its outputs",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._send_batch_request",
-                "agentcore.request_ids.keep(self, state, tmp_obj.rid)",
-                before="self.rid_to_state[tmp_obj.rid] = state",
-            ),
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._send_batch_request",
+            "agentcore.request_ids.keep(self, state, tmp_obj.rid)",
+            before="self.rid_to_state[tmp_obj.rid] = state",
+        ),
+        since={
             "0.5.10": _STATES_ARE_MADE_FIRST,
         },
     ),
@@ -182,13 +182,13 @@ REQUEST_IDS: tuple[Place, ...] = (
     Place(
         "request-ids/left",
         "2 s later the rid may be another request's",
-        {
-            "0.5.8": Replace(
-                TOKENIZER_MANAGER,
-                "TokenizerManager.create_abort_task",
-                "self.abort_request(obj.rid)",
-                "agentcore.request_ids.abort_own(self, obj.rid, obj)",
-            ),
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.create_abort_task",
+            "self.abort_request(obj.rid)",
+            "agentcore.request_ids.abort_own(self, obj.rid, obj)",
+        ),
+        since={
             "0.5.20": absent("one statement aborts requests and batches"),
         },
     ),

@@ -18,13 +18,12 @@ SCORING: tuple[Place, ...] = (
     Place(
         "scoring/batch",
         "None crashes the copy to the CPU",
-        {
-            "0.5.8": Insert(
-                LOGPROB_UTILS,
-                "get_token_ids_logprobs_raw",
-                "token_ids_logprobs = "
-                "[*map(lambda ids: ids or [], token_ids_logprobs)]",
-            ),
+        Insert(
+            LOGPROB_UTILS,
+            "get_token_ids_logprobs_raw",
+            "token_ids_logprobs = [*map(lambda ids: ids or [], token_ids_logprobs)]",
+        ),
+        since={
             "0.5.10": Insert(
                 LOGPROB_UTILS,
                 "get_token_ids_logprobs_raw",
@@ -44,13 +43,12 @@ SCORING: tuple[Place, ...] = (
     Place(
         "scoring/chunk",
         "None shifts the others' values",
-        {
-            "0.5.8": Insert(
-                LOGPROB_UTILS,
-                "get_token_ids_logprobs_chunk",
-                "token_ids_logprobs = "
-                "[*map(lambda ids: ids or [], token_ids_logprobs)]",
-            ),
+        Insert(
+            LOGPROB_UTILS,
+            "get_token_ids_logprobs_chunk",
+            "token_ids_logprobs = [*map(lambda ids: ids or [], token_ids_logprobs)]",
+        ),
+        since={
             "0.5.16": Insert(
                 LOGPROB_PROCESSOR,
                 "get_token_ids_logprobs_chunk",

@@ -29,8 +29,8 @@ RESPONSES_SENT_BACK: tuple[Place, ...] = (
     Place(
         "responses/sent-back",
         "read messages with nulls",
-        {
-            "0.5.8": absent("the endpoint takes no items of earlier responses"),
+        absent("the endpoint takes no items of earlier responses"),
+        since={
             "0.5.14": Insert(
                 PROTOCOL,
                 "ResponsesRequest",
@@ -47,8 +47,8 @@ RESPONSES_PUSH: tuple[Place, ...] = (
     Place(
         "responses/push",
         "what remembers or says token IDs takes them in",
-        {
-            "0.5.8": absent("the endpoint is not traced"),
+        absent("the endpoint is not traced"),
+        since={
             "0.5.14": Decorate(
                 SERVING_RESPONSES,
                 f"{_SERVING}._generate_with_builtin_tools",

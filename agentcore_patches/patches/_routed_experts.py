@@ -34,16 +34,16 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     Place(
         "routed-experts/one-each",
         "one for each request",
-        {
-            "0.5.8": Insert(
-                OUTPUT_PROCESSOR,
-                "SchedulerOutputProcessorMixin.stream_output_generation",
-                "if routed_experts is None and req.return_routed_experts:\n"
-                "    routed_experts = [None] * (len(rids) - 1)\n"
-                "elif routed_experts is not None and not req.return_routed_experts:\n"
-                "    routed_experts.append(None)",
-                before="if req.return_routed_experts: ...",
-            ),
+        Insert(
+            OUTPUT_PROCESSOR,
+            "SchedulerOutputProcessorMixin.stream_output_generation",
+            "if routed_experts is None and req.return_routed_experts:\n"
+            "    routed_experts = [None] * (len(rids) - 1)\n"
+            "elif routed_experts is not None and not req.return_routed_experts:\n"
+            "    routed_experts.append(None)",
+            before="if req.return_routed_experts: ...",
+        ),
+        since={
             "0.5.13": absent("SGLang does it"),
         },
     ),
@@ -61,12 +61,12 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     Place(
         "routed-experts/request",
         "the experts of each token",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionRequest",
-                "return_routed_experts: Optional[bool] = None",
-            ),
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_routed_experts: Optional[bool] = None",
+        ),
+        since={
             "0.5.9": absent("SGLang has the field"),
         },
         also=("CompletionRequest",),

@@ -32,13 +32,13 @@ SERVER: tuple[Place, ...] = (
     Place(
         "server/answer-first",
         "or what asks the scheduler waits for the first request",
-        {
-            "0.5.8": Insert(
-                HTTP_SERVER,
-                "lifespan",
-                "_global_state.tokenizer_manager.auto_create_handle_loop()",
-                after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
-            ),
+        Insert(
+            HTTP_SERVER,
+            "lifespan",
+            "_global_state.tokenizer_manager.auto_create_handle_loop()",
+            after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
+        ),
+        since={
             "0.5.10": absent("SGLang does it in each method that asks"),
         },
         upstream="PR 19610",

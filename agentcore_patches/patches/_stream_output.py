@@ -16,14 +16,14 @@ WHOLE_STREAM_OUTPUT: tuple[Place, ...] = (
     Place(
         "stream-output/merge-queued",
         "each queued chunk has token IDs and values of its own",
-        {
-            "0.5.8": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._wait_one_response",
-                "if is_stream and $stream_output:\n"
-                "    out = agentcore.stream_output.merge_queued(state)",
-                after="out = state.out_list[-1]",
-            ),
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._wait_one_response",
+            "if is_stream and $stream_output:\n"
+            "    out = agentcore.stream_output.merge_queued(state)",
+            after="out = state.out_list[-1]",
+        ),
+        since={
             "0.5.10": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._wait_one_response",

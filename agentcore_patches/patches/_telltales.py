@@ -29,7 +29,8 @@ def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Pla
     return Place(
         name,
         why,
-        {"0.5.8": RefuseDefinition(file, scope), first: ExpectDefinition(file, scope)},
+        RefuseDefinition(file, scope),
+        since={first: ExpectDefinition(file, scope)},
     )
 
 
@@ -65,12 +66,12 @@ TELLTALES: tuple[Place, ...] = (
     Place(
         "telltales/abort-of-unknown",
         "from 0.5.14 on SGLang ignores an abort that comes late",
-        {
-            "0.5.8": Expect(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._handle_abort_req",
-                "state = self.rid_to_state[recv_obj.rid]",
-            ),
+        Expect(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "state = self.rid_to_state[recv_obj.rid]",
+        ),
+        since={
             "0.5.14": Expect(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._handle_abort_req",
@@ -81,10 +82,10 @@ TELLTALES: tuple[Place, ...] = (
     Place(
         "telltales/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
-        {
-            "0.5.8": ExpectDefinition(
-                MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
-            ),
+        ExpectDefinition(
+            MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
+        ),
+        since={
             "0.5.15": RefuseDefinition(
                 MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
             ),
@@ -100,10 +101,8 @@ TELLTALES: tuple[Place, ...] = (
     Place(
         "telltales/token-ids",
         "in 0.5.17 alone SGLang calls them as we do",
-        {
-            "0.5.8": RefuseField(
-                PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)
-            ),
+        RefuseField(PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)),
+        since={
             "0.5.17": Expect(
                 PROTOCOL,
                 "ChatCompletionResponseChoice._serialize",
@@ -133,10 +132,8 @@ TELLTALES: tuple[Place, ...] = (
     Place(
         "telltales/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob are those of its ID",
-        {
-            "0.5.8": ExpectDefinition(
-                SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
-            ),
+        ExpectDefinition(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
+        since={
             "0.5.21": RefuseDefinition(
                 SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
             ),
@@ -152,10 +149,8 @@ TELLTALES: tuple[Place, ...] = (
     Place(
         "telltales/reported-info",
         "from 0.5.23 on some of a sampler's values are not shown",
-        {
-            "0.5.8": RefuseField(
-                TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)
-            ),
+        RefuseField(TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)),
+        since={
             "0.5.23": Expect(
                 TOKENIZER_MANAGER, "ReqState", "customized_info_reported_keys: $T = ..."
             ),

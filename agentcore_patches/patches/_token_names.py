@@ -46,8 +46,8 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "token-names/chat",
         "tokens without text",
-        {
-            "0.5.8": absent("chat takes its logprobs from to_openai_style_logprobs"),
+        absent("chat takes its logprobs from to_openai_style_logprobs"),
+        since={
             "0.5.21": Insert(
                 SERVING_CHAT,
                 "OpenAIServingChat._build_token_logprobs_from_raw",

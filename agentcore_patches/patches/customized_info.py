@@ -41,19 +41,19 @@ SCHEDULER: tuple[Place, ...] = (
     Place(
         "customized-info/send",
         "one value per token ID",
-        {
-            "0.5.8": Replace(
-                "$output_streamer",
-                "$stream_output_generation",
-                "${output_lists}customized_info[$KEY].append(...)",
-                "agentcore.customized_info.send(\n"
-                "    ${output_lists}customized_info[$KEY],\n"
-                "    req.customized_info[$KEY],\n"
-                "    len(${output_lists}rids) - 1,\n"
-                "    send_token_offset,\n"
-                "    req.send_token_offset,\n"
-                ")",
-            ),
+        Replace(
+            "$output_streamer",
+            "$stream_output_generation",
+            "${output_lists}customized_info[$KEY].append(...)",
+            "agentcore.customized_info.send(\n"
+            "    ${output_lists}customized_info[$KEY],\n"
+            "    req.customized_info[$KEY],\n"
+            "    len(${output_lists}rids) - 1,\n"
+            "    send_token_offset,\n"
+            "    req.send_token_offset,\n"
+            ")",
+        ),
+        since={
             # Values of the request itself, which are no list of one per token, go
             # another way.
             "0.5.22": Insert(
@@ -72,29 +72,29 @@ TOKENIZER_WORKERS: tuple[Place, ...] = (
     Place(
         "customized-info/output-of-request",
         "a batch of one, as for the fields that are lists",
-        {
-            "0.5.8": Insert(
-                MULTI_TOKENIZER,
-                "_extract_field_by_index",
-                "if isinstance(field, dict):\n"
-                "    return agentcore.customized_info.of_request(field, index)",
-                after="field = getattr(output, field_name, None)",
-            ),
+        Insert(
+            MULTI_TOKENIZER,
+            "_extract_field_by_index",
+            "if isinstance(field, dict):\n"
+            "    return agentcore.customized_info.of_request(field, index)",
+            after="field = getattr(output, field_name, None)",
+        ),
+        since={
             "0.5.15": absent("SGLang makes a batch of one"),
         },
     ),
     Place(
         "customized-info/token-output-of-request",
         "with --skip-tokenizer-init, too",
-        {
-            "0.5.8": AddKeyword(
-                MULTI_TOKENIZER,
-                "_handle_output_by_index",
-                "BatchTokenIDOutput",
-                "customized_info=_extract_field_by_index(\n"
-                '    output, "customized_info", i, check_length=False\n'
-                ")",
-            ),
+        AddKeyword(
+            MULTI_TOKENIZER,
+            "_handle_output_by_index",
+            "BatchTokenIDOutput",
+            "customized_info=_extract_field_by_index(\n"
+            '    output, "customized_info", i, check_length=False\n'
+            ")",
+        ),
+        since={
             "0.5.12": absent("SGLang has it"),
         },
     ),
@@ -104,13 +104,13 @@ ACCUMULATION: tuple[Place, ...] = (
     Place(
         "customized-info/accumulate",
         "the values of all tokens, one per token ID",
-        {
-            "0.5.8": Replace(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._handle_batch_output",
-                "meta_info[k] = v[i]",
-                "agentcore.customized_info.add(self, state, meta_info, k, v, i)",
-            ),
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            "meta_info[k] = v[i]",
+            "agentcore.customized_info.add(self, state, meta_info, k, v, i)",
+        ),
+        since={
             # SGLang keeps the values of all tokens, if each of each request has one.
             "0.5.13": Insert(
                 TOKENIZER_MANAGER,

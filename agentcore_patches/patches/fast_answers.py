@@ -32,26 +32,26 @@ FAST_ANSWERS: tuple[Place, ...] = (
     Place(
         "fast-answers/generate",
         "not by FastAPI's encoder",
-        {
-            "0.5.8": Replace(
-                HTTP_SERVER,
-                "generate_request",
-                "return ret",
-                "return agentcore.answers.generated(ret, request, generate_request)",
-            ),
+        Replace(
+            HTTP_SERVER,
+            "generate_request",
+            "return ret",
+            "return agentcore.answers.generated(ret, request, generate_request)",
+        ),
+        since={
             "0.5.10": absent("SGLang answers /generate by orjson"),
         },
     ),
     Place(
         "fast-answers/prompt",
         "token IDs are not walked twice",
-        {
-            "0.5.8": Replace(
-                IO_STRUCT,
-                "GenerateReqInput",
-                "input_ids: Optional[Union[List[List[int]], List[int]]] = None",
-                "input_ids: agentcore.answers.RequestTokenIds = None",
-            ),
+        Replace(
+            IO_STRUCT,
+            "GenerateReqInput",
+            "input_ids: Optional[Union[List[List[int]], List[int]]] = None",
+            "input_ids: agentcore.answers.RequestTokenIds = None",
+        ),
+        since={
             "0.5.13": absent("SGLang takes such a prompt as it is"),
         },
     ),

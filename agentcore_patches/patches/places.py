@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -12,9 +12,9 @@ from agentcore_patches.edits import Check, MalformedEdit, ScopedEdit
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches.files import RELEASES, WRITING_ORDER
 from agentcore_patches.patches.releases import (
-    SUPPORTED_VERSIONS,
+    ByRelease,
     is_between,
-    of_release,
+    is_first,
     with_names_of,
 )
 
@@ -36,31 +36,30 @@ class Place:
     Attributes:
         name: what conflicts, comments in SGLang's files and `list --edits` call it.
         why: the reason, in a few words; it stands above the change in SGLang's file.
-        forms: the edit of all releases that have its file; or the edits by the first
-            release that each is for, which holds until the next one's. A release is
-            never left out by silence: `Absent` says why one needs no edit.
+        form: the edit from the oldest release on, or why those need none. Without
+            `since`, all releases that have its file have this form.
+        since: the forms of later releases, by the first release that each is for, which
+            holds until the next one's. A release is never left out by silence: `Absent`
+            says why one needs no edit.
         upstream: the pull request of SGLang that does or proposes the same.
         also: more scopes of the same file in which the same is done.
     """
 
     name: str
     why: str
-    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent]
+    form: ScopedEdit | Absent
+    since: Mapping[str, ScopedEdit | Absent] = field(default_factory=dict)
     upstream: str = ""
     also: tuple[str, ...] = ()
 
     def edits(self, version: str) -> tuple[ScopedEdit, ...]:
         """The edits for a release, in its names: one a scope, none if it needs none."""
-        form = of_release(version, self._by_first())
+        form = self._forms().of(version)
         return () if isinstance(form, Absent) else self._named(form, version)
 
     def ranges(self) -> Iterator[tuple[str, str, ScopedEdit | Absent]]:
         """Each form with the first and the last release that it is for."""
-        by_first = self._by_first()
-        firsts = list(by_first)
-        for first, next_one in zip(firsts, [*firsts[1:], ""], strict=True):
-            end = SUPPORTED_VERSIONS.index(next_one) if next_one else None
-            yield first, SUPPORTED_VERSIONS[:end][-1], by_first[first]
+        return self._forms().ranges()
 
     def check(self) -> None:
         """Look at what the author wrote, without any source.
@@ -68,22 +67,19 @@ class Place:
         Raises:
             MalformedEdit: the releases are not covered, or a form is written wrongly.
         """
-        firsts = list(self._by_first())
-        listed = [version for version in SUPPORTED_VERSIONS if version in firsts]
-        if not firsts or firsts[0] != SUPPORTED_VERSIONS[0]:
-            raise MalformedEdit(f"no form is for {SUPPORTED_VERSIONS[0]}")
-        if firsts != listed or any(".post" in first for first in firsts):
-            raise MalformedEdit(
-                f"its forms are for {', '.join(firsts)}: these must be supported "
-                "releases, oldest first, and no post-releases"
-            )
-        forms = [form for _, _, form in self.ranges()]
+        by_release = self._forms()
+        try:
+            by_release.check()
+        except ValueError as error:
+            raise MalformedEdit(str(error)) from None
+        ranges = list(by_release.ranges())
+        forms = [form for _, _, form in ranges]
         if all(isinstance(form, Absent) for form in forms):
             raise MalformedEdit("it has no edit for any release")
         for form, next_one in pairwise(forms):
             if form == next_one:
                 raise MalformedEdit("two forms, one after the other, are the same")
-        for first, last, form in self.ranges():
+        for first, last, form in ranges:
             if isinstance(form, ScopedEdit):
                 self._check(form, first)
                 self._check(form, last)
@@ -107,21 +103,21 @@ class Place:
         if not is_between(version, *RELEASES.get(named.file, ("", ""))):
             raise MalformedEdit(f"SGLang {version} has no {named.file}")
 
-    def _by_first(self) -> Mapping[str, ScopedEdit | Absent]:
-        if not isinstance(self.forms, ScopedEdit):
-            return self.forms
-        oldest = SUPPORTED_VERSIONS[0]
-        first, last = RELEASES.get(self.forms.file, (oldest, ""))
+    def _forms(self) -> ByRelease[ScopedEdit | Absent]:
+        if self.since or isinstance(self.form, Absent):
+            return ByRelease(self.form, self.since)
+        first, last = RELEASES.get(self.form.file, ("", ""))
         if last:
-            raise MalformedEdit(f"not all releases have {self.forms.file}")
-        without_file = {oldest: Absent("SGLang has no such file")}
-        return {**(without_file if first != oldest else {}), first: self.forms}
+            raise MalformedEdit(f"not all releases have {self.form.file}")
+        if not first or is_first(first):
+            return ByRelease(self.form)
+        return ByRelease(Absent("SGLang has no such file"), {first: self.form})
 
     def _named(self, form: ScopedEdit, version: str) -> tuple[ScopedEdit, ...]:
         code: dict[str, Any] = {
-            field.name: with_names_of(version, value)
-            for field in fields(form)
-            if isinstance(value := getattr(form, field.name), str)
+            one.name: with_names_of(version, value)
+            for one in fields(form)
+            if isinstance(value := getattr(form, one.name), str)
         }
         named = replace(form, **{**code, "name": self.name, "note": self.why})
         others = (with_names_of(version, scope) for scope in self.also)
@@ -165,14 +161,17 @@ def checked(name: str, module: ModuleType) -> Patch:
             )
     assert isinstance(listed, tuple) and isinstance(fields, tuple)
     names = [place.name for place in listed]
+    mistakes = []
     for place in listed:
         try:
             if names.count(place.name) > 1:
                 raise MalformedEdit("another place has this name")
             place.check()
         except MalformedEdit as error:
-            raise PatchError(
-                f"The patch `{name}` has a place that is written wrongly: "
-                f"{place.name}: {error}."
-            ) from error
+            mistakes.append(f"{place.name}: {error}")
+    if mistakes:
+        raise PatchError(
+            f"The patch `{name}` has a place that is written wrongly: "
+            f"{'; '.join(dict.fromkeys(mistakes))}."
+        )
     return Patch(summary, listed, fields, flags)

@@ -128,15 +128,15 @@ TOKENIZE: tuple[Place, ...] = (
     Place(
         "prefix/tokenize-request",
         "messages in place of a prompt",
-        {
-            "0.5.8": Insert(
-                PROTOCOL,
-                "TokenizeRequest",
-                "chat_request: Optional[ChatCompletionRequest] = None\n"
-                "_take_messages = "
-                'model_validator(mode="before")(agentcore.prefix.with_chat)',
-                before="prompt: Union[str, List[str]]",
-            ),
+        Insert(
+            PROTOCOL,
+            "TokenizeRequest",
+            "chat_request: Optional[ChatCompletionRequest] = None\n"
+            "_take_messages = "
+            'model_validator(mode="before")(agentcore.prefix.with_chat)',
+            before="prompt: Union[str, List[str]]",
+        ),
+        since={
             "0.5.12": absent("SGLang takes messages"),
         },
         upstream="messages, 0.5.12",
@@ -144,15 +144,15 @@ TOKENIZE: tuple[Place, ...] = (
     Place(
         "prefix/tokenize",
         "messages in place of a prompt",
-        {
-            "0.5.8": Insert(
-                SERVING_TOKENIZE,
-                "OpenAIServingTokenize._handle_non_streaming_request",
-                "if request.chat_request is not None:\n"
-                "    return await agentcore.prefix.tokenize(\n"
-                "        self, request.chat_request, raw_request\n"
-                "    )",
-            ),
+        Insert(
+            SERVING_TOKENIZE,
+            "OpenAIServingTokenize._handle_non_streaming_request",
+            "if request.chat_request is not None:\n"
+            "    return await agentcore.prefix.tokenize(\n"
+            "        self, request.chat_request, raw_request\n"
+            "    )",
+        ),
+        since={
             "0.5.12": absent("SGLang takes messages"),
         },
         upstream="messages, 0.5.12",
@@ -171,8 +171,8 @@ TOKENIZE: tuple[Place, ...] = (
     Place(
         "prefix/tokenize-ids",
         "the token IDs of messages are in no dump of them",
-        {
-            "0.5.8": absent("messages are not dumped"),
+        absent("messages are not dumped"),
+        since={
             "0.5.12": Insert(
                 PROTOCOL,
                 "TokenizeRequest.to_chat_completion_request",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
@@ -15,13 +16,21 @@ from agentcore_patches.patches.files import EVER_PATCHED as EVER_PATCHED
 from agentcore_patches.patches.files import FACTS_MODULE, LANDED, RELEASES
 from agentcore_patches.patches.files import LANDING as LANDING
 from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
-from agentcore_patches.patches.releases import facts_module, is_between
+from agentcore_patches.patches.releases import (
+    facts_module,
+    is_between,
+    unused_lines,
+)
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit, Land
     from agentcore_patches.patches.places import Patch, Place
 
 _PATCHES = Path(__file__).parent
+_IMPORTS = re.compile(
+    rf"^ *from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE
+)
+_WORD = re.compile(r"\w+")
 ORDER = (
     # A trace of token IDs writes the metadata of the first chunk.
     ("prefix/stream", "chat-streams/stamp"),
@@ -159,16 +168,29 @@ def response_fields() -> frozenset[str]:
 @cache
 def fingerprint() -> str:
     """A hash of all the code that decides what a patched install looks like."""
-    package = _PATCHES.parent
-    folders = [package / name for name in ("edits", "landing", "patches")]
-    checking = ("classes.py", "landed.py", "plan.py", "undefined.py")
-    sources = [package / name for name in checking]
-    for folder in folders:
-        sources += sorted(folder.rglob("*.py"))
     digest = hashlib.sha256()
-    for source in sources:
+    for source in sorted(_deciding()):
         digest.update(source.read_bytes())
     return digest.hexdigest()
+
+
+def _deciding() -> set[Path]:
+    """Return the files of the planner, the patches, the landing, and all they import."""
+    package = _PATCHES.parent
+    found: set[Path] = set()
+    pending = [package / "planning" / "fitting.py"]
+    pending += [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
+    while pending:
+        path = pending.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        for module, names in _IMPORTS.findall(path.read_text("utf-8")):
+            imported = package.joinpath(*module.split(".")[1:])
+            pending += [imported.with_suffix(".py"), imported / "__init__.py"]
+            if imported.is_dir():
+                pending += [imported / f"{one}.py" for one in _WORD.findall(names)]
+    return found
 
 
 @cache
@@ -186,6 +208,8 @@ def _landing_text(path: str) -> str:
 def _patch(name: str) -> Patch:
     from agentcore_patches.patches.places import checked
 
+    if tables := unused_lines():
+        raise PatchError(f"The tables of releases are wrong: {'; '.join(tables)}.")
     try:
         module = import_module(f"{__package__}.{name.replace('-', '_')}")
     except Exception as error:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from string import Template
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from agentcore_patches._version import __version__
 from agentcore_patches.patches.files import (
@@ -16,6 +17,7 @@ from agentcore_patches.patches.files import (
     OUTPUT_PROCESSOR,
     OUTPUT_SENDER,
     OUTPUT_STREAMER,
+    RELEASES,
     RESULT_PROCESSOR,
     SCHEDULER,
     SERVING_CHAT,
@@ -57,161 +59,196 @@ FIRST_WITH_RUST = "0.5.17"
 
 T = TypeVar("T")
 
-NAMES: Mapping[str, Mapping[str, str]] = {
+_RELEASE = re.compile(r"\d+(\.\d+)*")
+
+
+@dataclass(frozen=True, eq=False)
+class ByRelease(Generic[T]):
+    """A value per release: `start` from the oldest on, another since a later release."""
+
+    start: T
+    since: Mapping[str, T] = field(default_factory=dict)
+
+    def of(self, version: str) -> T:
+        """Return the value for a release."""
+        held = self.start
+        for first, value in self.since.items():
+            if is_between(version, first, ""):
+                held = value
+        return held
+
+    def ranges(self) -> Iterator[tuple[str, str, T]]:
+        """Yield each value with the first and the last release that it is for."""
+        firsts = [SUPPORTED_VERSIONS[0], *self.since]
+        values = [self.start, *self.since.values()]
+        for first, value, next_one in zip(
+            firsts, values, [*self.since, ""], strict=True
+        ):
+            end = SUPPORTED_VERSIONS.index(next_one) if next_one else None
+            yield first, SUPPORTED_VERSIONS[:end][-1], value
+
+    def check(self) -> None:
+        """Check the releases that the author wrote.
+
+        Raises:
+            ValueError: one is not supported, or a value is for no supported release.
+        """
+        firsts = list(self.since)
+        for first in firsts:
+            if is_first(first):
+                raise ValueError(
+                    f"no supported release is before {first}, so what {first} "
+                    "replaces is unused"
+                )
+        listed = [version for version in SUPPORTED_VERSIONS if version in firsts]
+        if firsts != listed or any(".post" in first for first in firsts):
+            raise ValueError(
+                f"it changes in {', '.join(firsts)}: these must be supported releases, "
+                "oldest first, and no post-releases"
+            )
+
+
+NAMES: Mapping[str, ByRelease[str]] = {
     # Whether a stream's chunks hold only what is new: --stream-output, which was renamed.
-    "stream_output": {
-        "0.5.8": "self.server_args.stream_output",
-        "0.5.10": "self.server_args.incremental_streaming_output",
-        "0.5.20": "self.incremental_streaming_output",
-    },
-    "send_to_scheduler": {
-        "0.5.8": "send_to_scheduler.send_pyobj",
-        "0.5.15": "_dispatch_to_scheduler",
-    },
+    "stream_output": ByRelease(
+        "self.server_args.stream_output",
+        {
+            "0.5.10": "self.server_args.incremental_streaming_output",
+            "0.5.20": "self.incremental_streaming_output",
+        },
+    ),
+    "send_to_scheduler": ByRelease(
+        "send_to_scheduler.send_pyobj", {"0.5.15": "_dispatch_to_scheduler"}
+    ),
     # Where the scheduler keeps what was sampled, and where it sends that on. In
     # 0.5.13 the lists of a batch's output moved from locals into an object.
-    "result_processor": {"0.5.8": OUTPUT_PROCESSOR, "0.5.13": RESULT_PROCESSOR},
-    "collect_customized_info": {
-        "0.5.8": "SchedulerOutputProcessorMixin.maybe_collect_customized_info",
-        "0.5.13": "SchedulerBatchResultProcessor._maybe_collect_customized_info",
-    },
-    "output_streamer": {"0.5.8": OUTPUT_PROCESSOR, "0.5.13": OUTPUT_STREAMER},
-    "stream_output_generation": {
-        "0.5.8": "SchedulerOutputProcessorMixin.stream_output_generation",
-        "0.5.13": "_GenerationStreamAccumulator.accept",
-    },
-    "output_lists": {"0.5.8": "", "0.5.13": "self."},
-    "output_streamer_class": {
-        "0.5.8": "SchedulerOutputProcessorMixin",
-        "0.5.13": "SchedulerOutputStreamer",
-    },
+    "result_processor": ByRelease(OUTPUT_PROCESSOR, {"0.5.13": RESULT_PROCESSOR}),
+    "collect_customized_info": ByRelease(
+        "SchedulerOutputProcessorMixin.maybe_collect_customized_info",
+        {"0.5.13": "SchedulerBatchResultProcessor._maybe_collect_customized_info"},
+    ),
+    "output_streamer": ByRelease(OUTPUT_PROCESSOR, {"0.5.13": OUTPUT_STREAMER}),
+    "stream_output_generation": ByRelease(
+        "SchedulerOutputProcessorMixin.stream_output_generation",
+        {"0.5.13": "_GenerationStreamAccumulator.accept"},
+    ),
+    "output_lists": ByRelease("", {"0.5.13": "self."}),
+    "output_streamer_class": ByRelease(
+        "SchedulerOutputProcessorMixin", {"0.5.13": "SchedulerOutputStreamer"}
+    ),
     # What changes the weights.
-    "weight_updater": {"0.5.8": UPDATE_WEIGHTS_MIXIN, "0.5.13": WEIGHT_UPDATER},
-    "weight_updater_class": {
-        "0.5.8": "SchedulerUpdateWeightsMixin",
-        "0.5.13": "SchedulerWeightUpdaterManager",
-    },
+    "weight_updater": ByRelease(UPDATE_WEIGHTS_MIXIN, {"0.5.13": WEIGHT_UPDATER}),
+    "weight_updater_class": ByRelease(
+        "SchedulerUpdateWeightsMixin", {"0.5.13": "SchedulerWeightUpdaterManager"}
+    ),
     # What asks the scheduler for all but answers.
-    "control": {"0.5.8": COMMUNICATOR_MIXIN, "0.5.11": CONTROL_MIXIN},
-    "control_class": {
-        "0.5.8": "TokenizerCommunicatorMixin",
-        "0.5.11": "TokenizerControlMixin",
-    },
-    "session_controller": {
-        "0.5.8": OLD_SESSION_CONTROLLER,
-        "0.5.11": SESSION_CONTROLLER,
-    },
-    "output_sender": {"0.5.8": SCHEDULER, "0.5.13": OUTPUT_SENDER},
+    "control": ByRelease(COMMUNICATOR_MIXIN, {"0.5.11": CONTROL_MIXIN}),
+    "control_class": ByRelease(
+        "TokenizerCommunicatorMixin", {"0.5.11": "TokenizerControlMixin"}
+    ),
+    "session_controller": ByRelease(
+        OLD_SESSION_CONTROLLER, {"0.5.11": SESSION_CONTROLLER}
+    ),
+    "output_sender": ByRelease(SCHEDULER, {"0.5.13": OUTPUT_SENDER}),
     # Waits for the outputs of a request, one after the other.
-    "wait_one_response": {
-        "0.5.8": "_wait_one_response",
-        "0.5.19": "_stream_one_response",
-    },
+    "wait_one_response": ByRelease(
+        "_wait_one_response", {"0.5.19": "_stream_one_response"}
+    ),
     # What it asks to know whether the last one has come.
-    "finished": {
-        "0.5.8": "state.finished",
-        "0.5.10": "finished",
-    },
+    "finished": ByRelease("state.finished", {"0.5.10": "finished"}),
     # Where the parts of a chunk that is no pydantic model are, and what begins their names.
-    "stream_structs": {"0.5.8": SERVING_CHAT, "0.5.13": SSE_UTILS},
-    "stream_struct": {"0.5.8": "_Stream", "0.5.13": "Stream"},
+    "stream_structs": ByRelease(SERVING_CHAT, {"0.5.13": SSE_UTILS}),
+    "stream_struct": ByRelease("_Stream", {"0.5.13": "Stream"}),
     # The function that answers /generate.
-    "generate_request": {
-        "0.5.8": "generate_request",
-        "0.5.22": "serve_generate_request",
-    },
+    "generate_request": ByRelease(
+        "generate_request", {"0.5.22": "serve_generate_request"}
+    ),
 }
 """What a release calls a thing, from which release on: `$stream_output` in an edit."""
 
-FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
+FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
     "STREAM_OUTPUT": (
         "Where a tokenizer manager says that chunks hold only the new token IDs.",
-        {
-            "0.5.8": "server_args.stream_output",
-            "0.5.10": "server_args.incremental_streaming_output",
-            "0.5.20": "incremental_streaming_output",
-        },
+        ByRelease(
+            "server_args.stream_output",
+            {
+                "0.5.10": "server_args.incremental_streaming_output",
+                "0.5.20": "incremental_streaming_output",
+            },
+        ),
     ),
     "FIRST_LINE_BEFORE_STATUS": (
         "Whether a stream's first line is made before its status is sent.",
-        {"0.5.8": False, "0.5.10": True},
+        ByRelease(False, {"0.5.10": True}),
     ),
     "TEXT_IS_NEW": (
         "Whether such chunks hold only the new text, too.",
-        {"0.5.8": False, "0.5.10": True},
+        ByRelease(False, {"0.5.10": True}),
     ),
     "LOGPROBS_ARE_NEW": (
         "Whether such chunks hold only the new logprobs, too.",
-        {"0.5.8": False, "0.5.11": True},
+        ByRelease(False, {"0.5.11": True}),
     ),
     "OUTPUT_IDS_GROW": (
         "Whether the token IDs of other chunks are the list that goes on growing.",
-        {"0.5.8": False, "0.5.11": True},
+        ByRelease(False, {"0.5.11": True}),
     ),
     "REPORTED_INFO": (
         "Which attribute of a request's state has the keys of a sampler that it shows.",
-        {
-            "0.5.8": "customized_info_accumulated",
-            "0.5.23": "customized_info_reported_keys",
-        },
+        ByRelease(
+            "customized_info_accumulated", {"0.5.23": "customized_info_reported_keys"}
+        ),
     ),
     "ABORTS_RELEASE_LORA": (
         "Whether SGLang releases the LoRA adapter of a request that is aborted.",
-        {"0.5.8": False, "0.5.22": True},
+        ByRelease(False, {"0.5.22": True}),
     ),
     "ROUTED_EXPERTS_HAVE_START": (
         "Whether the experts of tokens begin where a request asks.",
-        {"0.5.8": False, "0.5.12": True},
+        ByRelease(False, {"0.5.12": True}),
     ),
     "SPECULATION_LOSES_LOGPROBS": (
         "Whether speculative decoding with overlap records no logprobs but the first's.",
-        {"0.5.8": True, "0.5.10": False},
+        ByRelease(True, {"0.5.10": False}),
     ),
     "BYTES_OF_ID": (
         "Whether the bytes of a logprob are those of its token ID, not of its text.",
-        {"0.5.8": False, "0.5.21": True},
+        ByRelease(False, {"0.5.21": True}),
     ),
     "SESSIONS_HAVE_PROMPTS": (
         "Whether a request to a session may have an empty prompt.",
-        {"0.5.8": False, "0.5.20": True},
+        ByRelease(False, {"0.5.20": True}),
     ),
     "PYDANTIC_ANSWERS": (
         "Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.",
-        {"0.5.8": False, "0.5.22": True},
+        ByRelease(False, {"0.5.22": True}),
     ),
     "RESPONSES_ARE_TRACED": (
         "Whether /v1/responses has function tools outside of gpt-oss, and is traced.",
-        {"0.5.8": False, "0.5.14": True},
+        ByRelease(False, {"0.5.14": True}),
     ),
     "HAS_RUST_SERVER": (
         f"Whether {RUST_SERVER} starts another server, in Rust.",
-        {"0.5.8": False, FIRST_WITH_RUST: True},
+        ByRelease(False, {FIRST_WITH_RUST: True}),
     ),
     "IS_IDLE": (
         "Which method of a scheduler says that it has no request.",
-        {"0.5.8": "_is_no_request", "0.5.10": "is_fully_idle"},
+        ByRelease("_is_no_request", {"0.5.10": "is_fully_idle"}),
     ),
     "SESSIONS_MAY_STREAM": (
         "Whether a session may keep its keys and values from turn to turn.",
-        {"0.5.8": False, "0.5.10": True},
+        ByRelease(False, {"0.5.10": True}),
     ),
     "SPANS_ARE_STRUCTS": (
         "Whether SGLang has a class for the tokens of a version of weights.",
-        {"0.5.8": False, "0.5.19": True},
+        ByRelease(False, {"0.5.19": True}),
     ),
     "IMAGE_CACHE": (
         "Which module keeps what the encoders of images computed.",
-        {"0.5.8": "mm_utils", "0.5.18": "mm_schedule"},
+        ByRelease("mm_utils", {"0.5.18": "mm_schedule"}),
     ),
 }
 """What the code that lands is told of the release, from which release on."""
-
-
-def of_release(version: str, by_first: Mapping[str, T]) -> T:
-    """What holds for a release, of values by the first release that each is for."""
-    return [
-        value for first, value in by_first.items() if is_between(version, first, "")
-    ][-1]
 
 
 def with_names_of(version: str, code: str) -> str:
@@ -222,8 +259,28 @@ def with_names_of(version: str, code: str) -> str:
     """
     if "$" not in code:
         return code
-    names = {name: of_release(version, forms) for name, forms in NAMES.items()}
+    names = {name: NAMES[name].of(version) for name in NAMES if name in code}
     return Template(re.sub(r"\$(?=[A-Z])", "$$", code)).substitute(names)
+
+
+def unused_lines() -> list[str]:
+    """Return the mistakes in the tables of releases, such as lines for no release."""
+    tables: dict[str, ByRelease[str] | ByRelease[bool]] = {
+        **{f"NAMES, {name}": by_release for name, by_release in NAMES.items()},
+        **{f"FACTS, {name}": by_release for name, (_, by_release) in FACTS.items()},
+    }
+    found = []
+    for name, by_release in tables.items():
+        try:
+            by_release.check()
+        except ValueError as error:
+            found.append(f"{name}: {error}")
+    for file, (first, last) in RELEASES.items():
+        if first and is_first(first):
+            found.append(f"RELEASES, {file}: no supported release is before {first}")
+        if last and not is_between(last, SUPPORTED_VERSIONS[0], ""):
+            found.append(f"RELEASES, {file}: {last} is no longer supported")
+    return found
 
 
 def facts_module(
@@ -234,8 +291,8 @@ def facts_module(
     It does not name the release: an SGLang that none lists gets the same text.
     """
     facts: list[tuple[str, str, object]] = [
-        (name, meaning, of_release(version, values))
-        for name, (meaning, values) in FACTS.items()
+        (name, meaning, by_release.of(version))
+        for name, (meaning, by_release) in FACTS.items()
     ]
     facts += [
         ("VERSION", "The version of agentcore-patch that wrote this.", __version__),
@@ -258,6 +315,12 @@ def _literal(value: object) -> str:
         items = "".join(f"    {json.dumps(item)},\n" for item in value)
         return f"(\n{items})"
     return repr(value)
+
+
+def is_first(release: str) -> bool:
+    """Return whether no supported release is older than this one."""
+    oldest = SUPPORTED_VERSIONS[0]
+    return bool(_RELEASE.fullmatch(release)) and is_between(oldest, release, "")
 
 
 def is_between(version: str, since: str, until: str) -> bool:

@@ -51,12 +51,12 @@ FIELDS: tuple[Place, ...] = (
     Place(
         "tito/choice",
         "return_meta_info",
-        {
-            "0.5.8": AddField(
-                PROTOCOL,
-                "ChatCompletionResponseChoice",
-                "meta_info: Optional[Dict[str, Any]] = None",
-            ),
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "meta_info: Optional[Dict[str, Any]] = None",
+        ),
+        since={
             "0.5.13": absent("SGLang has the field"),
         },
         upstream=_UPSTREAM,
@@ -67,17 +67,17 @@ PROMPT: tuple[Place, ...] = (
     Place(
         "tito/check",
         "token-in, token-out requests",
-        {
-            "0.5.8": Insert(
-                SERVING_CHAT,
-                f"{_CHAT}._validate_request",
-                "agentcore_prompt_error = agentcore.prompts.check_token_in(\n"
-                "    self.tokenizer_manager, request\n"
-                ")\n"
-                "if agentcore_prompt_error is not None:\n"
-                "    return agentcore_prompt_error",
-                before="return None",
-            ),
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._validate_request",
+            "agentcore_prompt_error = agentcore.prompts.check_token_in(\n"
+            "    self.tokenizer_manager, request\n"
+            ")\n"
+            "if agentcore_prompt_error is not None:\n"
+            "    return agentcore_prompt_error",
+            before="return None",
+        ),
+        since={
             "0.5.13": absent(
                 "SGLang refuses the flags, and prompts/check-chat the IDs"
             ),
@@ -86,16 +86,16 @@ PROMPT: tuple[Place, ...] = (
     Place(
         "tito/process",
         "images and the template's stop strings count",
-        {
-            "0.5.8": Insert(
-                SERVING_CHAT,
-                f"{_CHAT}._process_messages",
-                "if request.input_ids is not None:\n"
-                "    return agentcore.prompts.process_token_ids(\n"
-                "        self, request, tool_call_constraint\n"
-                "    )",
-                before="if self.template_manager.chat_template_name is None: ...",
-            ),
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._process_messages",
+            "if request.input_ids is not None:\n"
+            "    return agentcore.prompts.process_token_ids(\n"
+            "        self, request, tool_call_constraint\n"
+            "    )",
+            before="if self.template_manager.chat_template_name is None: ...",
+        ),
+        since={
             "0.5.13": Insert(
                 SERVING_CHAT,
                 f"{_CHAT}._process_messages",
@@ -108,13 +108,13 @@ PROMPT: tuple[Place, ...] = (
     Place(
         "tito/multimodal",
         "a multimodal model gets the token IDs, too",
-        {
-            "0.5.8": AddCondition(
-                SERVING_CHAT,
-                f"{_CHAT}._convert_to_internal_request",
-                "if is_multimodal: ...",
-                "request.input_ids is None",
-            ),
+        AddCondition(
+            SERVING_CHAT,
+            f"{_CHAT}._convert_to_internal_request",
+            "if is_multimodal: ...",
+            "request.input_ids is None",
+        ),
+        since={
             "0.5.13": absent("SGLang does it"),
         },
         upstream=_UPSTREAM,
@@ -125,14 +125,14 @@ ANSWER: tuple[Place, ...] = (
     Place(
         "tito/ask-engine",
         "return_prompt_token_ids",
-        {
-            "0.5.8": Insert(
-                SERVING_CHAT,
-                f"{_CHAT}._convert_to_internal_request",
-                "if request.return_prompt_token_ids:\n"
-                "    adapted_request.return_prompt_token_ids = True",
-                before="return adapted_request, request",
-            ),
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._convert_to_internal_request",
+            "if request.return_prompt_token_ids:\n"
+            "    adapted_request.return_prompt_token_ids = True",
+            before="return adapted_request, request",
+        ),
+        since={
             "0.5.13": absent("SGLang does it"),
         },
         upstream=_UPSTREAM,
@@ -151,13 +151,13 @@ ANSWER: tuple[Place, ...] = (
     Place(
         "tito/answer",
         "return_prompt_token_ids, return_meta_info",
-        {
-            "0.5.8": Insert(
-                SERVING_CHAT,
-                f"{_CHAT}._build_chat_response",
-                "agentcore.prompts.add_to_choice(choice_data, request, ret_item)",
-                before="choices.append(choice_data)",
-            ),
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._build_chat_response",
+            "agentcore.prompts.add_to_choice(choice_data, request, ret_item)",
+            before="choices.append(choice_data)",
+        ),
+        since={
             "0.5.13": absent("SGLang does it"),
         },
         upstream=_UPSTREAM,

@@ -94,16 +94,16 @@ CHAT: tuple[Place, ...] = (
     Place(
         "token-ids/prompt-json",
         "a field that is None is left out",
-        {
-            "0.5.8": AddMethod(
-                PROTOCOL,
-                "ChatCompletionResponse",
-                '@model_serializer(mode="wrap")\n'
-                "def _serialize(self, handler):\n"
-                "    return agentcore.prompts.drop_none(\n"
-                '        handler(self), "prompt_token_ids", "weight_version"\n'
-                "    )",
-            ),
+        AddMethod(
+            PROTOCOL,
+            "ChatCompletionResponse",
+            '@model_serializer(mode="wrap")\n'
+            "def _serialize(self, handler):\n"
+            "    return agentcore.prompts.drop_none(\n"
+            '        handler(self), "prompt_token_ids", "weight_version"\n'
+            "    )",
+        ),
+        since={
             "0.5.9": Insert(
                 PROTOCOL,
                 "ChatCompletionResponse._serialize",
@@ -129,8 +129,8 @@ CHAT: tuple[Place, ...] = (
     Place(
         "token-ids/stream-is-no-error",
         "a stream has them on its chunks",
-        {
-            "0.5.8": absent("SGLang has no return_token_ids to refuse"),
+        absent("SGLang has no return_token_ids to refuse"),
+        since={
             "0.5.17": Replace(
                 SERVING_CHAT,
                 f"{_CHAT}._convert_to_internal_request",
@@ -147,8 +147,8 @@ CHAT: tuple[Place, ...] = (
     Place(
         "token-ids/whole-ids",
         "only false leaves them out",
-        {
-            "0.5.8": _GIVE_IDS,
+        _GIVE_IDS,
+        since={
             "0.5.17": Replace(
                 SERVING_CHAT,
                 f"{_CHAT}._build_chat_response",

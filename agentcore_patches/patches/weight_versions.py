@@ -76,8 +76,8 @@ UPDATES: tuple[Place, ...] = (
     Place(
         "weight-versions/end-update",
         "only now the weights are whole",
-        {
-            "0.5.8": absent("each update is whole"),
+        absent("each update is whole"),
+        since={
             "0.5.21": Decorate(
                 "$weight_updater",
                 "$weight_updater_class.end_weight_update",
@@ -107,8 +107,8 @@ UPDATES: tuple[Place, ...] = (
     Place(
         "weight-versions/attach-storage",
         "it may hold what other weights computed",
-        {
-            "0.5.8": absent("storage is there from the start, or never"),
+        absent("storage is there from the start, or never"),
+        since={
             "0.5.9": Decorate(
                 SCHEDULER,
                 "Scheduler.attach_hicache_storage_wrapped",
@@ -173,14 +173,14 @@ VERSION: tuple[Place, ...] = (
     Place(
         "weight-versions/endpoint",
         "the scheduler gives tokens their versions",
-        {
-            "0.5.8": Insert(
-                HTTP_SERVER,
-                "update_weight_version",
-                "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
-                after="_global_state.tokenizer_manager.server_args.weight_version = "
-                "obj.new_version",
-            ),
+        Insert(
+            HTTP_SERVER,
+            "update_weight_version",
+            "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
+            after="_global_state.tokenizer_manager.server_args.weight_version = "
+            "obj.new_version",
+        ),
+        since={
             "0.5.16": Insert(
                 HTTP_SERVER,
                 "update_weight_version",
@@ -200,13 +200,13 @@ VERSION: tuple[Place, ...] = (
     Place(
         "weight-versions/dispatch",
         "/update_weight_version",
-        {
-            "0.5.8": Insert(
-                SCHEDULER,
-                "Scheduler.init_request_dispatcher",
-                "self._request_dispatcher += agentcore.weight_versions.dispatcher()",
-                after="self._request_dispatcher = TypeBasedDispatcher(...)",
-            ),
+        Insert(
+            SCHEDULER,
+            "Scheduler.init_request_dispatcher",
+            "self._request_dispatcher += agentcore.weight_versions.dispatcher()",
+            after="self._request_dispatcher = TypeBasedDispatcher(...)",
+        ),
+        since={
             "0.5.19": Insert(
                 SCHEDULER,
                 "Scheduler.handle_update_weight_version",
@@ -283,8 +283,8 @@ TOKENS: tuple[Place, ...] = (
     Place(
         "weight-versions/renew-decode",
         "a server for decoding looks in its cache first",
-        {
-            "0.5.8": absent("a server for decoding has no prefix cache"),
+        absent("a server for decoding has no prefix cache"),
+        since={
             "0.5.11": Insert(
                 DISAGGREGATED_DECODE,
                 "DecodePreallocQueue._match_prefix_and_lock",
@@ -298,12 +298,12 @@ WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/spans",
         "for each request its spans",
-        {
-            "0.5.8": AddField(
-                IO_STRUCT,
-                "BatchTokenIDOutput",
-                "weight_versions: Optional[List[Any]] = None",
-            ),
+        AddField(
+            IO_STRUCT,
+            "BatchTokenIDOutput",
+            "weight_versions: Optional[List[Any]] = None",
+        ),
+        since={
             "0.5.19": _NATIVE,
         },
         upstream=_UPSTREAM,
@@ -312,13 +312,13 @@ WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/send",
         "recorded where the tokens were sampled",
-        {
-            "0.5.8": AddKeyword(
-                "$output_streamer",
-                "$stream_output_generation",
-                "BatchTokenIDOutput",
-                "weight_versions=agentcore.weight_versions.of_output(rids, reqs)",
-            ),
+        AddKeyword(
+            "$output_streamer",
+            "$stream_output_generation",
+            "BatchTokenIDOutput",
+            "weight_versions=agentcore.weight_versions.of_output(rids, reqs)",
+        ),
+        since={
             "0.5.13": Insert(
                 OUTPUT_STREAMER,
                 "SchedulerOutputStreamer._stream_output_generation",
@@ -333,13 +333,13 @@ WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/detokenize",
         "for each request its spans",
-        {
-            "0.5.8": AddKeyword(
-                DETOKENIZER,
-                "DetokenizerManager.handle_batch_token_id_out",
-                "BatchStrOutput",
-                "weight_versions=recv_obj.weight_versions",
-            ),
+        AddKeyword(
+            DETOKENIZER,
+            "DetokenizerManager.handle_batch_token_id_out",
+            "BatchStrOutput",
+            "weight_versions=recv_obj.weight_versions",
+        ),
+        since={
             "0.5.19": _NATIVE,
         },
         upstream=_UPSTREAM,
@@ -347,16 +347,16 @@ WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/worker",
         "a batch of one for a tokenizer worker",
-        {
-            "0.5.8": Insert(
-                MULTI_TOKENIZER,
-                "_handle_output_by_index",
-                "if isinstance(output, (BatchTokenIDOutput, BatchStrOutput)):\n"
-                "    new_output.weight_versions = _extract_field_by_index(\n"
-                '        output, "weight_versions", i, check_length=False\n'
-                "    )",
-                before="return new_output",
-            ),
+        Insert(
+            MULTI_TOKENIZER,
+            "_handle_output_by_index",
+            "if isinstance(output, (BatchTokenIDOutput, BatchStrOutput)):\n"
+            "    new_output.weight_versions = _extract_field_by_index(\n"
+            '        output, "weight_versions", i, check_length=False\n'
+            "    )",
+            before="return new_output",
+        ),
+        since={
             "0.5.19": _NATIVE,
         },
         upstream=_UPSTREAM,
@@ -378,8 +378,8 @@ ANSWERS: tuple[Place, ...] = (
     Place(
         "weight-versions/take-finished",
         "the same, once the request is finished",
-        {
-            "0.5.8": absent("SGLang has no versions"),
+        absent("SGLang has no versions"),
+        since={
             "0.5.19": AddCondition(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._handle_batch_output",
@@ -424,14 +424,14 @@ ANSWERS: tuple[Place, ...] = (
     Place(
         "weight-versions/answer-json",
         "a field that is None is left out",
-        {
-            "0.5.8": AddMethod(
-                PROTOCOL,
-                "CompletionResponse",
-                '@model_serializer(mode="wrap")\n'
-                "def _serialize(self, handler):\n"
-                '    return agentcore.prompts.drop_none(handler(self), "weight_version")',
-            ),
+        AddMethod(
+            PROTOCOL,
+            "CompletionResponse",
+            '@model_serializer(mode="wrap")\n'
+            "def _serialize(self, handler):\n"
+            '    return agentcore.prompts.drop_none(handler(self), "weight_version")',
+        ),
+        since={
             "0.5.9": Insert(
                 PROTOCOL,
                 "CompletionResponse._serialize",

@@ -15,16 +15,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from agentcore_patches import api, planned_apply
+from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.plan import Plan, make_plan
+from agentcore_patches.planning import run as planning_run
+from agentcore_patches.planning.plan import Plan, make_plan
+from agentcore_patches.planning.selection import Selection
 from tests.faults import trees
 
 
@@ -43,20 +45,19 @@ _plans: dict[object, Plan] = {}
 
 def remembered_plan(
     sources: Mapping[str, bytes],
-    patches: Sequence[str],
-    version: str,
+    selection: Selection,
     read: Callable[[str], bytes | None],
 ) -> Plan:
     """`make_plan`, made once for the same texts."""
-    key = (tuple(sources.items()), tuple(patches), version)
+    key = (tuple(sources.items()), selection)
     if key not in _plans:
-        _plans[key] = make_plan(sources, patches, version, read)
+        _plans[key] = make_plan(sources, selection, read)
     return _plans[key]
 
 
 def serve() -> None:
     """For each request on stdin: fork, print the stopped fork's ID, then its exit code."""
-    mock.patch.object(planned_apply, "make_plan", remembered_plan).start()
+    mock.patch.object(planning_run, "make_plan", remembered_plan).start()
     for line in sys.stdin:
         request = json.loads(line)
         action, *options = request["args"]

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.plan import make_plan
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.selection import Selection
 
 VERSION = "0.5.9"
 
@@ -15,5 +16,5 @@ VERSION = "0.5.9"
 def refusal(sources: Mapping[str, bytes], patches: Sequence[str]) -> str:
     """The message with which the planner refuses sources; fails if it takes them."""
     with pytest.raises(SourceConflict) as refused:
-        make_plan(sources, tuple(patches), VERSION)
+        make_plan(sources, Selection(tuple(patches), VERSION))
     return str(refused.value)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches import planned_apply
-from agentcore_patches.plan import Plan, make_plan
+from agentcore_patches.planning import run as planning_run
+from agentcore_patches.planning.plan import Plan, make_plan
 from tests.helpers.users import give_away, require_root
 from tests.hostile.planting import Planted
 from tests.unit.conftest import install as install
@@ -40,7 +40,7 @@ def landing(monkeypatch: pytest.MonkeyPatch) -> None:
         made = make_plan(sources, *more, **named)
         return replace(made, files={TRACES: b"TRACES = 1\n", **made.files})
 
-    monkeypatch.setattr(planned_apply, "make_plan", make)
+    monkeypatch.setattr(planning_run, "make_plan", make)
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from functools import cache, lru_cache
 
 import pytest
 
-from agentcore_patches import classes, edits, landed, plan
+from agentcore_patches import edits
 from agentcore_patches.edits import Edit, source
-from agentcore_patches.landed import Classes, Need
+from agentcore_patches.planning import classes, plan, reads
+from agentcore_patches.planning.reads import Classes, Need
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,13 +30,13 @@ def planned_once() -> Iterator[None]:
         return applied(text, tuple(chosen))
 
     derived = cache(lambda edits, owners: tuple(needs_of(edits, dict(owners))))
-    needs_of = landed.needs
+    needs_of = reads.needs
 
     def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Sequence[Need]:
         return derived(tuple(edits), tuple(owners.items()))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(landed, "needs", needs)
+        patched.setattr(reads, "needs", needs)
         patched.setattr(classes, "_imports_of", cache(classes._imports_of))
         patched.setattr(edits, "apply_edits", apply_edits)
         patched.setattr(source, "_edit_definition", cache(source._edit_definition))

@@ -12,7 +12,8 @@ from agentcore_patches.edits import RefuseDefinition, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDED
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.plan import Plan, make_plan
+from agentcore_patches.planning.plan import Plan, make_plan
+from agentcore_patches.planning.selection import Selection
 from tests.helpers.planning import VERSION
 from tests.helpers.wheels import wheel_files
 
@@ -84,4 +85,4 @@ def planned(
     def read(path: str) -> bytes | None:
         return wheel_files(version, [path]).get(path)
 
-    return make_plan(files, selection, version, read)
+    return make_plan(files, Selection(selection, version), read)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from agentcore_patches.classes import statements
 from agentcore_patches.patches import registry
+from agentcore_patches.planning.classes import statements
 from tests.sglang_sources.releases import FAMILIES, NAMES, patched, sources
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"

@@ -9,7 +9,8 @@ import pytest
 
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
-from agentcore_patches.plan import make_plan
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.selection import Selection
 from tests.helpers.wheels import wheel_files
 from tests.sglang_sources.releases import FAMILIES, NAMES
 
@@ -24,7 +25,7 @@ def tree(
         return wheel_files(release, [path]).get(path)
 
     try:
-        made = make_plan(files, selection, number, read).files
+        made = make_plan(files, Selection(selection, number), read).files
     except SourceConflict as refused:
         assert "Nothing was written" in str(refused)
         return None

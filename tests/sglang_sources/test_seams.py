@@ -19,11 +19,13 @@ from functools import cached_property
 
 import pytest
 
-from agentcore_patches import landed
-from agentcore_patches.classes import _BASES, Install, _added_by, _declared_by
 from agentcore_patches.edits import Edit, Insert, Land
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.landed import (
+from agentcore_patches.planning import reads
+from agentcore_patches.planning.classes import _BASES, Install, _added_by, _declared_by
+from agentcore_patches.planning.name_check import _reads, refuse_undefined_attributes
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.reads import (
     ATTRIBUTES,
     AttributeNeed,
     CallNeed,
@@ -33,8 +35,7 @@ from agentcore_patches.landed import (
     Need,
     Wrapped,
 )
-from agentcore_patches.plan import _edits, make_plan
-from agentcore_patches.undefined import _reads, refuse_undefined_attributes
+from agentcore_patches.planning.selection import Selection
 from tests.helpers.wheels import wheel_files
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import FAMILIES, NAMES, sources
@@ -71,14 +72,14 @@ class Release:
     needs: list[Need] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.edits = _edits(NAMES, self.version, NAMES)
+        self.edits = list(Selection(NAMES, self.version).edits)
         self.install = Install(sources(self.version), self.read, self.edits)
         owners: dict[Edit, Classes] = {
             edit: (Class(edit.file, name),)
             for edit in self.edits
             if (name := self.install.class_around(edit))
         }
-        self.needs = list(dict.fromkeys(landed.needs(self.edits, owners)))
+        self.needs = list(dict.fromkeys(reads.needs(self.edits, owners)))
 
     def read(self, path: str) -> bytes | None:
         return wheel_files(self.version, [path]).get(path)
@@ -138,7 +139,7 @@ class Release:
             return
         bases = list(self.install._with_bases(where))
         files = {base.file for _, base in bases if base is not None}
-        if owner.file == landed.SERVER_ARGS:
+        if owner.file == reads.SERVER_ARGS:
             files |= self._server_args
         harmless = ""
         if any(_BASES.get(name, _no)(attribute) for name, base in bases if not base):
@@ -156,7 +157,7 @@ class Release:
 
     @property
     def _args_text(self) -> str:
-        return self.install.text(landed.SERVER_ARGS)
+        return self.install.text(reads.SERVER_ARGS)
 
     def _added(self, owner: Class) -> set[str]:
         """Names of the attributes that patches give to a class."""
@@ -276,7 +277,7 @@ class Release:
         try:
             # The last step of a plan, and the only one that looks at other files.
             refuse_undefined_attributes(self.edits, changed, read)
-            make_plan(changed, NAMES, self.version, read)
+            make_plan(changed, Selection(NAMES, self.version), read)
         except SourceConflict as refused:
             return str(refused)
         return None
@@ -332,4 +333,4 @@ def test_no_object_of_sglang_is_of_any_class() -> None:
         "weight_versions.released: self.offload_tags",
         "weight_versions.resumed: self.offload_tags",
     }
-    assert set(landed.unresolved(modules)) == known
+    assert set(reads.unresolved(modules)) == known

@@ -9,10 +9,9 @@ import pytest
 
 from agentcore_patches import apply, revert, status
 from agentcore_patches.errors import SourceConflict, UnsupportedTarget
-from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.plan import make_plan
-from agentcore_patches.planned_apply import fitting_release
+from agentcore_patches.planning.fitting import fitting_release
+from agentcore_patches.planning.plan import make_plan
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import NAMES, changed_files, patched
 
@@ -37,9 +36,9 @@ def test_a_hidden_release_gets_its_own_tree_or_none(hidden: str) -> None:
         with pytest.raises(SourceConflict, match="Nothing was written"):
             fitting_release(NAMES, others, sources, read)
         return
-    release = fitting_release(NAMES, others, sources, read)
-    texts = sources(registry.files(NAMES, release))
-    made = make_plan(texts, NAMES, release, read).files
+    selection = fitting_release(NAMES, others, sources, read)
+    texts = sources(selection.files)
+    made = make_plan(texts, selection, read).files
     assert {**texts, **made} == patched(hidden)
 
 

@@ -12,7 +12,8 @@ from agentcore_patches import apply, install, revert, status
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.plan import make_plan
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.wheels import make_install, wheel_files
@@ -86,14 +87,14 @@ def test_new_lines_are_laid_out_as_those_around_them(
 @each_family
 def test_no_name_of_another_release_lands(version: str) -> None:
     for by_release in releases.NAMES.values():
-        for name in by_release.values():
+        for name in (by_release.start, *by_release.since.values()):
             if name in ("", "self.", "finished"):
                 continue
             for path, text in hooks(patched(version)).items():
                 if text.count(name.encode()) > sources(version)[path].count(
                     name.encode()
                 ):
-                    assert name == releases.of_release(version, by_release), path
+                    assert name == by_release.of(version), path
 
 
 @each_version
@@ -149,6 +150,6 @@ def test_a_server_argument_that_a_release_renamed_is_missed() -> None:
         for path, text in sources(VERSION).items()
     }
     with pytest.raises(SourceConflict) as refused:
-        make_plan(renaming, NAMES, VERSION, read)
+        make_plan(renaming, Selection(NAMES, VERSION), read)
     assert "would read `server_args.stream_output`, which" in str(refused.value)
     assert planned(renaming, VERSION).files

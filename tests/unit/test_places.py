@@ -27,53 +27,50 @@ from agentcore_patches.patches.files import (
     SSE_UTILS,
 )
 from agentcore_patches.patches.places import Absent, Patch, Place, absent, checked
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, ByRelease
 
 EDIT = AddField(PROTOCOL, "Answer", "ids: list = None")
 OTHER = AddField(PROTOCOL, "Answer", "ids: list = []")
 NONE = absent("SGLang does it")
 
 
-def place(
-    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent], name: str = "a/b"
-) -> Place:
-    return Place(name, "because", forms)
+Form = ScopedEdit | Absent
+Since = Mapping[str, Form]
+ALWAYS: Since = {}
+
+
+def place(form: Form, since: Since = ALWAYS, name: str = "a/b") -> Place:
+    return Place(name, "because", form, since)
 
 
 HOLDS = [
-    (EDIT, "0.5.9", EDIT),
-    ({"0.5.8": NONE, "0.5.9": EDIT}, "0.5.9", EDIT),
-    ({"0.5.8": NONE, "0.5.10": EDIT}, "0.5.9", None),
-    ({"0.5.8": EDIT, "0.5.10": NONE}, "0.5.9", EDIT),
-    ({"0.5.8": EDIT, "0.5.10": NONE}, "0.5.10", None),
-    ({"0.5.8": NONE, "0.5.9": EDIT, "0.5.10": OTHER}, "0.5.9", EDIT),
-    ({"0.5.8": NONE, "0.5.9": EDIT, "0.5.10": OTHER}, "0.5.10.post1", OTHER),
-    ({"0.5.8": EDIT, "0.5.13": NONE}, "0.5.12.post1", EDIT),
-    ({"0.5.8": NONE, "0.5.13": EDIT}, "0.5.12.post1", None),
-    ({"0.5.8": NONE, "0.5.12": EDIT}, "0.5.12.post1", EDIT),
-    ({"0.5.8": EDIT, "0.5.9": NONE, "0.5.23": OTHER}, "0.5.23", OTHER),
+    (EDIT, ALWAYS, "0.5.9", EDIT),
+    (NONE, {"0.5.9": EDIT}, "0.5.9", EDIT),
+    (NONE, {"0.5.10": EDIT}, "0.5.9", None),
+    (EDIT, {"0.5.10": NONE}, "0.5.9", EDIT),
+    (EDIT, {"0.5.10": NONE}, "0.5.10", None),
+    (NONE, {"0.5.9": EDIT, "0.5.10": OTHER}, "0.5.9", EDIT),
+    (NONE, {"0.5.9": EDIT, "0.5.10": OTHER}, "0.5.10.post1", OTHER),
+    (EDIT, {"0.5.13": NONE}, "0.5.12.post1", EDIT),
+    (NONE, {"0.5.13": EDIT}, "0.5.12.post1", None),
+    (NONE, {"0.5.12": EDIT}, "0.5.12.post1", EDIT),
+    (EDIT, {"0.5.9": NONE, "0.5.23": OTHER}, "0.5.23", OTHER),
 ]
 
 
-@pytest.mark.parametrize(("forms", "version", "edit"), HOLDS)
+@pytest.mark.parametrize(("form", "since", "version", "edit"), HOLDS)
 def test_a_form_holds_from_its_release_until_that_of_the_next(
-    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent],
-    version: str,
-    edit: ScopedEdit | None,
+    form: Form, since: Since, version: str, edit: ScopedEdit | None
 ) -> None:
-    chosen = place(forms)
+    chosen = place(form, since)
     chosen.check()
     named = (replace(edit, name="a/b", note="because"),) if edit else ()
     assert chosen.edits(version) == named
 
 
 def test_the_ranges_of_forms_cover_all_releases() -> None:
-    forms: dict[str, ScopedEdit | Absent] = {
-        "0.5.8": EDIT,
-        "0.5.9": NONE,
-        "0.5.11": OTHER,
-    }
-    assert list(place(forms).ranges()) == [
+    since: Since = {"0.5.9": NONE, "0.5.11": OTHER}
+    assert list(place(EDIT, since).ranges()) == [
         ("0.5.8", "0.5.8.post1", EDIT),
         ("0.5.9", "0.5.10.post1", NONE),
         ("0.5.11", SUPPORTED_VERSIONS[-1], OTHER),
@@ -95,9 +92,9 @@ def test_a_name_stands_for_what_the_release_calls_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = {
-        "file": {"0.5.8": PROTOCOL, "0.5.13": SERVING_CHAT},
-        "function": {"0.5.8": "generate", "0.5.13": "serve"},
-        "flag": {"0.5.8": "self.old"},
+        "file": ByRelease(PROTOCOL, {"0.5.13": SERVING_CHAT}),
+        "function": ByRelease("generate", {"0.5.13": "serve"}),
+        "flag": ByRelease("self.old"),
     }
     monkeypatch.setattr(releases, "NAMES", names)
     chosen = place(Insert("$file", "A.$function", "x = ${flag}s", before="$function()"))
@@ -114,7 +111,7 @@ def test_a_name_stands_for_what_the_release_calls_it(
 def test_the_same_is_done_in_each_of_several_scopes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    names = {"other": {"0.5.8": "Other", "0.5.13": "Another"}}
+    names = {"other": ByRelease("Other", {"0.5.13": "Another"})}
     monkeypatch.setattr(releases, "NAMES", names)
     chosen = Place("a/b", "because", EDIT, also=("$other", "A.Third"))
     chosen.check()
@@ -129,51 +126,73 @@ def test_a_file_that_is_only_looked_at_is_not_written() -> None:
 
 
 MALFORMED = [
-    ({}, "no form is for 0.5.8"),
-    ({"0.5.9": EDIT}, "no form is for 0.5.8"),
-    ({"0.5.7": EDIT, "0.5.8": OTHER}, "no form is for 0.5.8"),
     (
-        {"0.5.8": EDIT, "0.5.11": OTHER, "0.5.9": NONE},
-        "its forms are for 0.5.8, 0.5.11, 0.5.9: these must be supported releases, "
-        "oldest first, and no post-releases",
+        EDIT,
+        {"0.5.8": OTHER},
+        "no supported release is before 0.5.8, so what 0.5.8 replaces is unused",
     ),
-    ({"0.5.8": EDIT, "soon": OTHER}, "its forms are for 0.5.8, soon: these must be"),
-    ({"0.5.8": EDIT, "0.5.8.post1": OTHER}, "its forms are for 0.5.8, 0.5.8.post1: "),
-    ({"0.5.8": NONE, "0.5.9": absent("nor this")}, "it has no edit for any release"),
-    ({"0.5.8": EDIT, "0.5.9": EDIT}, "two forms, one after the other, are the same"),
-    (replace(EDIT, file="srt/new.py"), "srt/new.py is not in WRITING_ORDER"),
+    (EDIT, {"0.5.7": OTHER}, "no supported release is before 0.5.7"),
     (
-        {"0.5.8": replace(EDIT, file=ANTHROPIC_SERVING), "0.5.10": NONE},
+        EDIT,
+        {"0.5.11": OTHER, "0.5.9": NONE},
+        "it changes in 0.5.11, 0.5.9: these must be supported releases, oldest first, "
+        "and no post-releases",
+    ),
+    (EDIT, {"soon": OTHER}, "it changes in soon: these must be"),
+    (EDIT, {"0.5.10.post1": OTHER}, "it changes in 0.5.10.post1: these must be"),
+    (NONE, ALWAYS, "it has no edit for any release"),
+    (NONE, {"0.5.9": absent("nor this")}, "it has no edit for any release"),
+    (EDIT, {"0.5.9": EDIT}, "two forms, one after the other, are the same"),
+    (replace(EDIT, file="srt/new.py"), ALWAYS, "srt/new.py is not in WRITING_ORDER"),
+    (
+        replace(EDIT, file=ANTHROPIC_SERVING),
+        {"0.5.10": NONE},
         f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}",
     ),
     (
-        {"0.5.8": replace(EDIT, file=OUTPUT_PROCESSOR)},
+        NONE,
+        {"0.5.9": replace(EDIT, file=OUTPUT_PROCESSOR)},
         f"SGLang {SUPPORTED_VERSIONS[-1]} has no {OUTPUT_PROCESSOR}",
     ),
-    (replace(EDIT, file=OUTPUT_PROCESSOR), f"not all releases have {OUTPUT_PROCESSOR}"),
+    (
+        replace(EDIT, file=OUTPUT_PROCESSOR),
+        ALWAYS,
+        f"not all releases have {OUTPUT_PROCESSOR}",
+    ),
     (
         Insert(SERVING_CHAT, "f", "x = $nothing"),
+        ALWAYS,
         "a `$` names nothing that is in NAMES: 'nothing'",
     ),
-    (Insert(SERVING_CHAT, "f", "g(${X})", after="x = ${X}"), "a `$` names nothing"),
+    (
+        Insert(SERVING_CHAT, "f", "g(${X})", after="x = ${X}"),
+        ALWAYS,
+        "a `$` names nothing",
+    ),
     (
         Insert(SERVING_CHAT, "f", "g($Y)", after="x = $X"),
+        ALWAYS,
         "`$Y` of the new code is not captured by a shape",
     ),
-    (Insert(SERVING_CHAT, "f", "x = '$'"), "a `$` names nothing that is in NAMES: Inv"),
     (
-        {"0.5.8": EDIT, "0.5.9": replace(EDIT, scope="A b")},
+        Insert(SERVING_CHAT, "f", "x = '$'"),
+        ALWAYS,
+        "a `$` names nothing that is in NAMES: Inv",
+    ),
+    (
+        EDIT,
+        {"0.5.9": replace(EDIT, scope="A b")},
         "the scope `A b` is not a dotted name",
     ),
 ]
 
 
-@pytest.mark.parametrize(("forms", "words"), MALFORMED)
+@pytest.mark.parametrize(("form", "since", "words"), MALFORMED)
 def test_a_place_that_is_written_wrongly_is_told(
-    forms: ScopedEdit | Mapping[str, ScopedEdit | Absent], words: str
+    form: Form, since: Since, words: str
 ) -> None:
     with pytest.raises(MalformedEdit) as refused:
-        place(forms).check()
+        place(form, since).check()
     assert str(refused.value).startswith(words)
 
 
@@ -213,13 +232,20 @@ def test_a_module_says_what_its_patch_is() -> None:
             "a place that is written wrongly: a/b: srt/new.py is not in WRITING_ORDER",
         ),
         (
-            module(PLACES=(PLACE, place(replace(EDIT, declarations="b = 0"), "c/d"))),
+            module(
+                PLACES=(
+                    PLACE,
+                    place(replace(EDIT, declarations="b = 0"), ALWAYS, "c/d"),
+                )
+            ),
             "The patch `x` has a place that is written wrongly: c/d: `b = 0` does not "
             "declare fields.",
         ),
         (
-            module(PLACES=(place({"0.5.9": EDIT}),)),
-            "a place that is written wrongly: a/b: no form is for 0.5.8.",
+            module(PLACES=(place(NONE, ALWAYS, "a/a"), place(EDIT, {"0.5.7": OTHER}))),
+            "a place that is written wrongly: a/a: it has no edit for any release; "
+            "a/b: no supported release is before 0.5.7, so what 0.5.7 replaces is "
+            "unused.",
         ),
         (
             module(PLACES=(PLACE, place(OTHER))),

@@ -22,8 +22,9 @@ from agentcore_patches.edits import (
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import FACTS_MODULE
-from agentcore_patches.plan import EditOutcome, make_plan
-from agentcore_patches.planned_apply import fitting_release
+from agentcore_patches.planning.fitting import fitting_release
+from agentcore_patches.planning.plan import EditOutcome, make_plan
+from agentcore_patches.planning.selection import Selection
 from tests.helpers.planning import VERSION, refusal
 
 LANDED = "srt/agentcore/traces.py"
@@ -61,7 +62,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
 
 
 def test_a_plan_has_the_new_texts_in_writing_order() -> None:
-    plan = make_plan(SOURCES, ("alpha", "beta"), VERSION)
+    plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
     assert list(plan.files.items()) == [
         (
             SERVING,
@@ -78,7 +79,7 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
 
 
 def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
-    plan = make_plan(SOURCES, ("alpha", "beta"), VERSION)
+    plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
     assert plan.outcomes == tuple(
         EditOutcome(patch, edit.name, edit.file, edit.scope, edit.describe(), "applied")
         for patch in ("alpha", "beta")
@@ -97,7 +98,7 @@ def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
 
 
 def test_a_part_of_the_edits_is_somebody_elses() -> None:
-    patched = make_plan(SOURCES, ("alpha",), VERSION).files
+    patched = make_plan(SOURCES, Selection(("alpha",), VERSION)).files
     message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
     assert message.startswith(
         f"{MODELS}: `Answer` has the field `ids` already, but {SERVING}: "
@@ -175,7 +176,7 @@ def test_annotations_that_are_not_evaluated_may_name_anything(
     method = "def returns(self, value: Undefined) -> None: ..."
     registered["gamma"] = (AddMethod(MODELS, "Answer", method),)
     lazy = b"from __future__ import annotations\n" + SOURCES[MODELS]
-    assert make_plan({MODELS: lazy}, ("gamma",), VERSION).files
+    assert make_plan({MODELS: lazy}, Selection(("gamma",), VERSION)).files
 
 
 BOUND = [
@@ -195,7 +196,7 @@ def test_a_name_that_is_bound_or_was_unbound_before_is_no_hindrance(
     registered: Registered, source: str
 ) -> None:
     registered["gamma"] = (SERVE,)
-    assert make_plan({SERVING: source.encode()}, ("gamma",), VERSION).files
+    assert make_plan({SERVING: source.encode()}, Selection(("gamma",), VERSION)).files
 
 
 def test_a_replacement_may_read_what_the_old_statement_read(
@@ -204,7 +205,7 @@ def test_a_replacement_may_read_what_the_old_statement_read(
     registered["gamma"] = (
         Replace(SERVING, "serve", "text = model()", "text = model(print)"),
     )
-    assert make_plan(SOURCES, ("gamma",), VERSION).files
+    assert make_plan(SOURCES, Selection(("gamma",), VERSION)).files
 
 
 CALLING: tuple[Edit, ...] = (
@@ -219,7 +220,7 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
     registered: Registered,
 ) -> None:
     registered["gamma"] = CALLING
-    plan = make_plan(IMPORTING, ("gamma",), VERSION)
+    plan = make_plan(IMPORTING, Selection(("gamma",), VERSION))
     assert list(plan.files) == [FACTS_MODULE, LANDED, SERVING]
     assert plan.files[LANDED] == b"def trace(text):\n    return text\n"
     assert plan.files[SERVING].startswith(
@@ -228,7 +229,7 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
     assert plan.outcomes[1] == EditOutcome(
         "gamma", "traces", LANDED, "", "the module", "applied"
     )
-    again = make_plan({**IMPORTING, **plan.files}, ("gamma",), VERSION)
+    again = make_plan({**IMPORTING, **plan.files}, Selection(("gamma",), VERSION))
     assert again.files == {}
     assert {outcome.outcome for outcome in again.outcomes} == {"present"}
 
@@ -246,7 +247,7 @@ def test_another_file_where_a_module_would_land_is_refused(
 
 def test_a_module_alone_is_a_part_of_ours(registered: Registered) -> None:
     registered["gamma"] = CALLING
-    landed = dict(make_plan(IMPORTING, ("gamma",), VERSION).files)
+    landed = dict(make_plan(IMPORTING, Selection(("gamma",), VERSION)).files)
     del landed[SERVING]
     assert refusal({**IMPORTING, **landed}, ["gamma"]).startswith(
         f"{FACTS_MODULE}: the install has the module already, but {SERVING}: the module lacks "
@@ -276,7 +277,7 @@ def test_a_field_that_must_be_absent_refuses_all(
     registered["gamma"] = (RefuseField(MODELS, "Answer", ("text", "n")), SERVE)
     given = {**({} if source is None else {MODELS: source}), SERVING: SOURCES[SERVING]}
     with pytest.raises(SourceConflict) as refused:
-        make_plan(given, ("gamma",), VERSION, lambda path: looked_at)
+        make_plan(given, Selection(("gamma",), VERSION), lambda path: looked_at)
     assert str(refused.value).startswith(
         f"{MODELS}: in `Answer`, cannot place a check that there is no field `text` or "
         "`n`: the class has a field of that name: `text: str`."
@@ -289,7 +290,7 @@ def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
     registered: Registered, looked_at: bytes | None
 ) -> None:
     registered["gamma"] = (RefuseField("srt/other.py", "Answer", ("text",)), SERVE)
-    plan = make_plan(SOURCES, ("gamma",), VERSION, lambda path: looked_at)
+    plan = make_plan(SOURCES, Selection(("gamma",), VERSION), lambda path: looked_at)
     assert list(plan.files) == [SERVING]
     assert [outcome.file for outcome in plan.outcomes] == [SERVING]
 
@@ -298,7 +299,7 @@ def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
 def test_garbage_is_looked_for_afterwards_as_before(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
     try:
-        make_plan(SOURCES, ("alpha",), VERSION)
+        make_plan(SOURCES, Selection(("alpha",), VERSION))
         assert gc.isenabled() is enabled
     finally:
         gc.enable()
@@ -318,7 +319,7 @@ def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
         list(edits),
         lambda paths: {path: SOURCES[path] for path in paths},
         lambda path: None,
-    )
+    ).release
 
 
 def test_the_newest_release_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

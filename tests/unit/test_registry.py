@@ -31,6 +31,8 @@ from agentcore_patches.errors import PatchError, UsageError
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches.files import (
+    ANTHROPIC_PROTOCOL,
+    ANTHROPIC_SERVING,
     FACTS_MODULE,
     LANDED,
     PROTOCOL,
@@ -213,15 +215,46 @@ def test_a_server_says_of_every_patch_that_it_is_in_place(name: str) -> None:
     assert set(SERVER) <= set(registry.places(name))
 
 
-def test_names_and_facts_begin_with_the_oldest_release() -> None:
-    tables = [
-        *releases.NAMES.values(),
-        *(values for _, values in releases.FACTS.values()),
+def test_the_oldest_release_is_spelled_in_the_list_of_releases_only() -> None:
+    package = Path(registry.__file__).parents[1]
+    oldest = json.dumps(SUPPORTED_VERSIONS[0])
+    spelled = Counter(
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if oldest in line
+    )
+    # The second is written from the first.
+    assert spelled == {"patches/releases.py": 1, "landing/release.py": 1}
+
+
+@pytest.fixture
+def without_the_oldest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The patches, as they are when 0.5.8 and its post-release are not in the list."""
+    registry._patch.cache_clear()
+    monkeypatch.setattr(releases, "SUPPORTED_VERSIONS", SUPPORTED_VERSIONS[2:])
+    yield
+    registry._patch.cache_clear()
+
+
+def test_a_release_that_is_dropped_leaves_what_is_unused_to_be_named(
+    without_the_oldest: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused = releases.unused_lines()
+    assert unused == [
+        f"RELEASES, {file}: no supported release is before 0.5.9"
+        for file in (ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING)
     ]
-    for table in tables:
-        firsts = list(table)
-        assert firsts[0] == SUPPORTED_VERSIONS[0]
-        assert firsts == [v for v in SUPPORTED_VERSIONS if v in firsts]
+    with pytest.raises(PatchError, match="The tables of releases are wrong: RELEASES"):
+        registry.places("tito")
+    monkeypatch.setattr(registry, "unused_lines", lambda: [])
+    with pytest.raises(PatchError, match="`tito` has a place") as refused:
+        registry.places("tito")
+    unused = [
+        f"{place}: no supported release is before 0.5.9, so what 0.5.9 replaces is unused"
+        for place in ("telltales/messages", "images/own", "routed-experts/request")
+    ]
+    assert str(refused.value).endswith(f"written wrongly: {'; '.join(unused)}.")
 
 
 def test_response_fields_are_fields_that_the_patches_add() -> None:
@@ -240,8 +273,8 @@ HOOK = Insert(SERVING_CHAT, "f", "agentcore.prompts.check(x)", before="return x"
 SMALL = Patch(
     "what it gives",
     (
-        Place("a/field", "why", {"0.5.8": absent("no such class"), "0.5.10": FIELD}),
-        Place("a/hook", "why", {"0.5.8": absent("it is there"), "0.5.9": HOOK}),
+        Place("a/field", "why", absent("no such class"), {"0.5.10": FIELD}),
+        Place("a/hook", "why", absent("it is there"), {"0.5.9": HOOK}),
         Place("a/refuse", "why", RefuseField(PROTOCOL, "A", ("c",))),
     ),
     (),
@@ -308,13 +341,19 @@ def test_the_fingerprint_is_that_of_all_code_that_decides_what_lands(
     assert before == registry.fingerprint()
     for path in (
         *("edits/kinds.py", "landing/traces.py", "patches/token_ids.py"),
-        *("landed.py", "plan.py", "undefined.py"),
+        *("planning/reads.py", "planning/plan.py", "planning/name_check.py"),
+        *("planning/classes.py", "planning/fitting.py", "planning/selection.py"),
+        *("edits/source.py", "errors.py", "_version.py"),
     ):
         with (copy / path).open("a") as file:
             file.write("# changed")
         after = registry.fingerprint.__wrapped__()
         assert after != before, path
         before = after
+    for path in ("api.py", "state/transaction.py", "text_output.py"):
+        with (copy / path).open("a") as file:
+            file.write("# changed")
+        assert registry.fingerprint.__wrapped__() == before, path
 
 
 @pytest.mark.parametrize("command", ["list", "apply"])

@@ -6,12 +6,12 @@ from textwrap import dedent
 
 import pytest
 
-from agentcore_patches import landed
 from agentcore_patches.edits import AddField, AddParameter, Decorate, Edit, Insert, Land
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.landed import AttributeNeed, Class
 from agentcore_patches.patches.files import FACTS_MODULE
-from agentcore_patches.undefined import refuse_undefined_attributes
+from agentcore_patches.planning import reads
+from agentcore_patches.planning.name_check import refuse_undefined_attributes
+from agentcore_patches.planning.reads import AttributeNeed, Class
 
 MANAGER = "srt/managers/manager.py"
 SERVER_ARGS = "srt/server_args.py"
@@ -185,7 +185,7 @@ def hook(code: str = "agentcore.prompts.check(self)") -> Insert:
 def test_what_hooks_call_reads(code: str, expected: list[str]) -> None:
     edits = [land("prompts", code), land("other", OTHER), FACTS, hook()]
     found = []
-    for need in landed.needs(edits, {}):
+    for need in reads.needs(edits, {}):
         if not isinstance(need, AttributeNeed):
             continue
         module = need.module.removeprefix("srt/agentcore/").removesuffix(".py")
@@ -198,7 +198,7 @@ def test_what_hooks_call_reads(code: str, expected: list[str]) -> None:
 def test_what_no_hook_calls_is_not_looked_at() -> None:
     prompts = land("prompts", "def check(manager: Manager): return manager.nothing")
     for code in ("agentcore.other.check(self)", "agentcore.prompts", "prompts.check()"):
-        assert list(landed.needs([prompts, hook(code)], {})) == []
+        assert list(reads.needs([prompts, hook(code)], {})) == []
 
 
 def test_attributes_of_anything_are_told() -> None:
@@ -207,7 +207,7 @@ def test_attributes_of_anything_are_told() -> None:
         y = str(y)
         return x.attribute, y.strip(), z.other, [x.more for x in ()]
     """
-    assert list(landed.unresolved({"prompts": HEAD + dedent(code)})) == [
+    assert list(reads.unresolved({"prompts": HEAD + dedent(code)})) == [
         "prompts.check: x.attribute"
     ]
 
@@ -420,7 +420,7 @@ def test_a_need_names_the_hook_that_leads_to_it() -> None:
         MANAGER, "Manager.run", "agentcore.prompts.check(self)", name="ids/field"
     )
     prompts = land("prompts", "def check(manager: Manager): return manager.limit")
-    [need] = landed.needs([prompts, edit], {})
+    [need] = reads.needs([prompts, edit], {})
     assert need == AttributeNeed(
         "ids/field", PROMPTS, "check", (Class(MANAGER, "Manager"),), "limit"
     )

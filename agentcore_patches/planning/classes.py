@@ -20,7 +20,7 @@ from agentcore_patches.edits import (
     parse,
 )
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.landed import SERVER_ARGS, Class, attributes
+from agentcore_patches.planning.reads import SERVER_ARGS, Class, attributes
 
 Read: TypeAlias = Callable[[str], bytes | None]
 """The text of a file by its path below `sglang`; None if there is no such file."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import registry
+from agentcore_patches.planning.selection import Selection
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit
@@ -53,11 +53,10 @@ class Plan:
 
 def make_plan(
     sources: Mapping[str, bytes],
-    patches: Sequence[str],
-    version: str,
+    selection: Selection,
     read: Callable[[str], bytes | None] = lambda path: None,
 ) -> Plan:
-    """Rewrite `sources`, by path below `sglang`, so that `patches` hold.
+    """Rewrite `sources`, by path below `sglang`, so that the selected patches hold.
 
     A file that is absent in the install is absent in `sources`. `read` gives the text of
     any other file of the install, None if there is none: new code may need what is
@@ -69,9 +68,9 @@ def make_plan(
     """
     # libcst, which this imports, takes longer than all else that `status` does.
     from agentcore_patches.edits import Check, apply_edits
-    from agentcore_patches.undefined import refuse_undefined_attributes
+    from agentcore_patches.planning.name_check import refuse_undefined_attributes
 
-    edits = _edits(patches, version, patches)
+    edits = selection.edits
     refusals = [edit for edit in edits if isinstance(edit, Check)]
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
@@ -81,7 +80,7 @@ def make_plan(
                 text = sources.get(refusal.file) or read(refusal.file)
                 if text is not None:
                     apply_edits(text, [refusal])
-            for file in registry.files(patches, version):
+            for file in selection.files:
                 here = [
                     edit for edit in edits if edit.file == file and edit not in refusals
                 ]
@@ -95,7 +94,7 @@ def make_plan(
             if files:
                 refuse_undefined_attributes(list(changed), sources, read)
     except SourceConflict as conflict:
-        remedy = _REMEDY.format(version=version)
+        remedy = _REMEDY.format(version=selection.release)
         raise SourceConflict(f"{conflict}. {remedy}") from None
     outcomes = tuple(
         EditOutcome(
@@ -106,8 +105,8 @@ def make_plan(
             edit.describe(),
             "applied" if changed[edit] else "present",
         )
-        for patch in patches
-        for edit in _edits([patch], version, patches)
+        for patch, made_by in selection.by_patch.items()
+        for edit in made_by
         if edit in changed
     )
     return Plan(files, outcomes)
@@ -123,20 +122,6 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _edits(
-    patches: Sequence[str], version: str, selection: Sequence[str]
-) -> list[Edit]:
-    """The edits of patches, each once; facts are of all that are selected."""
-    from agentcore_patches.edits import Land
-
-    edits = [
-        edit for patch in sorted(patches) for edit in registry.edits(patch, version)
-    ]
-    if any(isinstance(edit, Land) for edit in edits):
-        edits.insert(0, registry.facts(sorted(selection), version))
-    return registry.in_order(dict.fromkeys(edits))
 
 
 def _refuse_halves(changed: Mapping[Edit, bool]) -> None:
@@ -163,6 +148,6 @@ def _check(old: bytes, new: bytes, file: str) -> None:
         raise SourceConflict(
             f"{file} would not compile once patched: {error}"
         ) from error
-    from agentcore_patches.undefined import refuse_unbound_names
+    from agentcore_patches.planning.name_check import refuse_unbound_names
 
     refuse_unbound_names(old, new, file)

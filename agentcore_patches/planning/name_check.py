@@ -13,11 +13,11 @@ import symtable
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-from agentcore_patches import landed
-from agentcore_patches.classes import Function, Install, Read, Unresolved
 from agentcore_patches.edits import Edit, Land, ScopedEdit
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.landed import (
+from agentcore_patches.planning import reads
+from agentcore_patches.planning.classes import Function, Install, Read, Unresolved
+from agentcore_patches.planning.reads import (
     ATTRIBUTES,
     AttributeNeed,
     CallNeed,
@@ -61,7 +61,7 @@ def refuse_undefined_attributes(
     for edit in edits:
         if name := install.class_around(edit):
             owners[edit] = (Class(edit.file, name),)
-    for need in dict.fromkeys(landed.needs(edits, owners)):
+    for need in dict.fromkeys(reads.needs(edits, owners)):
         _check_need(need, install)
 
 
@@ -88,7 +88,7 @@ def _check_hook(edit: Edit, install: Install) -> None:
             if not _has_server_arg(install, attribute, edit.file, where):
                 raise SourceConflict(
                     f"{where} `server_args.{attribute}`, which `ServerArgs` in "
-                    f"{landed.SERVER_ARGS} does not define"
+                    f"{reads.SERVER_ARGS} does not define"
                 )
         elif isinstance(known := ATTRIBUTES.get(owner), tuple) and owner != "obj":
             if _lacking(install, known, attribute, where):
@@ -129,10 +129,10 @@ def _check_need(need: Need, install: Install) -> None:
                     "define it"
                 )
             if owner := _lacking(install, owners, attribute, f"{where} read"):
-                if owner.file == landed.SERVER_ARGS:
+                if owner.file == reads.SERVER_ARGS:
                     raise SourceConflict(
                         f"{where} read `server_args.{attribute}`, which `ServerArgs` in "
-                        f"{landed.SERVER_ARGS} does not define"
+                        f"{reads.SERVER_ARGS} does not define"
                     )
                 raise SourceConflict(
                     f"{where} read `{attribute}` of `{owner.name}`, which neither it nor "

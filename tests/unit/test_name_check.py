@@ -20,7 +20,7 @@ from agentcore_patches.edits import (
     ScopedEdit,
 )
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.undefined import refuse_undefined_attributes
+from agentcore_patches.planning.name_check import refuse_undefined_attributes
 
 FILE = "srt/managers/manager.py"
 BASE = "srt/managers/base.py"

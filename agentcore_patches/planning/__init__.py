@@ -1,0 +1,1 @@
+"""From an install's sources to the files to be written. Pure: writes nothing."""
