@@ -15,7 +15,7 @@ from agentcore_patches.patches.places import Place, absent
 WHOLE_STREAM_OUTPUT: tuple[Place, ...] = (
     Place(
         "stream-output/merge-queued",
-        "each queued chunk has token IDs and values of its own",
+        "merge queued chunks: each has only its own token IDs and values",
         {
             "0.5.8": Insert(
                 TOKENIZER_MANAGER,

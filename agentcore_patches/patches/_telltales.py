@@ -51,7 +51,7 @@ TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.11",
         "telltales/new-logprobs",
-        "from 0.5.11 on such chunks hold only the new logprobs",
+        "from 0.5.11 on --stream-output chunks hold only new logprobs",
         TOKENIZER_MANAGER,
         "TokenizerManager._coalesce_streaming_chunks",
     ),
@@ -64,7 +64,7 @@ TELLTALES: tuple[Place, ...] = (
     ),
     Place(
         "telltales/abort-of-unknown",
-        "from 0.5.14 on SGLang ignores an abort that comes late",
+        "from 0.5.14 on SGLang ignores a late abort",
         {
             "0.5.8": Expect(
                 TOKENIZER_MANAGER,
@@ -99,7 +99,7 @@ TELLTALES: tuple[Place, ...] = (
     ),
     Place(
         "telltales/token-ids",
-        "in 0.5.17 alone SGLang calls them as we do",
+        "only 0.5.17 has token IDs under the names of this patch",
         {
             "0.5.8": RefuseField(
                 PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)
@@ -119,7 +119,7 @@ TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.19",
         "telltales/spans",
-        "from 0.5.19 on SGLang has versions of weights",
+        "from 0.5.19 on SGLang records weight versions",
         TOKENIZER_MANAGER,
         "TokenizerManager._stream_one_response",
     ),
@@ -132,7 +132,7 @@ TELLTALES: tuple[Place, ...] = (
     ),
     Place(
         "telltales/bytes-of-id",
-        "from 0.5.21 on the bytes of a logprob are those of its ID",
+        "from 0.5.21 on the bytes of a logprob come from its token ID",
         {
             "0.5.8": ExpectDefinition(
                 SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"
@@ -145,13 +145,13 @@ TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.22",
         "telltales/aborts-release-lora",
-        "from 0.5.22 on SGLang releases an aborted one's adapter",
+        "from 0.5.22 on SGLang releases an aborted request's adapter",
         TOKENIZER_MANAGER,
         "TokenizerManager._release_lora_once",
     ),
     Place(
         "telltales/reported-info",
-        "from 0.5.23 on some of a sampler's values are not shown",
+        "from 0.5.23 on SGLang hides some of a sampler's values",
         {
             "0.5.8": RefuseField(
                 TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)
