@@ -165,15 +165,25 @@ def parenthesized(expression: NodeT) -> NodeT:
 
 
 def comment_lines(comment: str) -> list[str]:
-    """The comment that says whose a change is, which one, and why it is there."""
+    """Return the lines of the comment above a change, with its owner, name and reason.
+
+    A reason that does not fit behind the name gets a line of its own.
+    """
     if not comment:
         return []
-    first, *rest = wrap(f"{OWNER}: {comment}", _COMMENT_WIDTH, break_on_hyphens=False)
-    return [f"# {first}", *(f"# {line}" for line in rest)]
+    name, _, reason = comment.partition(": ")
+    texts = [f"{OWNER}: {comment}"]
+    if reason and len(texts[0]) > _COMMENT_WIDTH:
+        texts = [f"{OWNER}: {name}", reason]
+    return [f"# {line}" for text in texts for line in _wrapped(text)]
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, _COMMENT_WIDTH, break_on_hyphens=False)
 
 
 def lines_above(comment: str) -> list[cst.EmptyLine]:
-    """The same, above the node that it is about."""
+    """Return the same lines, to stand above a node."""
     return [cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(comment)]
 
 

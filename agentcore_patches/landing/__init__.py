@@ -1,4 +1,4 @@
-"""What agentcore-patch adds to SGLang: `sglang.srt.agentcore`, which its hooks call."""
+"""The package that agentcore-patch adds to SGLang; its hooks in SGLang call it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whole answers written by orjson, and prompts of token IDs that are not walked twice.
+"""Non-streaming responses written by orjson, and prompts of token IDs validated once.
 
-SGLang makes a model of each token's logprob, then takes `model_dump`, FastAPI's encoder
-over every value, and `json.dumps` without NaN: half a second of the event loop for
-16,000 tokens, in which no stream moves. Here orjson writes the same, and where it would
-write something else, SGLang's own way is taken.
+Stock SGLang builds a pydantic model for each token's logprob, then runs `model_dump`,
+FastAPI's encoder over every value, and `json.dumps`. For 16,000 tokens this blocks the
+event loop for half a second and stalls every stream. Here orjson writes the same bytes.
+A value that orjson would write differently takes SGLang's own path.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
 Json: TypeAlias = Any
-"""Data of JSON, or what is found in its place."""
+"""JSON data, or any other object found in its place."""
 
-# Who makes the models of logprobs, and the engine's answers whose logprobs are yet to
-# be written, in the order of the choices. None: another than `answer` gets the model.
+# The serving object and the engine's output of each choice whose logprobs `answer` will
+# write, in the order of the choices. None if the caller is not `answer`.
 _unwritten: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar(
     "agentcore_unwritten", default=None
 )
@@ -35,8 +35,8 @@ _unwritten: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar(
 class RequestTokenIds:
     """`input_ids` of a request, an `Optional[Union[List[List[int]], List[int]]]`.
 
-    A list of IDs is taken as it is: pydantic tries lists of lists first, and makes an
-    error of each ID, 20 ms for 32,000. The rest is left to pydantic.
+    A flat list of IDs skips pydantic, which tries lists of lists first and builds an
+    error for each ID: 20 ms for 32,000 IDs. pydantic validates everything else.
     """
 
     @classmethod
@@ -56,10 +56,10 @@ class RequestTokenIds:
 
 
 async def answer(making: Awaitable[Any]) -> Any:
-    """What answers a request: an HTTP response, or a model that FastAPI writes.
+    """Return the HTTP response, or a pydantic model that FastAPI will write.
 
     Args:
-        making: makes the model, or an error.
+        making: builds the pydantic model or an error response.
     """
     unwritten: list[tuple[Any, dict[str, Any]]] = []
     _unwritten.set(unwritten)
@@ -81,9 +81,9 @@ async def answer(making: Awaitable[Any]) -> Any:
 
 
 def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
-    """The model of a choice's logprobs.
+    """Build the logprobs model of a choice, without a model for each token.
 
-    No model per token: where `answer` writes them, it has the first token's only.
+    If `answer` will write the logprobs itself, the model holds only the first token's.
     """
     unwritten = _unwritten.get()
     if unwritten is not None:
@@ -94,10 +94,10 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
 
 
 def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
-    """The HTTP response that FastAPI makes of a model, None if it is written otherwise.
+    """Write the response that FastAPI would write; None if orjson cannot.
 
     Args:
-        unwritten: of each choice, if the model has the first token's logprobs only.
+        unwritten: source of each choice's logprobs, if `response` has only the first's.
     """
     from fastapi import Response
 
@@ -119,12 +119,13 @@ def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> 
 
 
 def dump_numbers(values: list[float]) -> list[str]:
-    """The JSON of each number, as this release writes it in whole answers.
+    """Write each number as this SGLang release does in a non-streaming response.
 
-    `json.dumps`, which FastAPI calls, writes 1e-07, pydantic 1e-7 and null for NaN.
+    FastAPI calls `json.dumps`, which writes 1e-07. pydantic writes 1e-7, and null for
+    NaN.
 
     Raises:
-        ValueError: a value is no float, or FastAPI would refuse it as not finite.
+        ValueError: a value is not a float, or FastAPI would reject it as not finite.
     """
     texts = logprobs.dump_numbers(values)
     if release.PYDANTIC_ANSWERS:
@@ -138,11 +139,11 @@ def dump_numbers(values: list[float]) -> list[str]:
 
 
 def prepare_for_orjson(value: Json) -> Json:
-    """JSON data of which orjson makes the bytes that FastAPI makes of `value`.
+    """Convert `value` so that orjson writes the same bytes as FastAPI.
 
     Raises:
-        TypeError: FastAPI would convert the value, or drop a key.
-        ValueError: a number that is not finite, which is an error in FastAPI.
+        TypeError: FastAPI would convert the value or drop a key.
+        ValueError: a number is not finite, which is an error in FastAPI.
     """
     kind = type(value)
     if kind is float:
@@ -164,10 +165,10 @@ def prepare_for_orjson(value: Json) -> Json:
 
 
 def generated(content: Any, request: Request, endpoint: Callable[..., Any]) -> Any:
-    """The HTTP response for the engine's answer; or the answer, left to FastAPI.
+    """Write the engine's output as an HTTP response, or leave it to FastAPI.
 
     Args:
-        endpoint: what answers `/generate`, which other endpoints call for the answer.
+        endpoint: the handler of `/generate`; other endpoints call it for its output.
     """
     if request.scope.get("endpoint") is endpoint:
         body = write_generated(content)
@@ -179,7 +180,7 @@ def generated(content: Any, request: Request, endpoint: Callable[..., Any]) -> A
 
 
 def write_generated(content: Any) -> bytes | None:
-    """The JSON of the engine's answer, None if FastAPI would write another."""
+    """Write the engine's output as JSON; None if FastAPI would write other bytes."""
     try:
         data = orjson.dumps(
             content,
@@ -193,9 +194,9 @@ def write_generated(content: Any) -> bytes | None:
 
 
 def is_plain(value: Json) -> bool:
-    """Whether FastAPI writes what orjson takes without a change: no NaN, no `_sa` keys.
+    """True if FastAPI writes the value as orjson does: no NaN and no `_sa` keys.
 
-    orjson writes NaN as null, FastAPI refuses it and drops SQLAlchemy's keys.
+    orjson writes NaN as null. FastAPI rejects NaN and drops SQLAlchemy's `_sa` keys.
     """
     kind = type(value)
     if kind is dict:
@@ -206,7 +207,7 @@ def is_plain(value: Json) -> bool:
         value = (value,)
     kinds = set(map(type, value))
     if kinds and kinds <= {list, tuple}:
-        # Rows of one length, as logprobs are: by column.
+        # Logprobs are rows of equal length: check them by column.
         if len(set(map(len, value))) == 1:
             width = range(len(value[0]))
             return all(is_plain(list(map(itemgetter(i), value))) for i in width)

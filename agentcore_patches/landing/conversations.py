@@ -1,4 +1,4 @@
-"""The conversations that the server answered, by what a client sends of them."""
+"""Identify a conversation the server has answered from the messages a client sends."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ SYSTEM_ROLES = frozenset(("root", "system", "developer"))
 _CLAUDE_CODE = "x-anthropic-billing-header:"
 _CLAUDE_CODE_LINE = re.compile(f"^{_CLAUDE_CODE}.*$", re.MULTILINE)
 
-# Stands for what a pattern removed.
+# Marks the places where a pattern removed text.
 _REMOVED = "\0"
 
 
 @cache
 def memory() -> Memory | None:
-    """What this server remembers, None if it is to remember nothing."""
+    """Return this server's conversation memory, or None if it is disabled."""
     megabytes = _megabytes()
     return Memory(megabytes * 1_000_000) if megabytes else None
 
 
 def check_server(server_args: ServerArgs) -> None:
-    """Refuse to start a server with a variable that it cannot follow.
+    """Refuse to start the server with a memory setting that it does not support.
 
     Args:
-        server_args: a `ServerArgs`, whose class does not always declare its fields.
+        server_args: some releases do not declare the fields of `ServerArgs` statically.
 
     Raises:
-        ValueError: says what to do.
+        ValueError: the message says what to do.
     """
     ignored_patterns()
     if not _megabytes():
@@ -90,10 +90,10 @@ def _megabytes() -> int:
 
 @cache
 def ignored_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of system text that the environment ignores, one a line.
+    """Return the patterns of volatile system text, one per line of the variable.
 
     Raises:
-        ValueError: says what to do about a bad one.
+        ValueError: a pattern is not valid; the message says what to do.
     """
     patterns = []
     for line in os.environ.get(IGNORE, "").splitlines():
@@ -119,14 +119,14 @@ def ignored_patterns() -> tuple[re.Pattern[str], ...]:
 def find(
     serving: OpenAIServingChat, request: ChatCompletionRequest
 ) -> tuple[Conversation | None, Conversation, int]:
-    """Return a request's conversation up to its last answer, whole, and that place.
+    """Return the conversation up to its last answer, the whole one, and that index.
 
-    Without an assistant message the first is None, and the place -1.
+    Without an assistant message, the first is None and the index is -1.
 
-    Two conversations are the same only if all is the same that their prompts are made
-    of: model, adapter, tools, template arguments, and each message's role, content and
-    tool calls. Parts that clients change do not count: the IDs of tool calls, the
-    spelling of their arguments, reasoning, and the volatile text of system messages.
+    Two conversations are the same only if everything that goes into the prompt is the
+    same: model, adapter, tools, template arguments, and each message's role, content
+    and tool calls. Parts that clients rewrite do not count: tool call IDs, the spelling
+    of arguments, reasoning, and volatile text of system messages.
     """
     parser = serving.reasoning_parser
     described: list[tuple[int, list[Any]]] = []
@@ -139,11 +139,11 @@ def find(
             and [other.role for other in following] == ["assistant"]
             and is_silent(message, parser)
         ):
-            # Reasoning alone, which some releases make a message of.
+            # Some releases turn reasoning into a message of its own.
             continue
         one = _describe(message, calls, parser)
         if message.role in SYSTEM_ROLES and message.content and not one[1]:
-            # All of its text is volatile.
+            # All text of this message is volatile.
             continue
         described.append((index, one))
         if message.role == "assistant":
@@ -170,7 +170,7 @@ def with_answer(
     answer: ChatMessage | Answer,
     reasoning_parser: str | None,
 ) -> Conversation:
-    """Return a conversation with the message that answers it.
+    """Return a conversation with the assistant's answer appended.
 
     Args:
         answer: has `content` and `tool_calls`.
@@ -181,7 +181,7 @@ def with_answer(
 def is_silent(
     message: ChatCompletionMessageGenericParam, reasoning_parser: str | None
 ) -> bool:
-    """Whether an assistant message has neither text nor tool calls."""
+    """True if an assistant message has neither text nor tool calls."""
     _, content, calls = _describe_assistant(message, reasoning_parser)
     return not content and not calls
 
@@ -191,7 +191,7 @@ def _circumstances(
     request: ChatCompletionRequest,
     system: list[list[Any]],
 ) -> list[Any]:
-    """Return the parts of an identity besides the messages, in the order of `Head`."""
+    """Return the values of `HEAD_PARTS`: all of the identity except the messages."""
     tools: list[Any] = []
     if request.tools and request.tool_choice != "none":
         chosen = None
@@ -209,14 +209,14 @@ def _circumstances(
         [
             tools,
             request.tool_choice == "required",
-            # What /v1/responses writes in place of the tools, from 0.5.23 on.
+            # From 0.5.23 on, /v1/responses renders these instead of the tools.
             getattr(request, "_template_tools", None),
         ],
         [
             request.chat_template_kwargs or {},
             request.reasoning_effort,
-            # Some templates and encoders write these into the prompt. A release that
-            # lacks one leaves it out.
+            # Some templates and encoders write these into the prompt. `include` skips
+            # a field that the release does not have.
             request.model_dump(include={"thinking", "response_format"}),
         ],
     ]
@@ -227,10 +227,10 @@ def _describe(
     calls: dict[str | None, int],
     reasoning_parser: str | None,
 ) -> list[Any]:
-    """What of a message makes the conversation.
+    """Return the parts of a message that identify the conversation.
 
     Args:
-        calls: the positions of the assistant's last tool calls, by their IDs.
+        calls: position of each of the assistant's last tool calls, by call ID.
     """
     if message.role == "assistant":
         return _describe_assistant(message, reasoning_parser)
@@ -250,14 +250,14 @@ def _describe(
         message.role,
         content or "",
         getattr(message, "name", None),
-        # Clients may give calls IDs of their own.
+        # Clients may replace tool call IDs with their own.
         calls.get(call_id, call_id),
         [tool.model_dump() for tool in tools or ()],
     ]
 
 
 def _stable_part(part: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a part of a system message without volatile text, None if it is all."""
+    """Return a system message part without volatile text; None if nothing is left."""
     text = part.get("text")
     if not text:
         return part
@@ -266,7 +266,7 @@ def _stable_part(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_volatile(text: str) -> str:
-    """Return a system text without Claude Code's header and what the server ignores."""
+    """Remove Claude Code's header and the text that `AGENTCORE_PREFIX_IGNORE` names."""
     n_removed = 0
     if _CLAUDE_CODE in text:
         text, n_removed = _CLAUDE_CODE_LINE.subn(_REMOVED, text)
@@ -281,7 +281,7 @@ def _without_volatile(text: str) -> str:
         if rest == line or rest.strip():
             lines.append(rest)
             continue
-        # Nothing is left of the line. Blank lines set it apart from the text before.
+        # The line is empty now: drop it with the blank lines before it.
         while lines and not lines[-1].strip():
             lines.pop()
     return "\n".join(lines)
@@ -296,7 +296,7 @@ def _describe_assistant(
         content = "".join(getattr(part, "text", None) or "" for part in content)
     tags = _reasoning_tags(reasoning_parser)
     if tags is not None:
-        # /v1/messages puts reasoning that a client sends back before the text.
+        # /v1/messages prepends the reasoning that a client sends back to the text.
         start, end = tags
         if content.startswith(start):
             content = content.partition(end)[2]
@@ -313,7 +313,7 @@ def _describe_assistant(
 
 @cache
 def _reasoning_tags(reasoning_parser: str | None) -> tuple[str, str] | None:
-    """What a model writes around its reasoning, None if that is unknown."""
+    """Return the tags around a model's reasoning, None if they are unknown."""
     if reasoning_parser is None:
         return None
     from sglang.srt.parser.reasoning_parser import ReasoningParser
@@ -322,12 +322,12 @@ def _reasoning_tags(reasoning_parser: str | None) -> tuple[str, str] | None:
         detector = ReasoningParser(reasoning_parser, stream_reasoning=False).detector
         return detector.think_start_token, detector.think_end_token
     except (AttributeError, TypeError, ValueError):
-        # Some parsers know no tags, or need more than their name.
+        # Some parsers have no tags, or need more arguments than their name.
         return None
 
 
 def _parsed(arguments: Any) -> Any:
-    """Arguments whatever their spelling; JavaScript writes 1.0 as 1, and none as {}."""
+    """Parse arguments, so that spelling does not count: 1.0 equals 1, "" equals {}."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     try:
         return json.loads(text or "{}", parse_float=_number)

@@ -1,4 +1,4 @@
-"""A custom sampler's values, one for each token ID, from scheduler to answer."""
+"""Keep a custom sampler's values in step with token IDs, from scheduler to response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def pad(values: list[Any], n_tokens: int) -> None:
-    """Fill a list of one value per token up to `n_tokens` of them with None."""
+    """Pad a list of per-token values with None, to a length of `n_tokens`."""
     values.extend([None] * (n_tokens - len(values)))
 
 
@@ -26,12 +26,12 @@ def send(
     """Add the values of a request's tokens `start` to `end` to its batch's column.
 
     Args:
-        column: what is sent under one key, an item for each request so far.
-        values: those of this request; None where it has none.
-        n_before: how many requests of the batch come before this one; those that the
-            column lacks have no such key, and get None.
-        start: the first token that is sent.
-        end: the token after the last that is sent.
+        column: the values sent under one key, one item for each request so far.
+        values: the values of this request; None if it has none.
+        n_before: number of requests in the batch before this one. Requests that the
+            column lacks do not have the key, and get None.
+        start: index of the first token to send.
+        end: index after the last token to send.
     """
     column.extend([None] * (n_before - len(column)))
     new = (values or [])[start:end]
@@ -40,7 +40,7 @@ def send(
 
 
 def of_request(column_of: dict[str, list[Any]], index: int) -> dict[str, list[Any]]:
-    """What a batch sends, by key, as a batch of the request at `index` alone."""
+    """Cut the column of each key down to the request at `index`."""
     return {
         key: [column[index] if index < len(column) else None]
         for key, column in column_of.items()
@@ -58,12 +58,12 @@ def add(
     """Put the values of a request under one key in the `meta_info` of its next chunk.
 
     Args:
-        state: the request's; its `output_ids` are those before this chunk.
-        meta_info: of the chunk.
+        state: the request's state; `output_ids` does not include this chunk yet.
+        meta_info: the chunk's.
         key: the sampler's name for the values.
-        column: the new values of each request of a batch; None, or too short, where a
-            request has none.
-        index: of the request in the batch.
+        column: the new values of each request in the batch. An item is None or missing
+            if the request has no values.
+        index: position of the request in the batch.
     """
     values = column[index] if index < len(column) else None
     if values is None:

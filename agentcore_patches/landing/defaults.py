@@ -1,6 +1,6 @@
-"""Request fields that are true unless a request says false.
+"""Request fields that are true by default, unless a request sets them to false.
 
-For agents that cannot ask, and for routers that drop what they do not know.
+They serve agents that cannot set the fields, and routers that drop unknown fields.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 VARIABLE = "AGENTCORE_DEFAULTS"
 
-# A chat stream is refused that asks for these.
+# Chat rejects a streaming request that sets these.
 _NOT_IN_STREAMS = ("return_prompt_token_ids", "return_meta_info")
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The fields that the environment names.
+    """Return the fields that `AGENTCORE_DEFAULTS` names.
 
     Raises:
-        ValueError: one of them is no boolean request field of the patches in place.
+        ValueError: a name is not a boolean request field of the installed patches.
     """
     text = os.environ.get(VARIABLE, "")
     named = tuple(name for part in text.split(",") if (name := part.strip()))
@@ -43,14 +43,14 @@ def names() -> tuple[str, ...]:
 
 
 def fill(request: Any, manager: TokenizerManager) -> None:
-    """Set the fields of an API request that it leaves out, or that are null.
+    """Set the default fields that an API request leaves out or sets to null.
 
-    What would be refused if it were asked for is left out.
+    A field that would get the request rejected is not set.
     """
     if not names():
         return
     left_out = _NOT_IN_STREAMS if getattr(request, "stream", False) else ()
-    # Messages and responses have no field for logprobs, and come with them.
+    # /v1/messages and /v1/responses return logprobs without a request field for them.
     asked = getattr(request, "logprobs", True)
     if asked is not None and asked is not False and logprobs.refusal(manager):
         left_out = (*left_out, "return_token_ids")
@@ -58,9 +58,9 @@ def fill(request: Any, manager: TokenizerManager) -> None:
 
 
 def fill_native(obj: GenerateReqInput | EmbeddingReqInput) -> None:
-    """Set the fields of a request to the engine that it leaves out, or that are null.
+    """Set the default fields that an engine request leaves out or sets to null.
 
-    A session is refused that asks for its prompt.
+    The prompt's token IDs are not requested for sessions: that would be rejected.
     """
     if names():
         has_session = getattr(obj, "session_params", None)
@@ -69,6 +69,6 @@ def fill_native(obj: GenerateReqInput | EmbeddingReqInput) -> None:
 
 def _fill(request: Any, left_out: Sequence[str]) -> None:
     for name in names():
-        # An endpoint without the field has no attribute of its name.
+        # Requests of some endpoints do not have every field.
         if name not in left_out and getattr(request, name, False) is None:
             setattr(request, name, True)

@@ -1,4 +1,4 @@
-"""Requests that end before their answer is whole, and pauses of generation."""
+"""Requests that are aborted or rejected mid-way, and pauses of generation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def finish(
     out: dict[str, Any],
     is_incremental: bool,
 ) -> None:
-    """Forget a request that was aborted, and put in its answer all that others have.
+    """Drop the state of an aborted request, and complete its final output.
 
     Args:
-        abort: says that the scheduler ended the request.
-        out: its answer, or the last chunk of it, about to be queued.
-        is_incremental: whether its chunks hold only what is new.
+        abort: the scheduler's notice that it aborted the request.
+        out: the final output or chunk, about to be queued. It gets every field that
+            other outputs have.
+        is_incremental: True if chunks hold only new values.
     """
     manager.rid_to_state.pop(abort.rid, None)
     meta_info = out["meta_info"]
@@ -45,7 +46,7 @@ def finish(
     for key, values in state.customized_info_accumulated.items():
         if key in reported:
             meta_info[key] = [] if is_incremental else values.copy()
-    # Without these two a chat answer fails.
+    # Chat fails on an output without these two fields.
     meta_info["prompt_tokens"] = prompts.count(state)
     if "weight_version" not in meta_info:
         meta_info["weight_version"] = manager.server_args.weight_version
@@ -56,7 +57,7 @@ def finish(
 
 
 def _leave_out_what_was_sent(state: ReqState, out: dict[str, Any]) -> None:
-    """Leave in a chunk nothing of what was generated: earlier chunks have it."""
+    """Empty the lists of a chunk: earlier chunks carried all of their values."""
     out["output_ids"] = []
     if release.TEXT_IS_NEW:
         out["text"] = ""
@@ -69,18 +70,19 @@ def _leave_out_what_was_sent(state: ReqState, out: dict[str, Any]) -> None:
 def _release_lora(manager: TokenizerManager, state: ReqState, abort: AbortReq) -> None:
     """Release the adapter of an aborted request, if it has one.
 
-    With a `finished_reason` the tokenizer manager does so where it hands the answer on.
+    If the abort has a `finished_reason`, the tokenizer manager releases the adapter
+    when it passes the output on.
     """
     if state.obj.lora_path and state.obj.lora_id and not abort.finished_reason:
         release_ = manager.lora_registry.release(state.obj.lora_id)
-        asyncio.create_task(release_)  # noqa: RUF006 # as SGLang does it
+        asyncio.create_task(release_)  # noqa: RUF006 # like SGLang
 
 
 def raise_refusal(content: dict[str, Any]) -> None:
-    """End a stream with the error for which the scheduler refused its request.
+    """Fail a stream with the error for which the scheduler rejected the request.
 
     Raises:
-        ValueError: says why: the prompt is too long, its grammar does not compile.
+        ValueError: the scheduler's reason, such as a prompt that is too long.
     """
     reason = content["meta_info"]["finish_reason"]
     if reason and reason["type"] == "abort" and reason.get("status_code") == 400:
@@ -88,7 +90,7 @@ def raise_refusal(content: dict[str, Any]) -> None:
 
 
 def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
-    """Abort a request that another tokenizer worker has, if there are several."""
+    """With several tokenizer workers, abort a request that another worker owns."""
     from sglang.srt.managers.io_struct import AbortReq
 
     is_unknown = rid and rid not in manager.rid_to_state
@@ -98,17 +100,17 @@ def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
 
 
 def address(output: BaseReq, request: Req | None) -> None:
-    """Send what concerns a request to the tokenizer worker that has the request."""
+    """Route an output to the tokenizer worker that owns the request."""
     worker = getattr(request, "http_worker_ipc", None)
     if worker is not None and output.http_worker_ipc is None:
         output.http_worker_ipc = worker
 
 
 def refuse_pause(manager: TokenizerManager) -> None:
-    """Refuse to pause where there are several tokenizer workers.
+    """Refuse to pause a server with several tokenizer workers.
 
     Raises:
-        HTTPException: there are; only the one that is asked would know.
+        HTTPException: there are several; only the worker that is asked would pause.
     """
     if manager.server_args.tokenizer_worker_num > 1:
         import fastapi
@@ -123,9 +125,9 @@ def refuse_pause(manager: TokenizerManager) -> None:
 
 
 def merge_last_batch(scheduler: Scheduler) -> None:
-    """Let the requests of the last prefill run on with those that are running.
+    """Merge the last prefill batch into the running batch; either may be empty.
 
-    A batch without requests has nothing to merge with.
+    SGLang's `merge_batch` does not expect an empty batch.
     """
     if scheduler.last_batch.is_empty():
         return

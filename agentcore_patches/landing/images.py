@@ -1,8 +1,8 @@
-"""Prompts of token IDs with images: every other ID stays as it is.
+"""Prompts of token IDs with images: only placeholders are expanded.
 
 A *placeholder* is the token that stands for an image, a video or audio. The prompt of a
-first turn has one for each of them; in the prompt that is prefilled, and that a second
-turn begins with, it is repeated as often as the model has embeddings for the image.
+first turn has one placeholder for each image. In the prompt that is prefilled, with
+which the second turn starts, a placeholder is repeated once for each embedding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def split_at_placeholders(
     token_ids: list[int], mm_tokens: Any
 ) -> list[tuple[bool, list[int]]]:
-    """The prompt in parts: whether each is one run of a placeholder, and its IDs."""
+    """Split a prompt into parts: (is a run of one placeholder, token IDs)."""
     placeholders = {
         getattr(mm_tokens, f"{kind}_token_id", None)
         for kind in ("image", "video", "audio")
@@ -40,12 +40,12 @@ def split_at_placeholders(
 
 
 def _mm_tokens(manager: TokenizerManager) -> Any:
-    """What a model's processor says of its placeholders; None if it says nothing."""
+    """Return the placeholders of the model's processor, None if it has none."""
     return getattr(manager.mm_processor, "mm_tokens", None)
 
 
 def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
-    """Whether a prompt of a multimodal model has places for images and the like."""
+    """True if a prompt has placeholders for images, videos or audio."""
     mm_tokens = _mm_tokens(manager)
     if mm_tokens is None:
         return False
@@ -56,11 +56,11 @@ def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
 def count_matched(
     manager: TokenizerManager, expanded: list[int], token_ids: list[int]
 ) -> int:
-    """How many IDs at the start of a prompt another one has, too.
+    """Count the token IDs that two prompts have in common at their start.
 
     Args:
         expanded: the prompt whose IDs are counted.
-        token_ids: the other one, which may have one placeholder for each image.
+        token_ids: the other prompt; it may have one placeholder for each image.
     """
     mm_tokens = _mm_tokens(manager)
     n_matched = 0
@@ -80,18 +80,17 @@ def count_matched(
 def collapse_placeholders(
     token_ids: list[int], mm_tokens: Any, items: list[Any]
 ) -> list[int]:
-    """The prompt with one placeholder for each image, as its text must have them.
+    """Return the prompt with one placeholder for each image, as the processor expects.
 
-    What the processor makes of the rest does not count: `restore_token_ids` puts the
-    IDs back.
+    The processor may change the other IDs: `restore_token_ids` puts them back.
 
     Raises:
-        ValueError: there are more or fewer places than images, videos and audio.
+        ValueError: the number of placeholders is not that of images, videos and audio.
     """
     parts = split_at_placeholders(token_ids, mm_tokens)
     runs = [ids for is_placeholder, ids in parts if is_placeholder]
     if any(isinstance(item, dict) for item in items):
-        # What is processed already makes no placeholders.
+        # Preprocessed items do not expand placeholders.
         if not runs:
             raise ValueError("input_ids has no place for the images given.")
         return token_ids
@@ -110,21 +109,21 @@ def collapse_placeholders(
 
 
 def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate `load_mm_data`: what it loads keeps a prompt that is given as token IDs.
+    """Decorate `load_mm_data` to keep a prompt that is given as token IDs.
 
-    SGLang decodes such a prompt and tokenizes its text again, and expands the image
-    tokens of a second turn once more.
+    SGLang decodes such a prompt and tokenizes the text again, and it expands the image
+    tokens of a second turn a second time.
 
-    Raises (what it makes):
-        ValueError: there are more or fewer places than images, videos and audio.
+    The decorated function raises:
+        ValueError: the number of placeholders is not that of images, videos and audio.
     """
     signature = inspect.signature(load)
 
     def collapse(call: inspect.BoundArguments) -> list[int] | None:
-        """Leave one placeholder for each image; gives the prompt if it is of IDs."""
+        """Collapse the placeholders of the call; return its prompt if it is of IDs."""
         call.apply_defaults()
         prompt = call.arguments["prompt"]
-        # Some releases always return the text.
+        # Some releases have no `return_text` and always return the text.
         if not isinstance(prompt, list) or not call.arguments.get("return_text", True):
             return None
         items = [
@@ -139,7 +138,7 @@ def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
     def keep(
         output: BaseMultiModalProcessorOutput, prompt: list[int] | None
     ) -> BaseMultiModalProcessorOutput:
-        # Without a text all images are processed already, and SGLang changes nothing.
+        # Without text, all images are preprocessed and SGLang leaves the IDs alone.
         if prompt is not None and output.input_text:
             output.token_ids = output.input_ids = prompt
         return output
@@ -165,18 +164,18 @@ def check_loaded(
     """Refuse a prompt with placeholders that the processor does not recognize.
 
     Args:
-        output: what was loaded, with the request's token IDs if it has any.
-        loaded: the images and the like, each with its modality.
+        output: result of loading, with the request's token IDs if it has any.
+        loaded: pairs of modality and item.
         mm_tokens: the placeholders of the model.
 
     Raises:
-        ValueError: less was loaded than there are places.
+        ValueError: there are fewer items than placeholders.
     """
     if output.token_ids is None:
         return
     parts = split_at_placeholders(output.token_ids, mm_tokens)
     n_places = sum(is_placeholder for is_placeholder, _ in parts)
-    # What is processed already may be several images in one.
+    # One preprocessed item may hold several images.
     if len(loaded) < n_places and not any(isinstance(item, dict) for _, item in loaded):
         raise ValueError(
             f"input_ids has {n_places} places for images, videos and audio, but the "
@@ -190,14 +189,14 @@ def restore_token_ids(
     input_ids: torch.Tensor,
     mm_tokens: MultimodalSpecialTokens,
 ) -> torch.Tensor:
-    """The IDs of a request with their placeholders repeated as the processor has them.
+    """Return the request's token IDs with placeholders expanded as the processor did.
 
     Args:
-        output: what was loaded, with the request's token IDs if it has any.
-        input_ids: what the processor made of their text, of shape (tokens,).
+        output: result of loading, with the request's token IDs if it has any.
+        input_ids: the processor's token IDs, of shape (tokens,).
 
     Raises:
-        ValueError: they are repeated already, but not as often.
+        ValueError: the placeholders are expanded already, to another length.
     """
     if output.token_ids is None:
         return input_ids
@@ -206,7 +205,7 @@ def restore_token_ids(
     given_runs = [ids for is_placeholder, ids in given if is_placeholder]
     made_runs = [ids for is_placeholder, ids in made if is_placeholder]
     if [ids[0] for ids in given_runs] != [ids[0] for ids in made_runs]:
-        return input_ids  # Not made of runs alone; the tokenizer manager checks it.
+        return input_ids  # The tokenizer manager checks these with `check_prefilled`.
     one_each = len(given_runs) == len(output.organize_results())
     for ids, made_ids in zip(given_runs, made_runs, strict=True):
         if one_each and len(ids) not in (1, len(made_ids)):
@@ -224,7 +223,7 @@ def restore_token_ids(
 
 
 def is_expanded(given: list[int], prefilled: list[int], mm_tokens: Any) -> bool:
-    """Whether `prefilled` is `given` with more only in the places of images."""
+    """True if `prefilled` differs from `given` only in expanded placeholders."""
     if given == prefilled:
         return True
     parts = split_at_placeholders(given, mm_tokens)
@@ -252,13 +251,13 @@ def check_prefilled(
     obj: GenerateReqInput | EmbeddingReqInput,
     input_ids: list[int],
 ) -> None:
-    """Refuse a prompt of token IDs that a processor would change.
+    """Reject a prompt of token IDs that the processor changed.
 
     Args:
-        input_ids: what is to be prefilled.
+        input_ids: the IDs that the engine would prefill.
 
     Raises:
-        ValueError: other IDs than those of images were changed.
+        ValueError: IDs other than placeholders were changed.
     """
     if obj.input_ids is None or obj.input_ids is input_ids:
         return
@@ -270,9 +269,9 @@ def check_prefilled(
 
 
 def own_images(tokenized_obj: Any) -> None:
-    """Give a request images of its own, of which sending may take the pixels out.
+    """Copy the image items of a request, since sending removes their pixels.
 
-    The requests of n > 1 have the same ones: the second would end the scheduler.
+    The requests of n > 1 share their items: the second one would crash the scheduler.
     """
     mm_inputs = getattr(tokenized_obj, "mm_inputs", None)
     if not mm_inputs:
@@ -286,7 +285,7 @@ def own_images(tokenized_obj: Any) -> None:
 
 
 def _copy_lists(values: dict[str, Any]) -> dict[str, Any]:
-    """A copy to whose lists the engine does not add."""
+    """Copy a dict and its lists, since the engine appends to them."""
     return {k: v[:] if isinstance(v, list) else v for k, v in values.items()}
 
 
@@ -295,10 +294,11 @@ async def start_stream(
 ) -> str | None:
     """Wait for the first output of a stream whose prompt has token IDs and images.
 
-    Images are processed on the way to it, and a stream would have sent its status
-    by then. `generate_request` goes on with this output.
+    Images are processed before the first output. Without waiting for it, a stream would
+    have sent its status before a bad prompt can be rejected. `generate_request` then
+    continues with this output.
 
-    Returns: why the request is refused, None if it is not.
+    Returns: the error of a rejected request, None if it is accepted.
     """
     if not obj.stream or obj.input_ids is None or not obj.contains_mm_input():
         return None
@@ -306,7 +306,7 @@ async def start_stream(
     try:
         first = await outputs.__anext__()
     except ValueError as error:
-        # Of a batch, those before the one that is refused are running.
+        # The requests of the batch before the rejected one are running.
         for rid in obj.rid if isinstance(obj.rid, list) else [obj.rid]:
             if rid in manager.rid_to_state:
                 manager.abort_request(rid)
@@ -317,7 +317,7 @@ async def start_stream(
 
 
 def started(obj: Any) -> AsyncIterator[Any] | None:
-    """The outputs of a stream that `start_stream` began, None if it did not."""
+    """Return the outputs of a stream that `start_stream` started, None without any."""
     if "started" not in vars(obj):
         return None
     return _go_on(*vars(obj).pop("started"))
@@ -330,7 +330,7 @@ async def _go_on(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
 
 
 async def end_stream(obj: Any) -> None:
-    """End what `start_stream` began, if nobody went on with it."""
+    """Close a stream that `start_stream` started and that has no reader."""
     if "started" in vars(obj):
         _, outputs = vars(obj).pop("started")
         await outputs.aclose()

@@ -1,4 +1,4 @@
-"""Logprobs: whether a server gives them, which tokens they are of, their JSON."""
+"""Logprobs: reject requests the server cannot serve, trim the lists, write the JSON."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
 KEYS = ("output_token_logprobs", "output_top_logprobs")
-"""What the engine calls the logprobs that answers have."""
+"""The engine's names of the logprobs that responses contain."""
 
 UNUSUAL = (AttributeError, LookupError, TypeError, ValueError)
-"""What `write` raises where the engine's lists have another form."""
+"""Exceptions that `write` raises if the engine's lists have an unknown form."""
 
 
 def refusal(manager: TokenizerManager, sampling_params: Any = None) -> str | None:
-    """Why this server gives no logprobs, None if it does.
+    """Return why this server cannot return logprobs, None if it can.
 
     Args:
-        sampling_params: those of a request, or of each request of a batch, if logprobs
-            of the first new token are enough.
+        sampling_params: sampling parameters of the request, or of each request of a
+            batch. A request for one new token needs only the first token's logprobs.
     """
     server_args = manager.server_args
     if server_args.dllm_algorithm is not None:
@@ -58,16 +58,16 @@ def refusal(manager: TokenizerManager, sampling_params: Any = None) -> str | Non
 
 
 def refusal_of(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
-    """Why this server gives no logprobs to a request that asks for some."""
+    """Return why the server cannot return the logprobs a request asks for, or None."""
     asked = obj.return_logprob
     if any(asked) if isinstance(asked, list) else asked:
-        # Scoring a prompt is one new token, whose logprobs every release records.
+        # Scoring a prompt generates one token; every release records its logprobs.
         return refusal(manager, obj.sampling_params)
     return None
 
 
 def cut(ret: list[dict[str, Any]]) -> None:
-    """Cut off the engine's logprobs of tokens after a stop, which no answer has.
+    """Drop logprobs of tokens after a stop: the response does not contain the tokens.
 
     Raises:
         ValueError: the engine gave fewer logprobs than tokens.
@@ -87,7 +87,7 @@ def cut(ret: list[dict[str, Any]]) -> None:
 
 
 def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> None:
-    """Cut off the engine's logprobs that no answer to a completion request has.
+    """Drop logprobs that a completion must not contain.
 
     Raises:
         ValueError: the engine gave fewer logprobs than tokens.
@@ -100,15 +100,15 @@ def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> Non
 
 
 def has_prompt(request: CompletionRequest) -> bool:
-    """Whether a completion's logprobs begin with those of the prompt.
+    """True if a completion's logprobs start with those of the prompt.
 
-    Where no alternatives are asked for, the engine gives the last token's alone.
+    With `logprobs=0`, the engine returns only those of the prompt's last token.
     """
     return bool(request.echo and request.logprobs)
 
 
 def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
-    """A copy with the logprobs of the first tokens only."""
+    """Copy `meta_info` with the logprobs of the first tokens only."""
     meta_info = meta_info.copy()
     for key in KEYS:
         if meta_info.get(key):
@@ -117,10 +117,9 @@ def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
 
 
 def name_by_id(rows: Sequence[Any] | None) -> Sequence[Any] | None:
-    """Rows `(logprob, token ID, text)`, each with a text.
+    """Fill in the text of rows `(logprob, token ID, text)` that have none.
 
-    Where the engine was asked for no text, a token is named by its ID, "token_id:N",
-    as vLLM does it.
+    If the engine was told to omit text, the text is "token_id:N", as in vLLM.
     """
     if not rows or rows[0][2] is not None:
         return rows
@@ -130,14 +129,14 @@ def name_by_id(rows: Sequence[Any] | None) -> Sequence[Any] | None:
 
 
 def name_top_by_id(tops: Sequence[Any] | None) -> Sequence[Any] | None:
-    """The top rows of each token, each with a text, as `name_by_id` gives them."""
+    """Fill in the text of each token's top rows, like `name_by_id`."""
     return [name_by_id(rows) for rows in tops] if tops else tops
 
 
 class Openings(dict[tuple[int, "str | None"], str]):
-    """The JSON of a row up to its logprob, by token ID and text.
+    """Cache of a row's JSON up to the logprob, by token ID and text.
 
-    Most tokens come again and again. At most `LIMIT` are kept, some 10 MB.
+    Most tokens recur often. The cache holds at most `LIMIT` rows, about 10 MB.
     """
 
     LIMIT = 32_768
@@ -172,7 +171,7 @@ _openings: Openings | None = None
 
 
 def openings_of(tokenizer: Any) -> Openings:
-    """The openings for a tokenizer, which all answers share."""
+    """Return the cached openings of a tokenizer, which all responses share."""
     global _openings
     if _openings is None or _openings.tokenizer is not tokenizer:
         _openings = Openings(tokenizer)
@@ -180,10 +179,10 @@ def openings_of(tokenizer: Any) -> Openings:
 
 
 def dump_numbers(values: list[float]) -> list[str]:
-    """The JSON of each number, as pydantic and orjson write it: 1e-7, null for NaN.
+    """Write each number as pydantic and orjson do: 1e-7, null for NaN.
 
     Raises:
-        ValueError: a value is no float.
+        ValueError: a value is not a float.
     """
     if set(map(type, values)) - {float}:
         raise ValueError("a number is no float")
@@ -195,15 +194,15 @@ def write(
     openings: Openings,
     dump_numbers: Callable[[list[float]], list[str]] = dump_numbers,
 ) -> str:
-    """The JSON of a chat choice's logprobs, from the engine's lists.
+    """Write the logprobs of a chat choice as JSON, from the engine's lists.
 
     Args:
-        meta_info: `output_token_logprobs` has for each token a row `(logprob, token ID,
-            text)`; `output_top_logprobs`, unless absent or empty, a list of rows.
-        dump_numbers: gives the JSON of each number.
+        meta_info: `output_token_logprobs` has one row `(logprob, token ID, text)` per
+            token. `output_top_logprobs`, unless absent or empty, has a list of rows.
+        dump_numbers: writes numbers as JSON.
 
     Raises:
-        AttributeError, LookupError, TypeError, ValueError: they have another form.
+        AttributeError, LookupError, TypeError, ValueError: the lists have another form.
     """
     rows = meta_info["output_token_logprobs"]
     tops = meta_info.get("output_top_logprobs")
@@ -225,7 +224,7 @@ def write(
     for beginning, number, top in zip(beginnings, numbers, tops, strict=False):
         pairs = list(islice(others, len(top)))
         if not release.BYTES_OF_ID:
-            # Of several tokens with the same text SGLang keeps one.
+            # SGLang keeps only one of several tokens with the same text.
             pairs = list(dict(pairs).items())
         joined = "},".join([f"{opening}{other}" for opening, other in pairs])
         end = "}" if pairs else ""
@@ -234,10 +233,10 @@ def write(
 
 
 class ChatLogprobs:
-    """Writes the logprobs of a chat stream, from the engine's lists.
+    """Write the logprobs of a chat stream, from the engine's lists.
 
-    Forks change SGLang's models: the stream's first logprobs are made by the models,
-    too, and where the two differ, the models make all that follow.
+    A fork may have changed SGLang's pydantic models. The first logprobs of a stream are
+    therefore written both ways. If the results differ, the models write all the rest.
     """
 
     def __init__(self, serving: OpenAIServingChat) -> None:
@@ -246,13 +245,13 @@ class ChatLogprobs:
         self._is_as_from_models: bool | None = None
 
     def dump(self, meta_info: dict[str, Any]) -> str:
-        """The JSON of the logprobs of one chunk.
+        """Write the logprobs of one chunk as JSON.
 
         Args:
-            meta_info: what `write` takes, for the chunk's tokens alone.
+            meta_info: the lists for the chunk's own tokens, as `write` takes them.
 
         Raises:
-            AttributeError, LookupError, TypeError, ValueError: the models refuse them.
+            AttributeError, LookupError, TypeError, ValueError: the models reject them.
         """
         written = None
         if self._is_as_from_models is not False:
@@ -272,7 +271,7 @@ class ChatLogprobs:
     def _write(self, meta_info: dict[str, Any]) -> str:
         rows = meta_info["output_token_logprobs"]
         if len(rows) == 1 and not meta_info.get("output_top_logprobs"):
-            # Most chunks of most streams.
+            # The fast path: most chunks have one token and no top logprobs.
             [(logprob, token_id, text)] = rows
             if type(logprob) is float:
                 number = orjson.dumps(logprob).decode()
@@ -284,9 +283,9 @@ class ChatLogprobs:
 def completion_writer(
     serving: OpenAIServingCompletion, request: CompletionRequest
 ) -> Callable[[dict[str, Any]], str]:
-    """What makes the JSON of a completion's logprobs, as SGLang's model of them has it.
+    """Return a function that writes a completion's logprobs with SGLang's own model.
 
-    With `echo`, those of the prompt may come before them, if `meta_info` has them.
+    With `echo`, the prompt's logprobs come first if `meta_info` has them.
     """
     from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
 

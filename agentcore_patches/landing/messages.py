@@ -1,4 +1,4 @@
-"""Token IDs and logprobs of /v1/messages, which SGLang translates from chat answers."""
+"""Token IDs and logprobs of /v1/messages, which SGLang translates from chat."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class MessageTrace:
-    """Token IDs and logprobs of a chat stream that no event of the message has carried.
+    """Pending token IDs and logprobs of a chat stream that becomes a message.
 
-    One line of the chat stream may become several events, or none.
+    SGLang turns one chunk of the chat stream into several events of the message, or
+    into none.
     """
 
     def __init__(self) -> None:
@@ -28,10 +29,13 @@ class MessageTrace:
         self.stop_sequence: str | None = None
 
     def push(self, line: str) -> None:
-        """Take in what a line of the chat stream carries; it has no `data: `.
+        """Record the token IDs and logprobs of a chat chunk.
+
+        Args:
+            line: the chunk's JSON, without `data: `.
 
         Raises:
-            StreamError: it is not as lines of chat are.
+            StreamError: the line is not a chat chunk.
         """
         try:
             self._push(orjson.loads(line))
@@ -51,7 +55,7 @@ class MessageTrace:
                 ]
 
     def stamp(self, text: str) -> str:
-        """Write all that waits on an event; the first message gets the prompt."""
+        """Write pending fields on an event; `message_start` gets the prompt's IDs."""
         waiting = (self.prompt_token_ids, self.token_ids or None, self.stop_sequence)
         if waiting == (None, None, None):
             return text
@@ -74,10 +78,10 @@ class MessageTrace:
         return event.text()
 
     def end(self) -> None:
-        """Say that no further event will leave.
+        """Check at the end of the stream that nothing is pending.
 
         Raises:
-            ValueError: token IDs wait.
+            ValueError: token IDs are pending.
         """
         if self.token_ids:
             raise ValueError(
@@ -87,7 +91,7 @@ class MessageTrace:
 
 
 def events(generate: Any) -> Any:
-    """Have the events of a message carry token IDs and logprobs, if asked to."""
+    """Decorate the message stream: add token IDs and logprobs if requested."""
     signature = inspect.signature(generate)
 
     @wraps(generate)
@@ -111,9 +115,9 @@ def error_events(message: str) -> list[str]:
 def add_to_message(
     message: AnthropicMessagesResponse, response: ChatCompletionResponse
 ) -> None:
-    """Give a message the token IDs and logprobs of the chat answer it was made from.
+    """Copy token IDs and logprobs from the chat response to the message made from it.
 
-    SGLang's reason for its end leaves out that a stop sequence matched.
+    Also correct `stop_reason`: SGLang does not report a matched stop sequence.
     """
     choice = response.choices[0]
     message.prompt_token_ids = response.prompt_token_ids

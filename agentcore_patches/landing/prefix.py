@@ -1,8 +1,8 @@
 """Prompts that begin with exactly the tokens of a conversation's earlier turns.
 
-A request says these (`required_prefix_token_ids`, or token IDs on a message of the
-assistant's), or the server remembers them. Behind them goes what the chat template
-writes next.
+The tokens come from the request (`required_prefix_token_ids`, or token IDs on an
+assistant message) or from the server's memory. After them comes the text that the chat
+template writes next.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ if TYPE_CHECKING:
 
 FIELD = "required_prefix_token_ids"
 
-# That of the response of /v1/responses whose chat request is being made.
+# The turn of the /v1/responses request whose chat request is being built.
 response_turn: ContextVar[ResponseTurn | None] = ContextVar(
     "agentcore_response_turn", default=None
 )
 
 
 class PrefixError(ValueError):
-    """Why a request cannot have the prefix that it asks for."""
+    """The prefix that a request asks for cannot be used; the message says why."""
 
 
 class Prefix(NamedTuple):
-    """Token IDs that a prompt is to begin with.
+    """Token IDs that a prompt must start with.
 
     Attributes:
-        name: what a refusal calls them.
-        source: who said them: "request", "message" or "server".
-        position: of the assistant message that they end with.
+        name: name of the prefix in error messages.
+        source: where the IDs come from: "request", "message" or "server".
+        position: index of the assistant message with which the prefix ends.
     """
 
     token_ids: list[int]
@@ -74,7 +74,7 @@ class Prefix(NamedTuple):
 
 
 class Answer:
-    """The message of one choice, as a client puts it together from a stream."""
+    """The message of one choice, put together from a stream as a client does it."""
 
     def __init__(self) -> None:
         self.content = ""
@@ -82,11 +82,11 @@ class Answer:
 
     @property
     def tool_calls(self) -> list[Any]:
-        """The tool calls, in their order."""
+        """The tool calls, ordered by index."""
         return [self.calls[index] for index in sorted(self.calls)]
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Take in what a chunk says."""
+        """Add the delta of a chunk."""
         self.content += delta.get("content") or ""
         for part in delta.get("tool_calls") or ():
             new = SimpleNamespace(function=SimpleNamespace(name="", arguments=""))
@@ -97,14 +97,15 @@ class Answer:
 
 
 class Turn:
-    """One turn of a conversation: what its prompt continues, and who continues it.
+    """One turn of a conversation: its prompt, and the answers to remember.
 
     Attributes:
-        conversation: that the answers go on with, None if they are not remembered.
-        reasoning_parser: of the server.
-        prompt: the prefix and what follows it, None if the template's prompt is taken.
-        metadata: what the answer says of its prefix, None if it says nothing.
-        answers: what a stream has said so far, by choice.
+        conversation: the conversation to extend by the answers; None if they are not
+            remembered.
+        reasoning_parser: the server's reasoning parser.
+        prompt: the prefix and the text after it; None to use the template's prompt.
+        metadata: `metadata.prefix` of the response, None to leave it out.
+        answers: the messages that a stream has sent so far, by choice.
     """
 
     def __init__(self, conversation: Conversation | None, reasoning_parser: str | None):
@@ -122,13 +123,14 @@ class Turn:
         rendered: list[int],
         template: template_tail.Template,
     ) -> None:
-        """Make the prompt: the prefix, and what the template writes after it.
+        """Build the prompt: the prefix, and the text the template writes after it.
 
         Args:
-            rendered: the prompt as the template alone writes it.
+            rendered: the prompt that the template alone produces.
 
         Raises:
-            ValueError: the prompt is too long, or the template hides what follows.
+            ValueError: the prompt is too long, or the text after the prefix cannot be
+                found in the template's output.
         """
         manager, messages = serving.tokenizer_manager, request.messages
         required = prefix.token_ids
@@ -149,7 +151,7 @@ class Turn:
         if tail and tail[0] == required[-1]:
             tail = tail[1:]
         elif required[-1] in stops:
-            # The template's own end of the turn stands in its place.
+            # The template's end-of-turn token replaces the sampled stop token.
             kept = required[:-1]
         prompt = [*kept, *tail]
         has_media = prompts.has_media(messages)
@@ -175,11 +177,11 @@ class Turn:
         }
 
     def miss(self, reason: str) -> None:
-        """Have the answer say why the memory has no prefix for it."""
+        """Report in `metadata.prefix` why the memory has no prefix for this turn."""
         self.metadata = {"source": "template", "missed": reason}
 
     def count(self) -> None:
-        """Count whether the memory had a prefix, for the log."""
+        """Count a hit or miss of the memory, for the log."""
         memory = conversations.memory()
         if memory is None or self.conversation is None or self.metadata is None:
             return
@@ -187,7 +189,7 @@ class Turn:
             memory.count(self.metadata.get("missed"))
 
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
-        """Take in what a stream says; remember a choice that is complete."""
+        """Record a chunk of a stream; remember each choice that finishes."""
         for choice in chunk.get("choices") or ():
             index = choice.get("index")
             answer = self.answers.setdefault(index, Answer())
@@ -220,10 +222,10 @@ class Turn:
 
 
 def continued(process: Any) -> Any:
-    """Decorate `_process_messages`: a prompt begins with the turns before it.
+    """Decorate `_process_messages`: the prompt starts with the tokens of earlier turns.
 
-    Raises (what it makes):
-        PrefixError: the request cannot have the prefix that it asks for.
+    The decorated function raises:
+        PrefixError: the prefix that the request asks for cannot be used.
     """
 
     @wraps(process)
@@ -246,17 +248,17 @@ def continued(process: Any) -> Any:
 def _continue(
     serving: OpenAIServingChat, request: ChatCompletionRequest, process: Any
 ) -> Any:
-    """What `_process_messages` makes of a request, with a prompt that continues.
+    """Process the messages of a request, and put the prefix in front of the prompt.
 
     Raises:
-        PrefixError: the request cannot have the prefix that it asks for.
+        PrefixError: the prefix that the request asks for cannot be used.
     """
     asked = _find_asked(serving.tokenizer_manager, request)
     known, conversation, missed = _recall(serving, request)
     prefix = asked or known
     if prefix is None and conversation is None:
         return process(serving, request)
-    # Rendering changes the request.
+    # Copy the request first: rendering changes it.
     as_sent = request.model_copy()
     result = process(serving, request)
     request._turn = turn = Turn(conversation, serving.reasoning_parser)
@@ -277,7 +279,7 @@ def _continue(
             raise PrefixError(str(error)) from error
         turn.miss("unusable")
     if turn.prompt is not None:
-        # Of a multimodal model SGLang takes the text.
+        # For multimodal models, SGLang uses `prompt` instead of `prompt_ids`.
         result.prompt = result.prompt_ids = turn.prompt
     return result
 
@@ -285,10 +287,10 @@ def _continue(
 def _find_asked(
     manager: TokenizerManager, request: ChatCompletionRequest
 ) -> Prefix | None:
-    """The prefix that a request asks for, None if it asks for none.
+    """Return the prefix that a request asks for, None without one.
 
     Raises:
-        PrefixError: it is none.
+        PrefixError: the prefix is not valid.
     """
     prefix, last = None, None
     for index, message in enumerate(request.messages):
@@ -310,7 +312,7 @@ def _find_asked(
         prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
     if prefix is None:
         return None
-    # Only some patches add the field.
+    # The field exists only if the patch tito is installed, or from 0.5.13 on.
     if getattr(request, "input_ids", None) is not None:
         raise PrefixError(
             f"{prefix.name} cannot be used with input_ids, which are the whole prompt."
@@ -328,10 +330,10 @@ def _find_asked(
 
 
 def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
-    """The token IDs that a message carries in a field, None if there are none.
+    """Return the token IDs in a field of a message, None if there are none.
 
     Raises:
-        PrefixError: it is no list.
+        PrefixError: the value is not a list.
     """
     value = getattr(message, field)
     if value is not None and not isinstance(value, list):
@@ -345,10 +347,10 @@ def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
 def _recall(
     serving: OpenAIServingChat, request: ChatCompletionRequest
 ) -> tuple[Prefix | None, Conversation | None, str | None]:
-    """Return what the server remembers of a request, its conversation, and a miss.
+    """Return the remembered prefix of a request, its conversation, and a miss reason.
 
-    The conversation is None if the memory does not apply. The miss says why an answered
-    turn was not found.
+    The conversation is None if the memory does not apply. The miss reason says why a
+    turn with an assistant message was not found.
     """
     memory = conversations.memory()
     if memory is None or getattr(request, "input_ids", None) is not None:
@@ -358,7 +360,7 @@ def _recall(
         uses_memory = request.return_token_ids is not False
     if not uses_memory or request.messages[-1].role == "assistant":
         return None, None, None
-    # What is behind the URL of an image may have changed, and its options with it.
+    # The image behind a URL may have changed since, and its options with it.
     if prompts.has_media(request.messages):
         return None, None, None
     known, conversation, index = conversations.find(serving, request)
@@ -372,14 +374,14 @@ def _recall(
 
 
 def turn_of(request: Any) -> Turn | None:
-    """Return the turn that `continued` made of a request, None if there is none."""
+    """Return the turn that `continued` attached to a request, None without one."""
     turn = getattr(request, "_turn", None)
-    # A mock has every attribute.
+    # SGLang's unit tests pass mocks, which have every attribute.
     return turn if isinstance(turn, Turn) else None
 
 
 def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
-    """Give the engine the prompt of a turn, and ask for what is to be remembered."""
+    """Pass the turn's prompt to the engine; request the token IDs to remember."""
     turn = turn_of(request)
     if turn is None:
         return
@@ -390,7 +392,7 @@ def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
 
 
 def whole(build: Any) -> Any:
-    """Decorate `_build_chat_response`: it says of the prefix, and is remembered."""
+    """Decorate `_build_chat_response`: add `metadata.prefix`, remember the answer."""
 
     @wraps(build)
     def built(
@@ -420,7 +422,7 @@ def whole(build: Any) -> Any:
 
 
 def streamed(generate: Any) -> Any:
-    """Decorate `_generate_chat_stream`: it says of the prefix, and is remembered."""
+    """Decorate `_generate_chat_stream`: add `metadata.prefix`, remember the answer."""
 
     @wraps(generate)
     def stream(
@@ -439,7 +441,7 @@ def streamed(generate: Any) -> Any:
         if trace is None:
             trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
         elif metadata is not None and not isinstance(trace, traces.EndTrace):
-            # A trace of token IDs writes the metadata of a first chunk itself.
+            # A token ID trace writes the metadata of the first chunk itself.
             trace.metadata, metadata = {"prefix": metadata}, None
         lines = generate(self, adapted_request, request, *args, **kwargs)
         if metadata is None and turn.conversation is None:
@@ -452,7 +454,7 @@ def streamed(generate: Any) -> Any:
 def _follow(
     turn: Turn, metadata: dict[str, Any] | None, trace: traces.Trace
 ) -> Callable[[str], str]:
-    """Make what takes in each chunk, and adds to the first what the prefix was."""
+    """Return a function that records each chunk and adds `metadata` to the first."""
 
     def follow(text: str) -> str:
         nonlocal metadata
@@ -474,13 +476,13 @@ def _follow(
 def ask_chat(
     anthropic_request: AnthropicMessagesRequest, chat_request: ChatCompletionRequest
 ) -> None:
-    """Ask chat for what a request to /v1/messages asks for."""
+    """Copy the prefix fields of a /v1/messages request to its chat request."""
     chat_request.required_prefix_token_ids = anthropic_request.required_prefix_token_ids
     chat_request._uses_memory = anthropic_request.return_token_ids is not False
 
 
 def refuse(serving: AnthropicServing, error: PrefixError) -> Any:
-    """The answer of /v1/messages to a request that cannot have its prefix."""
+    """Build the 400 response of /v1/messages for a prefix that cannot be used."""
     return serving._error_response(
         status_code=HTTPStatus.BAD_REQUEST,
         error_type="invalid_request_error",
@@ -491,14 +493,14 @@ def refuse(serving: AnthropicServing, error: PrefixError) -> Any:
 def add_to_message(
     message: AnthropicMessagesResponse, response: ChatCompletionResponse
 ) -> None:
-    """Give a message what the chat answer it was made from says of its prefix."""
+    """Copy `metadata.prefix` from the chat response to the message made from it."""
     prefix = (response.metadata or {}).get("prefix")
     if prefix is not None:
         message.metadata = {"prefix": prefix}
 
 
 def events(generate: Any) -> Any:
-    """Have the first event of a message say what its prefix was."""
+    """Decorate the message stream: put `metadata.prefix` on its first event."""
     signature = inspect.signature(generate)
 
     @wraps(generate)
@@ -515,7 +517,7 @@ def events(generate: Any) -> Any:
 
 
 def _add_metadata(metadata: dict[str, Any]) -> Callable[[str], str]:
-    """Make what adds to the first event of a message what the prefix was."""
+    """Return a function that adds `metadata` to the `message_start` event."""
     is_first = True
 
     def add(text: str) -> str:
@@ -531,7 +533,7 @@ def _add_metadata(metadata: dict[str, Any]) -> Callable[[str], str]:
 
 
 def carry(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:
-    """Give messages that were dumped the token IDs that the original ones carry."""
+    """Copy the token IDs of messages to their dumps, which exclude them."""
     for message, data in zip(messages or (), dumped, strict=True):
         if message.role == "assistant":
             for field in ("prompt_token_ids", "generation_token_ids", "token_ids"):
@@ -540,10 +542,10 @@ def carry(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:
 
 
 def with_chat(values: object) -> object:
-    """A request to /tokenize in which what it says of chat is one chat request.
+    """Move the chat fields of a /tokenize request into `chat_request`.
 
     Raises:
-        ValueError: it has both a prompt and messages.
+        ValueError: the request has both a prompt and messages.
     """
     if not isinstance(values, dict) or values.get("messages") is None:
         return values
@@ -557,7 +559,7 @@ async def tokenize(
     chat_request: ChatCompletionRequest,
     raw_request: Request,
 ) -> Any:
-    """The token IDs of the prompt of a chat request, as /tokenize gives them."""
+    """Answer /tokenize with the token IDs of a chat request's prompt."""
     from sglang.srt.entrypoints.openai.protocol import TokenizeResponse
 
     chat = raw_request.app.state.openai_serving_chat
@@ -580,9 +582,9 @@ async def tokenize(
 
 
 def context_length(serving: OpenAIServingBase) -> int:
-    """Return the length that /tokenize reports: the tokenizer's, or else the model's.
+    """Return `max_model_len` of /tokenize: the tokenizer's limit, or else the model's.
 
-    transformers gives a tokenizer that states none 10^30, which JSON cannot hold.
+    If a tokenizer states no limit, transformers reports 10^30, which is beyond 64 bits.
     """
     stated = getattr(serving.tokenizer_manager.tokenizer, "model_max_length", -1)
     if isinstance(stated, int) and stated < 2**63:

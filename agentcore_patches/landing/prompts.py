@@ -1,4 +1,4 @@
-"""Prompts of token IDs: which ones are taken, and what answers say about a prompt."""
+"""Prompts of token IDs: validate them, and return them in responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
-# What patches add to a choice of a whole answer.
+# Fields that patches add to a choice of a non-streaming response.
 _CHOICE_FIELDS = (
     "prompt_token_ids",
     "token_ids",
@@ -27,7 +27,7 @@ _CHOICE_FIELDS = (
     "weight_versions",
 )
 
-# What a batch says of all of its requests, which SGLang did not always pass on.
+# Fields of a batch that some releases do not pass on to its requests.
 _OF_BATCH = {"return_prompt_token_ids", "routed_experts_start_len"}
 
 
@@ -38,20 +38,20 @@ def find_error(
     max_len: int | None,
     placeholders: tuple[Any, ...],
 ) -> str | None:
-    """What is wrong with the token IDs of one prompt, None if nothing is.
+    """Return the error in the token IDs of one prompt, None if they are valid.
 
     Args:
-        token_ids: the IDs as the request gives them.
-        name: what the request calls them.
-        vocab_size: IDs are from 0 to this, exclusive.
-        max_len: how many IDs the engine takes, None if any number.
-        placeholders: IDs beyond the vocabulary that stand for images and the like.
+        token_ids: the IDs in the request.
+        name: the request's name for them.
+        vocab_size: IDs must be below this.
+        max_len: highest number of IDs that the engine accepts, None for no limit.
+        placeholders: IDs beyond the vocabulary that stand for images, videos or audio.
     """
     if len(token_ids) == 0:
         return f"{name} cannot be empty."
     if set(map(type, token_ids)) != {int}:
         for position, value in enumerate(token_ids):
-            # What counts as an integer without being an `int`: numpy's.
+            # numpy integers are not `int`, but have `__index__`.
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 return (
                     f"{name} must be a flat list of integers, but {name}[{position}] "
@@ -78,17 +78,17 @@ def check_token_ids(
     name: str = "input_ids",
     has_media: bool = False,
 ) -> str | None:
-    """What is wrong with one prompt given as token IDs, None if nothing is.
+    """Return the error in one prompt of token IDs, None if it is valid.
 
     Args:
-        manager: knows the model and the limits of the engine.
-        name: what the request calls the prompt.
-        has_media: whether images, videos or audio come with it.
+        manager: has the vocabulary size and the engine's limits.
+        name: the request's name for the prompt.
+        has_media: True if images, videos or audio come with the prompt.
     """
     max_len = None
     if not manager.server_args.allow_auto_truncate:
         max_len = manager.context_len - manager.num_reserved_tokens - 1
-        # The scheduler checks only prompts to generate from against its own limit.
+        # The scheduler applies its own limit only to generation requests.
         if manager.is_generation and manager.max_req_input_len is not None:
             max_len = min(max_len, manager.max_req_input_len - 1)
     placeholders: tuple[Any, ...] = ()
@@ -110,10 +110,10 @@ def check_prompt(
     name: str = "input_ids",
     has_media: bool = False,
 ) -> str | None:
-    """What is wrong with a prompt, or a batch of them, None if nothing is.
+    """Return the error in a prompt or a batch of prompts, None if all are valid.
 
     Args:
-        prompt: token IDs, or a list of these for each prompt of a batch.
+        prompt: token IDs, or a list of token IDs for each prompt of a batch.
     """
     prompts = {name: prompt}
     if len(prompt) > 0 and isinstance(prompt[0], list):
@@ -121,7 +121,7 @@ def check_prompt(
     checked = set()
     for one, token_ids in prompts.items():
         if id(token_ids) in checked:
-            continue  # One prompt, several samples.
+            continue  # Several samples share one prompt.
         checked.add(id(token_ids))
         if token_ids is not prompt and not isinstance(token_ids, list):
             return f"{one} must be a list of integers, as {name}[0] is."
@@ -134,7 +134,7 @@ def check_prompt(
 def check(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
-    """Why a request cannot be answered, None if it can."""
+    """Return why the engine cannot accept a request, None if it can."""
     return (
         request_fields.find_error(manager, obj)
         or _check_input_ids(manager, obj)
@@ -145,7 +145,7 @@ def check(
 def _check_input_ids(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
-    # Embeddings have no sessions, and only some patches add the flag.
+    # Embedding requests have no sessions, and only some patches add the flag.
     session = getattr(obj, "session_params", None)
     if session and getattr(obj, "return_prompt_token_ids", None):
         return (
@@ -158,7 +158,7 @@ def _check_input_ids(
 
 
 def _may_be_empty(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
-    """Whether a request has a prompt without tokens of its own: that of its session."""
+    """True if the request may have an empty prompt: its session provides the prompt."""
     session = getattr(obj, "session_params", None)
     has_session = isinstance(session, dict) and session.get("id")
     return bool(has_session and release.SESSIONS_HAVE_PROMPTS)
@@ -167,10 +167,10 @@ def _may_be_empty(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
 def refuse(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> None:
-    """Refuse a request that cannot be answered.
+    """Reject a request that the engine cannot accept.
 
     Raises:
-        ValueError: says why.
+        ValueError: the message says why.
     """
     error = check(manager, obj)
     if error is not None:
@@ -178,7 +178,7 @@ def refuse(
 
 
 def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str | None:
-    """What is wrong with the `input_ids` of a chat request, None if nothing is."""
+    """Return the error in `input_ids` of a chat request, None if they are valid."""
     if request.input_ids is None:
         return None
     if manager.server_args.skip_tokenizer_init:
@@ -192,7 +192,7 @@ def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str
 
 
 def has_media(messages: list[Any]) -> bool:
-    """Whether images, videos or audio are in the messages."""
+    """True if the messages contain images, videos or audio."""
     return any(
         getattr(part, "type", "text") != "text"
         for message in messages
@@ -204,7 +204,7 @@ def has_media(messages: list[Any]) -> bool:
 def check_token_in(
     manager: TokenizerManager, request: ChatCompletionRequest
 ) -> str | None:
-    """What is wrong with a chat request's prompt or flags, None if nothing is."""
+    """Return the error in a chat request's prompt or flags, None if they are valid."""
     for flag, is_set in (
         ("return_prompt_token_ids", request.return_prompt_token_ids),
         ("return_meta_info", request.return_meta_info),
@@ -215,7 +215,7 @@ def check_token_in(
 
 
 def without_null(body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a request, without our flag if it is null: null means absent."""
+    """Drop `return_prompt_token_ids` from a body if it is null: null means absent."""
     if body.get("return_prompt_token_ids", "") is not None:
         return body
     return {k: v for k, v in body.items() if k != "return_prompt_token_ids"}
@@ -224,11 +224,11 @@ def without_null(body: dict[str, Any]) -> dict[str, Any]:
 def process_token_ids(
     serving: OpenAIServingChat, request: ChatCompletionRequest, constraint: Any
 ) -> MessageProcessingResult:
-    """What the messages of a request with `input_ids` come to.
+    """Build the processing result of a chat request that has `input_ids`.
 
     Args:
-        request: its `input_ids` have had the template applied.
-        constraint: the grammar of its tool calls, None if there is none.
+        request: its `input_ids` are the prompt, so no chat template is applied.
+        constraint: grammar of the tool calls, None without one.
     """
     from sglang.srt.entrypoints.openai.protocol import MessageProcessingResult
 
@@ -251,7 +251,7 @@ def take_images_and_stops(
     request: ChatCompletionRequest,
     result: MessageProcessingResult,
 ) -> None:
-    """Add to a prompt of IDs all but the text of messages and template."""
+    """Add images, audio, videos and stop strings to a prompt of token IDs."""
     from sglang.srt.parser.conversation import chat_templates, generate_chat_conv
     from sglang.srt.parser.jinja_template_utils import (
         process_content_for_template_format,
@@ -269,7 +269,7 @@ def take_images_and_stops(
             conv = generate_chat_conv(request, name)
             image_data, video_data = conv.image_data, conv.video_data
             audio_data, modalities = conv.audio_data, conv.modalities or []
-        # Such a template has stop strings of its own.
+        # Named chat templates have a stop string of their own.
         if name in chat_templates and not request.ignore_eos:
             stops.append(chat_templates[name].stop_str)
     else:
@@ -294,7 +294,7 @@ def take_images_and_stops(
 
 
 def of_batch(get: Any) -> Any:
-    """Have each request of a batch ask for what the batch asks for."""
+    """Decorate `__getitem__`: each request of a batch inherits the batch's fields."""
 
     @wraps(get)
     def got(self: Any, *args: Any) -> Any:
@@ -311,17 +311,17 @@ def keep(
     obj: GenerateReqInput | EmbeddingReqInput,
     input_ids: list[int] | None,
 ) -> None:
-    """Keep with a request how many tokens of its prompt are prefilled, and which.
+    """Record the number of prompt tokens that are prefilled, and their IDs.
 
     Args:
-        manager: knows from which length on the scheduler cuts prompts off
+        manager: has the length to which the scheduler truncates prompts
             (--allow-auto-truncate).
-        obj: the request that was tokenized. A state may get another object for it
-            later, in a batch of 0.5.10.
-        input_ids: the prompt, None if it is none of token IDs.
+        obj: the tokenized request. In a batch of 0.5.10, the state may get another
+            object for the same request later.
+        input_ids: the prompt, None if it is not given as token IDs.
 
     Raises:
-        ValueError: the prompt is empty, which would end the engine.
+        ValueError: the prompt is empty, which would crash the engine.
     """
     if input_ids is None:
         return
@@ -330,10 +330,10 @@ def keep(
     limit = manager.max_req_input_len
     if limit is not None and len(input_ids) > limit:
         input_ids = input_ids[:limit]
-    # Only those patches that return it add the field.
+    # The field exists only if a patch that returns the prompt is installed.
     wanted = getattr(obj, "return_prompt_token_ids", False)
     prompt = input_ids if wanted else None
-    # The copies that `n` > 1 makes of it take it over.
+    # Copies of the request for `n` > 1 inherit it.
     vars(obj)["prefilled"] = kept = (len(input_ids), prompt)
     state = manager.rid_to_state.get(obj.rid)
     if state is not None:
@@ -341,22 +341,22 @@ def keep(
 
 
 def _prefilled(state: ReqState) -> tuple[int, list[int] | None]:
-    """What was kept of a request; SGLang 0.5.9 has no state yet when it is."""
+    """Return what `keep` recorded: on the state, or in 0.5.9 on the request."""
     kept: tuple[int, list[int] | None] | None = vars(state).get("prefilled")
     return kept or vars(state.obj).get("prefilled", (0, None))
 
 
 def count(state: ReqState) -> int:
-    """How many tokens of a request's prompt are prefilled, 0 if that is unknown."""
+    """Return the number of prefilled prompt tokens, 0 if it is unknown."""
     return _prefilled(state)[0]
 
 
 def add(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
-    """Put the prompt's IDs on an answer that asks for them, in a stream on one chunk.
+    """Add the prompt's token IDs to an output if requested; in a stream to one chunk.
 
-    From 0.5.13 on SGLang puts them on every chunk, uncut where the scheduler cuts them
-    off. Where the scheduler makes the prompt longer, as for LLaVA's images, these are
-    not the IDs that were prefilled: then there are none.
+    From 0.5.13 on, SGLang adds them to every chunk, and does not truncate them when the
+    scheduler does. If the scheduler makes the prompt longer, as for LLaVA's images,
+    these are not the IDs that were prefilled: then none are returned.
     """
     obj = state.obj
     if not obj.return_prompt_token_ids:
@@ -376,26 +376,26 @@ def add_to_choice(
     request: ChatCompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Put on a whole answer's choice what its request asks for."""
+    """Add the requested fields to a choice of a non-streaming response."""
     if request.return_prompt_token_ids:
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
     if request.return_meta_info:
         choice.meta_info = ret_item["meta_info"]
-    # Trainers refuse null.
+    # Trainers reject null.
     if request.return_meta_info or request.input_ids is not None:
         choice.message.content = choice.message.content or ""
 
 
 def drop_absent(data: dict[str, Any]) -> dict[str, Any]:
-    """A choice's JSON data without fields of ours that are None.
+    """Drop the fields that patches add to a choice, if they are None.
 
-    Those of them that SGLang has, it drops as well.
+    SGLang does the same for those of the fields that it has itself.
     """
     return drop_none(data, *_CHOICE_FIELDS)
 
 
 def drop_none(data: dict[str, Any], *names: str) -> dict[str, Any]:
-    """A model's JSON data without those of some fields that are None."""
+    """Drop the named fields of a model's JSON data that are None."""
     for name in names:
         if data.get(name) is None:
             data.pop(name, None)

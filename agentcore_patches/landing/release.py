@@ -1,63 +1,63 @@
-"""What this release of SGLang does: written by agentcore-patch apply."""
+"""Facts about this SGLang release, written by `agentcore-patch apply`."""
 
-# Where a tokenizer manager says that chunks hold only the new token IDs.
+# Attribute of the tokenizer manager: chunks hold only new token IDs.
 STREAM_OUTPUT = "server_args.stream_output"
 
-# Whether a stream's first line is made before its status is sent.
+# SGLang generates a stream's first line before it sends the status.
 FIRST_LINE_BEFORE_STATUS = False
 
-# Whether such chunks hold only the new text, too.
+# Such chunks also hold only new text.
 TEXT_IS_NEW = False
 
-# Whether such chunks hold only the new logprobs, too.
+# Such chunks also hold only new logprobs.
 LOGPROBS_ARE_NEW = False
 
-# Whether the token IDs of other chunks are the list that goes on growing.
+# The token IDs of cumulative chunks are one list that keeps growing.
 OUTPUT_IDS_GROW = False
 
-# Which attribute of a request's state has the keys of a sampler that it shows.
+# Attribute of a request's state: the sampler's keys to report to clients.
 REPORTED_INFO = "customized_info_accumulated"
 
-# Whether SGLang releases the LoRA adapter of a request that is aborted.
+# SGLang releases the LoRA adapter of an aborted request.
 ABORTS_RELEASE_LORA = False
 
-# Whether the experts of tokens begin where a request asks.
+# The engine's routed experts start at the requested token.
 ROUTED_EXPERTS_HAVE_START = False
 
-# Whether speculative decoding with overlap records no logprobs but the first's.
+# Speculative decoding with overlap records only the first token's logprobs.
 SPECULATION_LOSES_LOGPROBS = True
 
-# Whether the bytes of a logprob are those of its token ID, not of its text.
+# The `bytes` of a logprob are those of its token ID, not of its text.
 BYTES_OF_ID = False
 
-# Whether a request to a session may have an empty prompt.
+# A request in a session may have an empty prompt.
 SESSIONS_HAVE_PROMPTS = False
 
-# Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.
+# pydantic, not FastAPI's encoder, writes non-streaming responses.
 PYDANTIC_ANSWERS = False
 
-# Whether /v1/responses has function tools outside of gpt-oss, and is traced.
+# /v1/responses supports function tools beyond gpt-oss, and is traced.
 RESPONSES_ARE_TRACED = False
 
-# Whether SGLANG_RUST_SERVER starts another server, in Rust.
+# SGLANG_RUST_SERVER starts a server written in Rust.
 HAS_RUST_SERVER = False
 
-# Which method of a scheduler says that it has no request.
+# Method of the scheduler: true if it has no requests.
 IS_IDLE = "_is_no_request"
 
-# Whether a session may keep its keys and values from turn to turn.
+# A session may keep its KV cache from turn to turn.
 SESSIONS_MAY_STREAM = False
 
-# Whether SGLang has a class for the tokens of a version of weights.
+# SGLang has a class for spans of tokens with one weight version.
 SPANS_ARE_STRUCTS = False
 
-# Which module keeps what the encoders of images computed.
+# Module that caches image embeddings.
 IMAGE_CACHE = "mm_utils"
 
 # The version of agentcore-patch that wrote this.
 VERSION = "0.2.0"
 
-# The patches that are in place.
+# The installed patches.
 PATCHES = (
     "customized-info",
     "fast-answers",
@@ -67,7 +67,7 @@ PATCHES = (
     "weight-versions",
 )
 
-# Their boolean request fields.
+# The boolean request fields of these patches.
 REQUEST_FLAGS = (
     "return_prompt_token_ids",
     "return_meta_info",
@@ -76,7 +76,7 @@ REQUEST_FLAGS = (
     "return_weight_versions",
 )
 
-# The releases that it has edits for.
+# The SGLang releases that this version of agentcore-patch supports.
 LISTED = (
     "0.5.8",
     "0.5.8.post1",

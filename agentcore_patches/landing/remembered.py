@@ -1,9 +1,9 @@
 """Token IDs of the conversations that a server answered.
 
-Messages form a tree: the parent of a message is the message before it. A turn that is
-not found is compared with the remembered conversation that has most messages in common
-with it. For that, each message of the tree keeps a few bytes of every part. Evicted
-conversations keep their place in the tree, up to a sixteenth of the memory.
+Messages form a tree: the parent of a message is the message before it. When a turn is
+not found, it is compared with the remembered conversation that shares most messages
+with it. For this comparison, each message keeps a short hash of every part.
+Evicted conversations stay in the tree, up to a sixteenth of the memory.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import Any, NamedTuple
 logger = logging.getLogger(__name__)
 
 HEAD_PARTS = ("model", "cache_salt", "system", "tools", "template")
-"""Parts of a conversation's identity besides its messages, in the order of a check."""
+"""Parts of a conversation's identity besides its messages, in comparison order."""
 
 PART_BYTES = 8
-"""Bytes that `Head.parts` has of each part."""
+"""Number of bytes that `Head.parts` keeps of each part's digest."""
 
-# Objects that CPython allocates, measured.
+# Measured sizes of the objects that CPython allocates.
 _ENTRY_BYTES = 400
 _NODE_BYTES = 400
 _HEAD_BYTES = 300
 
-# The share of the memory that evicted conversations may take.
+# Evicted conversations may take this fraction of the memory: one sixteenth.
 _EVICTED_SHARE = 16
 
-# How many remembered conversations a turn that is not found is compared with.
+# Highest number of conversations with which a missed turn is compared.
 _COMPARED = 64
 
 _ANSWER_PARTS = ("role", "content", "tool_calls")
@@ -46,10 +46,10 @@ _START = bytes(32)
 
 
 class Head(NamedTuple):
-    """What makes a conversation besides its messages.
+    """Identity of a conversation besides its messages.
 
     Attributes:
-        digest: of all parts.
+        digest: digest of all parts.
         parts: the first bytes of the digest of each of `HEAD_PARTS`.
     """
 
@@ -68,9 +68,9 @@ class Link(NamedTuple):
     """A message of a conversation.
 
     Attributes:
-        digest: of the message and all messages before it.
-        described: its parts, in the order of their names.
-        position: in the request.
+        digest: digest of the message and of all messages before it.
+        described: the message's parts, in the order of their names.
+        position: index of the message in the request.
     """
 
     digest: bytes
@@ -79,7 +79,7 @@ class Link(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """A conversation: its messages, and what else makes it."""
+    """A conversation: its head and its messages."""
 
     head: Head
     links: list[Link]
@@ -99,14 +99,14 @@ class Conversation(NamedTuple):
         self.links.append(Link(digest(described, before), described, position))
 
     def with_answer(self, described: list[Any]) -> Conversation:
-        """Return the conversation with a message behind its last one."""
+        """Return the conversation with one more message."""
         longer = Conversation(self.head, [*self.links])
         longer.add(described, len(self.links))
         return longer
 
 
 class _Entry:
-    """Token IDs of one conversation; None once they are evicted."""
+    """Token IDs of one conversation, None after eviction."""
 
     __slots__ = ("head", "key", "node", "token_ids")
 
@@ -121,9 +121,9 @@ class _Node:
     """A message of the tree.
 
     Attributes:
-        parts: a few bytes of the hash of each part.
-        entries: the conversations that end with it.
-        n_live: conversations with token IDs that pass through it.
+        parts: a short hash of each part.
+        entries: the conversations that end with this message.
+        n_live: number of conversations with token IDs that contain this message.
     """
 
     __slots__ = ("children", "digest", "entries", "n_live", "parent", "parts")
@@ -145,14 +145,14 @@ class Memory:
         self.n_bytes = 0
         self.counts: Counter[str] = Counter()
         self._n_found = 0
-        # Bytes that only evicted conversations take.
+        # Bytes used only by evicted conversations.
         self._n_evicted_bytes = 0
         self._entries: OrderedDict[bytes, _Entry] = OrderedDict()
         self._evicted: OrderedDict[bytes, _Entry] = OrderedDict()
         self._root = _Node(_START, None, b"")
         self._nodes: dict[bytes, _Node] = {}
         self._heads: dict[bytes, list[_Entry]] = {}
-        # From 0.5.22 on requests are converted in threads.
+        # From 0.5.22 on, SGLang converts requests in threads.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -161,8 +161,8 @@ class Memory:
     def get(self, conversation: Conversation) -> list[int] | None:
         """Return the token IDs of a conversation, None if it is not remembered.
 
-        A conversation is not remembered, either, where two answers to the same messages
-        said the same with other tokens: a client may go on with either of them.
+        Two answers to the same messages may have the same text but different tokens.
+        Then the result is None as well: the client may continue either of them.
         """
         key = conversation.key
         with self._lock:
@@ -198,11 +198,10 @@ class Memory:
                 self._make_room()
 
     def explain(self, conversation: Conversation) -> str:
-        """Return the first part of a turn that the nearest conversation has otherwise.
+        """Return the first part in which a turn differs from the nearest conversation.
 
         Args:
-            conversation: the turn up to its last assistant message, which `get` did
-                not find.
+            conversation: the missed turn, up to its last assistant message.
         """
         with self._lock:
             key = conversation.key
@@ -251,7 +250,7 @@ class Memory:
                 return f"message {following.position}: {in_message[0]}"
             if node.entries:
                 return "unknown"
-            # Clients sent this history, but no answer of the server ends it.
+            # Clients sent this history, but no remembered answer ends it.
             node, n_common = node.parent, n_common - 1
         in_message = self._differing_first(head.parts, links[0]) if links else []
         if in_message:
@@ -280,7 +279,7 @@ class Memory:
         return entry
 
     def _differing_first(self, head: bytes, first: Link) -> list[str]:
-        """Return how a first message differs from that of the head's last entry."""
+        """Compare a first message with that of the last entry with the same head."""
         entries = self._heads.get(head)
         if not entries:
             return []
@@ -303,7 +302,7 @@ class Memory:
         self._mark(entry.node, -1)
 
     def _mark(self, node: _Node | None, change: int) -> None:
-        """Count a conversation with token IDs in, or out, on all its messages."""
+        """Add `change` to the live count of a message and of those before it."""
         while node is not None and node is not self._root:
             if node.n_live == 0:
                 self._n_evicted_bytes -= _NODE_BYTES
@@ -313,7 +312,7 @@ class Memory:
             node = node.parent
 
     def _forget(self, entry: _Entry) -> None:
-        """Remove an evicted conversation and the messages that only it has."""
+        """Remove an evicted conversation, and the messages that no other one has."""
         node = entry.node
         node.entries.remove(entry)
         same = self._heads[entry.head]
@@ -329,13 +328,13 @@ class Memory:
             node = node.parent
 
     def _grow(self, n_bytes: int) -> None:
-        """Count bytes that no conversation with token IDs takes yet, or any more."""
+        """Count bytes that belong to no conversation with token IDs."""
         self.n_bytes += n_bytes
         self._n_evicted_bytes += n_bytes
 
 
 def digest(described: Any, before: bytes = b"") -> bytes:
-    """Digest a JSON value, behind the digest of what is before it."""
+    """Digest a JSON value, chained to the digest `before`."""
     text = json.dumps(described, sort_keys=True, default=str)
     return hashlib.sha256(before + text.encode("utf-8", "surrogatepass")).digest()
 
@@ -345,7 +344,7 @@ def _size(token_ids: array[int] | None) -> int:
 
 
 def _hashes(described: list[Any]) -> bytes:
-    """A few bytes of the hash of each part of a message."""
+    """Return a short hash of each part of a message, concatenated."""
     parts = (
         part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str)
         for part in described
@@ -357,18 +356,18 @@ def _hashes(described: list[Any]) -> bytes:
 def _differences(
     node: _Node, head: bytes, following: Link | None
 ) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield how the conversations through a node differ: in head, and in next message.
+    """Yield how each conversation below a node differs: parts of head, of next message.
 
     Args:
-        node: the last message that they share with a turn.
-        following: the turn's message after that one, None if it has none.
+        node: the last message that the conversations share with a turn.
+        following: the turn's next message after `node`, None without one.
     """
     is_alone = True
     for child in reversed(node.children if following is not None else ()):
         assert following is not None
         in_message = _differing_message(child.parts, following)
         if not in_message:
-            # The turn's own history.
+            # The same message: this is the turn's own history.
             continue
         is_alone = False
         below = child
@@ -388,7 +387,7 @@ def _differing_message(parts: bytes, other: Link) -> list[str]:
 
 
 def _differing(names: Sequence[str], one: bytes, other: bytes) -> list[str]:
-    """Return the names of the parts of which two packed hashes differ."""
+    """Return the names of the parts whose hashes differ."""
     size = len(other) // len(names)
     return [
         name

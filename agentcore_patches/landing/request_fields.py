@@ -1,4 +1,4 @@
-"""Checks the fields of requests: some values crash the engine, or make it hang."""
+"""Validate request fields: some values crash the engine or make it hang."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
 
 _LARGEST_BIAS = 1e30
-"""A float32, even when it is divided by the lowest temperature."""
+"""It still fits into float32 after division by the lowest temperature."""
 
 _LOWEST_REPETITION_PENALTY = 1e-6
-"""Logits that are divided by it are float32."""
+"""Logits still fit into float32 after division by it."""
 
 _INTEGERS: Mapping[str, tuple[int, int]] = {
     "max_new_tokens": (0, _INT64),
@@ -68,7 +68,7 @@ _ONE_A_PROMPT = (
     "bootstrap_pair_key",
     "decode_tp_size",
 )
-"""Fields that are a list in a batch, and in a batch only."""
+"""Fields that may be a list with one value per prompt, in a batch only."""
 
 _SESSION: Mapping[str, type] = {
     "id": str,
@@ -82,12 +82,12 @@ _SESSION: Mapping[str, type] = {
 def find_error(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
-    """Return why the engine cannot take the request, None if it can.
+    """Return why the engine cannot accept the request, None if it can.
 
     Args:
-        manager: knows the model.
-        obj: a request or a batch; numbers and flags of another type than SGLang's are
-            replaced, if they say the same.
+        manager: has the model's configuration.
+        obj: a request or a batch. Numbers and flags with an equal value of another type
+            are replaced by SGLang's type.
     """
     params = obj.sampling_params
     distinct = _distinct(params if isinstance(params, list) else [params])
@@ -106,7 +106,7 @@ def find_error(
 
 
 def _distinct(values: Iterable[Any]) -> Iterable[Any]:
-    """The requests of a batch may share one object."""
+    """Return each object once: the requests of a batch may share one."""
     return {id(value): value for value in values if value is not None}.values()
 
 
@@ -157,14 +157,14 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
 
 
 def _as_integer(value: Json) -> Any:
-    """JSON from some clients has 5.0 for 5."""
+    """Convert a float such as 5.0 to an integer: some clients write 5 so in JSON."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
 def _is_integer(value: Json) -> bool:
-    # numpy's integers are none, but have an index.
+    # numpy integers are not `int`, but have `__index__`.
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
@@ -207,7 +207,7 @@ def _find_stop_error(manager: TokenizerManager, given: dict[str, Any]) -> str | 
         if token_id is None:
             continue
         least, most = -_INT64, _INT64
-        # Only a minimum of tokens looks their logits up.
+        # SGLang indexes logits with these IDs only for min_new_tokens.
         if given.get("min_new_tokens"):
             least, most = 0, manager.model_config.vocab_size - 1
         error = _find_range_error("Each of stop_token_ids", token_id, least, most)
@@ -254,14 +254,14 @@ def _find_field_error(
             if not isinstance(value, bool):
                 return f"{name} must be true or false."
     for value in _each(obj, "positional_embed_overrides"):
-        # Only a program that runs the engine itself has such objects.
+        # Only a program that embeds the engine can pass such objects.
         if not hasattr(value, "positions"):
             return "positional_embed_overrides cannot be given in JSON."
     return _find_scored_error(manager, obj, count) or _find_session_error(obj)
 
 
 def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
-    """Return how many prompts a batch has, None for a request that is none."""
+    """Return the number of prompts in a batch, None for a single request."""
     prompts = obj.text if obj.text is not None else obj.input_ids
     if isinstance(prompts, list) and not any(map(_is_integer, prompts[:1])):
         return len(prompts)
@@ -270,7 +270,7 @@ def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
 
 
 def _each(obj: GenerateReqInput | EmbeddingReqInput, name: str) -> list[Any]:
-    """Return what a field says, for each prompt of a batch or for all, but null."""
+    """Return the values of a field that are not None, one or one per prompt."""
     value = getattr(obj, name, None)
     values = value if isinstance(value, list) else [value]
     return [one for one in values if one is not None]
@@ -286,7 +286,7 @@ def _find_scored_error(
         return None
     vocab_size = manager.model_config.vocab_size
     each = [scored]
-    # SGLang tells the two forms apart by the first value.
+    # SGLang tells the two forms apart by the type of the first value.
     if count is not None and any(isinstance(ids, list) for ids in scored[:1]):
         each = [ids or [] for ids in scored]
     for ids in each:

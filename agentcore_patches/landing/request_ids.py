@@ -1,9 +1,9 @@
-"""Refuse a request ID that is in use, and give each request an engine ID of its own.
+"""Reject a request ID that is in use, and give each request a unique ID in the engine.
 
 A client may choose the ID of its request (`rid`). The scheduler and the detokenizer
-find the state of a request by this ID, and an abort ends every request whose ID begins
-with the aborted one. The engine therefore gets the `rid` with a suffix that no other
-request has: an abort reaches its own request alone, and a late output no other one.
+look up requests by this ID, and an abort ends every request whose ID starts with the
+aborted one. The engine therefore gets the `rid` with a unique suffix. An abort then
+reaches only its own request, and a late output cannot reach another one.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
-# Stands between a `rid` and its suffix: no client's `rid` has this character.
+# Separates a `rid` from its suffix; no client's `rid` contains this character.
 _SEPARATOR = "\x1f"
 
 
 def check(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
-    """Return the error of a request whose `rid` cannot be used, None if there is none.
+    """Return why the `rid` of a request cannot be used, None if it can.
 
     Args:
-        manager: knows which IDs are in use.
+        manager: has the IDs that are in use.
         obj: the request, before SGLang normalizes it.
     """
-    # Requests to /tokenize and the like, which come here before 0.5.10, have no `rid`.
+    # Before 0.5.10, /tokenize and similar requests come here and have no `rid`.
     if getattr(obj, "rid", None) is None or "reserved" in vars(obj):
         return None
     normalized = copy.copy(obj)
@@ -62,7 +62,7 @@ def refuse(
     """Reject a request whose `rid` cannot be used, before SGLang normalizes it.
 
     Raises:
-        ValueError: names the `rid`.
+        ValueError: the message names the `rid`.
     """
     error = check(manager, obj)
     if error is not None:
@@ -72,13 +72,13 @@ def refuse(
 def reserve(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> None:
-    """Reserve the IDs of a normalized request until it is answered.
+    """Reserve the IDs of a normalized request until it finishes.
 
-    SGLang 0.5.9 knows an ID only after the request was tokenized and sent, and every
-    release drops the ID of a request with `n` above 1 before its samples are generated.
+    SGLang 0.5.9 registers an ID only after tokenizing and sending the request. Every
+    release drops the ID of a request with `n` > 1 before its samples are generated.
 
     Raises:
-        ValueError: another request has one of the IDs, or one is no string.
+        ValueError: another request has one of the IDs, or an ID is not a string.
     """
     if obj.rid == "":
         obj.regenerate_rid()
@@ -95,7 +95,7 @@ def reserve(
 
 
 def reserving(generate: Any) -> Any:
-    """Release the IDs of a request when it is answered, fails or loses its client."""
+    """Decorate `generate_request`: release the IDs when the request is over."""
 
     @wraps(generate)
     async def generated(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ def reserving(generate: Any) -> Any:
         try:
             async for response in responses:
                 if not getattr(obj, "stream", False):
-                    _release(self, obj)  # There is no other response.
+                    _release(self, obj)  # It is the only response.
                 yield response
         finally:
             _release(self, obj)
@@ -115,10 +115,10 @@ def reserving(generate: Any) -> Any:
 def _find_error(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
-    """Return the error of the IDs of a normalized request, None if there is none."""
+    """Return the error in the IDs of a normalized request, None if they are valid."""
     if obj.is_single:
         if obj.rid == "":
-            return None  # It gets a random one.
+            return None  # `reserve` replaces it by a random ID.
         if not isinstance(obj.rid, str):
             kind = type(obj.rid).__name__
             return f"The rid of a single prompt must be a string, not a {kind}."
@@ -176,12 +176,12 @@ def _all_held(manager: Any) -> dict[str, socket.socket]:
 
 
 def _rids(obj: GenerateReqInput | EmbeddingReqInput) -> list[Any]:
-    """Return the IDs of a normalized request: of each prompt if it is a batch."""
+    """Return the IDs of a normalized request, one for each prompt of a batch."""
     return obj.rid if isinstance(obj.rid, list) else [obj.rid]
 
 
 def _all_reserved(manager: Any) -> dict[str, str]:
-    """Return the suffixes of the requests in progress, by their IDs."""
+    """Return the suffixes of requests in progress, by ID."""
     reserved: dict[str, str] = vars(manager).setdefault("reserved_rids", {})
     return reserved
 
@@ -195,15 +195,15 @@ def _release(manager: Any, obj: Any) -> None:
 
 
 def for_engine(manager: TokenizerManager, message: Any) -> Any:
-    """Return what is sent to the engine, with the engine's IDs in place of `rid`s.
+    """Replace the `rid`s in a message to the engine by the engine's IDs.
 
     Args:
-        manager: sends it, and knows the IDs.
-        message: a tokenized request, a batch of them, an abort or anything else.
+        manager: the sender, which has the IDs.
+        message: a tokenized request, a batch of them, an abort or any other message.
     """
     from sglang.srt.managers import io_struct
 
-    # Encoders of images know a request by its `rid`.
+    # With --language-only, the image encoders look up a request by its `rid`.
     if manager.server_args.language_only:
         return message
     if isinstance(
@@ -231,7 +231,7 @@ def _renamed(
     manager: TokenizerManager,
     request: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput,
 ) -> Any:
-    """Return a copy of a tokenized request under the engine's ID."""
+    """Copy a tokenized request and give it the engine's ID."""
     state = manager.rid_to_state.get(request.rid)
     if state is not None:
         keep(manager, state, request.rid)
@@ -241,15 +241,15 @@ def _renamed(
 
 
 def keep(manager: TokenizerManager, state: ReqState, rid: str) -> None:
-    """Keep the engine's ID of a request that is sent, for its outputs and aborts."""
+    """Record the engine's ID of a request, to recognize its outputs and aborts."""
     vars(state)["engine_rid"] = _new_engine_rid(manager, rid)
 
 
 def _engine_rid(manager: TokenizerManager, rid: str) -> str:
     """Return the engine's ID of a request.
 
-    For a request of another tokenizer worker it is the beginning of that ID: an abort
-    matches by prefix.
+    For a request of another tokenizer worker, return the start of its ID: an abort
+    matches IDs by prefix.
     """
     state = manager.rid_to_state.get(rid)
     kept: str | None = vars(state).get("engine_rid") if state is not None else None
@@ -257,22 +257,22 @@ def _engine_rid(manager: TokenizerManager, rid: str) -> str:
 
 
 def _new_engine_rid(manager: TokenizerManager, rid: str) -> str:
-    # Samples of `n` above 1 are not reserved: SGLang gives them random IDs.
+    # Samples of `n` > 1 are not reserved: SGLang gives them random IDs.
     return f"{rid}{_SEPARATOR}{_all_reserved(manager).get(rid, '')}"
 
 
 def from_engine(
     manager: TokenizerManager, output: BatchStrOutput | BatchTokenIDOutput
 ) -> None:
-    """Put `rid`s in place of the engine's IDs in a batch of outputs.
+    """Replace the engine's IDs in a batch of outputs by `rid`s.
 
-    The ID of a late output stays as it is: no request has it, and SGLang skips it.
+    A late output keeps the engine's ID. No request has that ID, so SGLang skips it.
     """
     output.rids = [_restored(manager, rid) for rid in output.rids]
 
 
 def abort_from_engine(manager: TokenizerManager, abort: AbortReq) -> None:
-    """Put the `rid` in place of the engine's ID in an abort."""
+    """Replace the engine's ID in an abort by the `rid`."""
     abort.rid = _restored(manager, abort.rid)
 
 
@@ -284,7 +284,7 @@ def _restored(manager: TokenizerManager, engine_rid: str) -> str:
 
 
 def abort_own(manager: TokenizerManager, rid: str, obj: GenerateReqInput) -> None:
-    """Abort a request of a client that left, not another one that reuses its `rid`."""
+    """Abort the request of a disconnected client, unless its `rid` is reused by now."""
     state = manager.rid_to_state.get(rid)
     suffix = vars(obj).get("reserved", {}).get(rid)
     kept = vars(state).get("engine_rid") if state is not None else None
@@ -293,11 +293,11 @@ def abort_own(manager: TokenizerManager, rid: str, obj: GenerateReqInput) -> Non
 
 
 def find_turn(session_params: SessionParams, turns: dict[str, Any]) -> None:
-    """Have a session's request name an earlier turn by the engine's ID of that turn.
+    """Replace the `rid` of an earlier turn in a session request by the engine's ID.
 
     Args:
-        session_params: its `rid` is the one that the client gave the turn.
-        turns: the turns of the session, by the engine's IDs.
+        session_params: `rid` is the client's ID of the earlier turn.
+        turns: the session's turns, by the engine's IDs.
     """
     if session_params.rid is None or session_params.rid in turns:
         return

@@ -1,6 +1,7 @@
-"""Turns of /v1/responses whose prompts begin with the tokens of the turns before.
+"""Turns of /v1/responses whose prompts start with the tokens of earlier turns.
 
-SGLang makes a chat request of each; `prefix` makes the prompt of that one.
+SGLang converts each /v1/responses request to a chat request. `prefix` builds the prompt
+of the chat request.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ _LAST = ("response.completed", "response.incomplete")
 
 
 class Refused(Exception):
-    """A prefix is refused: no `ValueError`, of which SGLang makes an answer itself."""
+    """A rejected prefix. It is no `ValueError`, because SGLang would catch that."""
 
 
 class PrefixField(responses.CheckedField):
-    """The token IDs of the earlier turns; elements are checked by hand."""
+    """The token IDs of the earlier turns; `prompts` validates the elements."""
 
     name, type = FIELD, list[Any] | None
 
 
 class ResponseTurn:
-    """The turn of a conversation that a response is.
+    """A response as a turn of a conversation.
 
     Attributes:
-        request: the one to /v1/responses.
-        uses_memory: whether the server may remember its turns.
-        turn: the chat request's, None if it neither has a prefix nor is remembered.
-        trace: takes in the engine's results, None if nobody needs them.
+        request: the /v1/responses request.
+        uses_memory: True if the server may remember the conversation.
+        turn: turn of the chat request; None without prefix and memory.
+        trace: records the engine's results, None if they are not needed.
     """
 
     def __init__(self, serving: OpenAIServingResponses, request: ResponsesRequest):
@@ -59,14 +60,14 @@ class ResponseTurn:
 
     @contextmanager
     def asking(self, chat_request: ChatCompletionRequest) -> Iterator[None]:
-        """Ask chat for what the response asks for, and keep the turn that it makes.
+        """Copy the prefix fields to the chat request, then keep the turn chat creates.
 
         Raises:
-            Refused: the prefix that is asked for cannot be had.
+            Refused: the prefix that the request asks for cannot be used.
         """
         chat_request.required_prefix_token_ids = self.request.required_prefix_token_ids
         chat_request._uses_memory = self.uses_memory
-        # They are part of what a conversation is remembered by.
+        # These two are part of a conversation's identity in the memory.
         chat_request.extra_key = self.request.extra_key
         chat_request.cache_salt = self.request.cache_salt
         try:
@@ -77,7 +78,7 @@ class ResponseTurn:
 
 
 def followed(create: Any) -> Any:
-    """Decorate `create_responses`: a response continues the turns before it."""
+    """Decorate `create_responses`: the prompt starts with the earlier turns."""
 
     @wraps(create)
     async def follow(
@@ -116,12 +117,12 @@ def followed(create: Any) -> Any:
 def _find_refusal(
     serving: OpenAIServingResponses, request: ResponsesRequest
 ) -> str | None:
-    """Why a request cannot have a prefix, None if it asks for none or may have it."""
+    """Return why a request's prefix is rejected; None if it is accepted or absent."""
     if not request.required_prefix_token_ids:
         return None
     unsupported = responses.find_unsupported(serving, request, FIELD)
     if unsupported is None and request.previous_response_id is not None:
-        # Some releases leave the tool calls of that response out.
+        # Some releases drop the tool calls of the previous response.
         return (
             f"{FIELD} cannot be used with previous_response_id: send the items of the "
             "earlier turns in input."
@@ -130,7 +131,7 @@ def _find_refusal(
 
 
 def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] | None:
-    """A response's metadata with what is said of its prefix, if it has one."""
+    """Add the turn's `prefix` to a response's metadata, if it has one."""
     if turn.metadata is None:
         return metadata
     return {**(metadata or {}), "prefix": turn.metadata}
@@ -139,10 +140,10 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] 
 def _follow(
     serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn
 ) -> Callable[[str], str]:
-    """Make what adds to each response what the prefix was, and remembers the last."""
+    """Return a function that adds `metadata.prefix` and remembers the last response."""
 
     def follow(text: str) -> str:
-        # A quote inside a JSON string is escaped: this is a key.
+        # Quotes inside JSON strings are escaped, so this matches only a key.
         if '"response":{' not in text:
             return text
         event = streams.parse(text)
@@ -162,7 +163,7 @@ def _follow(
 def _remember(
     serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn, output: list[Any]
 ) -> None:
-    """Remember an answer by the messages that SGLang makes of it in the next turn."""
+    """Remember a response as the messages into which the next turn converts it."""
     trace = made.trace
     if turn.conversation is None or trace is None:
         return
@@ -171,7 +172,7 @@ def _remember(
         return
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
-    # From 0.5.23 on some models' tools have other names in what is sent back.
+    # From 0.5.23 on, tools of some models have other names in the next turn's input.
     if getattr(serving, "_translates_tools", False):
         return
     sent_back = made.request.model_copy(

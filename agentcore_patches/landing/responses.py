@@ -1,7 +1,7 @@
-"""Token IDs and logprobs of /v1/responses, streamed or not.
+"""Token IDs and logprobs of /v1/responses, streaming or not.
 
-The engine's results are taken in where SGLang reads them. What they carry is written on
-the events that leave, or on the whole response.
+A trace records the engine's results where SGLang reads them. It writes their token IDs
+and logprobs on the events of a stream, or on the non-streaming response.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _FIRST = "response.created"
 _COMPLETED = "response.completed"
 _LAST = (_COMPLETED, "response.incomplete", "response.failed")
 
-# What OpenAI's API says of a response that was cut.
+# OpenAI's fields of a response that was cut off.
 _INCOMPLETE = {
     "status": "incomplete",
     "incomplete_details": {"reason": "max_output_tokens"},
 }
 
-# What takes in the engine's results for the response that is being made.
+# The trace that records the engine's results of the response being created.
 current_trace: ContextVar[ResponseTrace | None] = ContextVar(
     "agentcore_response_trace", default=None
 )
 
 
 class CheckedField:
-    """A field of a request, of which a wrong type is a 400.
+    """A request field whose wrong type gets a 400.
 
-    Before 0.5.14 SGLang makes the request by hand, where it would be a 500.
+    Before 0.5.14, SGLang parses the request by hand and would answer 500.
 
     Attributes:
-        name: the field's.
-        type: what it is to be.
+        name: name of the field.
+        type: type that pydantic validates.
     """
 
     name: str
@@ -74,15 +74,15 @@ class CheckedField:
 
 
 class Flag(CheckedField):
-    """Whether a response is to have its token IDs."""
+    """`return_token_ids` of a /v1/responses request."""
 
     name, type = _FIELD, bool | None
 
 
 def take_back(values: Json) -> Json:
-    """A request whose `input` has messages of earlier responses as SGLang sent them.
+    """Clean up messages of earlier responses that a client sends back in `input`.
 
-    Their null members and their IDs keep SGLang from reading their content.
+    SGLang does not read the content of its own messages if they have IDs or nulls.
     """
     if not isinstance(values, dict) or not isinstance(values.get("input"), list):
         return values
@@ -90,7 +90,7 @@ def take_back(values: Json) -> Json:
 
 
 def _without_nulls(item: Json) -> Json:
-    """An input item; a message of the assistant without its ID and without nulls."""
+    """Drop the ID and nulls of an assistant message; keep other items as they are."""
     match item:
         case {"type": "message", "role": "assistant", "content": [*parts]}:
             content = [
@@ -109,10 +109,10 @@ def _without_nulls(item: Json) -> Json:
 
 
 class ResponseTrace(traces.Trace):
-    """Token IDs and logprobs of a response that no event has carried.
+    """Pending token IDs and logprobs of a response.
 
     Attributes:
-        results: the engine's, once there are any.
+        results: the engine's results, None before SGLang asks for them.
     """
 
     def __init__(self, incremental: bool, has_logprobs: bool = True):
@@ -123,14 +123,14 @@ class ResponseTrace(traces.Trace):
         self.results: Results | None = None
 
     def stamp(self, text: str) -> str:
-        """An event with all that waits; the last one's response with all there was.
+        """Write pending IDs and logprobs on an event, and all of them on the last one.
 
         Raises:
-            ValueError: the engine gave fewer logprobs than tokens.
+            ValueError: the engine returned fewer logprobs than tokens.
         """
         choice = self.last
         waits = choice is not None and choice.n_sent != choice.n_received
-        # A quote inside a JSON string is escaped: this is a key.
+        # Quotes inside JSON strings are escaped, so this matches only a key.
         if not waits and '"response":{' not in text:
             return text
         event = streams.parse(text)
@@ -152,10 +152,10 @@ class ResponseTrace(traces.Trace):
         return event.text()
 
     def take(self) -> dict[str, Any]:
-        """What waits, as members of an event.
+        """Return the pending IDs and logprobs as fields of an event.
 
         Raises:
-            ValueError: the engine gave fewer logprobs than tokens.
+            ValueError: the engine returned fewer logprobs than tokens.
         """
         choice = self.last
         if choice is None or choice.n_sent == choice.n_received:
@@ -172,7 +172,7 @@ class ResponseTrace(traces.Trace):
         return new
 
     def whole(self) -> dict[str, Any]:
-        """What a whole response has; all that waited is taken."""
+        """Return the fields of a finished response; call it after the last `take`."""
         return {
             **self._prompt(),
             "token_ids": self.token_ids,
@@ -180,21 +180,21 @@ class ResponseTrace(traces.Trace):
         }
 
     def is_cut(self, response: dict[str, Any]) -> bool:
-        """True for a completed response that `max_output_tokens` cut."""
+        """True for a completed response that `max_output_tokens` cut off."""
         if response.get("status") != "completed" or self.last is None:
             return False
         reason = self.last.meta_info.get("finish_reason") or {}
         return reason.get("type") == "length"
 
     def _prompt(self) -> dict[str, Any]:
-        """The prompt's token IDs, none where they are unknown."""
+        """Return the field for the prompt's token IDs, empty if they are unknown."""
         if self.prompt_token_ids is None:
             return {}
         return {"prompt_token_ids": self.prompt_token_ids}
 
 
 class Results:
-    """The engine's results for a response, each taken in before it is handed on."""
+    """The engine's results for a response; the trace records each one first."""
 
     def __init__(self, trace: traces.Trace, results: Any):
         self._trace = trace
@@ -218,7 +218,7 @@ class Results:
         return context
 
     async def wait_for_first(self) -> None:
-        """Take in the first result, or the error that who reads the results gets."""
+        """Fetch the first result now, so that an early error reaches the reader."""
         try:
             self._waiting.append(await self._next())
         except Exception as error:
@@ -230,7 +230,7 @@ class Results:
 
 @contextmanager
 def held(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    """Give a context variable a value for the block."""
+    """Set a context variable inside a `with` block."""
     reset = variable.set(value)
     try:
         yield
@@ -239,7 +239,7 @@ def held(variable: ContextVar[Any], value: Any) -> Iterator[None]:
 
 
 def results(generate: Any) -> Any:
-    """Have the engine's results for a response taken in, if it has a trace."""
+    """Decorate the generator of engine results: the trace, if any, records them."""
     signature = inspect.signature(generate)
 
     @wraps(generate)
@@ -259,7 +259,7 @@ def results(generate: Any) -> Any:
 
 
 def responses(create: Any) -> Any:
-    """Have a response carry token IDs and logprobs, if asked to."""
+    """Decorate `create_responses`: add token IDs and logprobs if requested."""
 
     @wraps(create)
     async def traced(
@@ -290,7 +290,7 @@ def responses(create: Any) -> Any:
 def find_unsupported(
     serving: OpenAIServingResponses, request: ResponsesRequest, field: str
 ) -> str | None:
-    """Why a kind of response cannot have a field, None if it may."""
+    """Return why a kind of response does not support a field, None if it does."""
     if not release.RESPONSES_ARE_TRACED:
         return (
             f"{field} is not supported on /v1/responses by this release of SGLang: "
@@ -312,7 +312,7 @@ def find_unsupported(
 def _with_trace(
     serving: OpenAIServingResponses, trace: ResponseTrace, response: Any
 ) -> Any:
-    """The HTTP response of a whole response with its trace; errors stay as they are."""
+    """Add the trace to a non-streaming response; return errors unchanged."""
     from fastapi import Response
     from fastapi.encoders import jsonable_encoder
 
@@ -331,8 +331,8 @@ def _with_trace(
 def _stamped(
     trace: ResponseTrace, lines: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[str | bytes, None]:
-    """The events of a stream, stamped; an error is its last event."""
-    # The first event has the prompt, which the engine's first result brings.
+    """Stamp the events of a stream; an error becomes its last event."""
+    # The first event carries the prompt's IDs, which come with the first result.
     events = with_results(lines, trace.results, wait_for_first=True)
     return streams.rewrite(events, trace.stamp, error_events, trace.end)
 
@@ -342,7 +342,7 @@ async def with_results(
     results: Results | None,
     wait_for_first: bool = False,
 ) -> AsyncGenerator[str | bytes, None]:
-    """Yield the events of a stream; close the engine's results with it."""
+    """Yield the events of a stream, and close the engine's results at its end."""
     try:
         if results is not None and wait_for_first:
             await results.wait_for_first()

@@ -1,7 +1,7 @@
-"""Which experts a mixture-of-experts model routed each token to, for each choice.
+"""Routed experts of each token of a mixture-of-experts model, for each choice.
 
-The engine gives them once, when a request is finished, as base64 of int32: a row for
-each token but the last, from the start that was asked for.
+The engine returns them once, when a request finishes, as base64 of int32. There is one
+row for each token except the last, from the requested start on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
-# What configurations of models call the number of their experts.
+# Names of the number of experts in model configurations.
 _NUMBERS_OF_EXPERTS = (
     "num_experts",
     "n_routed_experts",
@@ -31,7 +31,7 @@ _NUMBERS_OF_EXPERTS = (
 
 
 class StartLen:
-    """`routed_experts_start_len` of a request: an integer from 0; null means 0."""
+    """`routed_experts_start_len` of a request: an integer of at least 0; null is 0."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -48,12 +48,12 @@ def ask(
     request: ChatCompletionRequest | CompletionRequest,
     adapted_request: GenerateReqInput,
 ) -> None:
-    """Ask the engine for what a request asks for.
+    """Copy the fields about routed experts to the engine request.
 
     Raises:
-        ValueError: the request cannot be answered.
+        ValueError: the start is not valid.
     """
-    # Up to 0.5.11 SGLang does not do so by itself.
+    # Up to 0.5.11, SGLang does not copy them itself.
     adapted_request.return_routed_experts = bool(request.return_routed_experts)
     adapted_request.routed_experts_start_len = request.routed_experts_start_len
     error = check(serving.tokenizer_manager, adapted_request)
@@ -62,12 +62,12 @@ def ask(
 
 
 def check(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
-    """What is wrong with the start that a request asks for, None if nothing is.
+    """Return the error in `routed_experts_start_len`, None if it is valid.
 
-    A stream has sent its status before the engine could say so. How many tokens images
-    and sessions come to is not known yet: there the engine decides.
+    A stream has sent its status before the engine could report the error. The prompt's
+    length is not known yet with images and sessions: then the engine decides.
     """
-    # Requests for embeddings have no experts.
+    # Embedding requests do not have the field.
     start = getattr(obj, "routed_experts_start_len", 0)
     if start == 0 or not obj.return_routed_experts:
         return None
@@ -82,7 +82,7 @@ def check(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
         prompts = [prompts]
     for prompt in prompts:
         if isinstance(prompt, str):
-            # Without a tokenizer, text is refused by SGLang.
+            # SGLang rejects text if it has no tokenizer.
             if manager.tokenizer is None:
                 return None
             prompt = manager.tokenizer.encode(prompt)
@@ -95,14 +95,14 @@ def check(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
 
 
 def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) -> None:
-    """Have the experts of a request begin where it asked, and say so.
+    """Cut a request's experts to the requested start, and report the start.
 
     Args:
-        meta_info: of the request's next output.
+        meta_info: the `meta_info` of the request's next output.
     """
     obj = state.obj
     if not getattr(obj, "return_routed_experts", False):
-        # It is there if another request of its batch asked.
+        # The engine returns them if another request of the batch wants them.
         meta_info.pop("routed_experts", None)
         return
     encoded = meta_info.get("routed_experts")
@@ -115,10 +115,10 @@ def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) 
 
 
 def is_wanted(request: ChatCompletionRequest | CompletionRequest) -> bool:
-    """Whether each choice of a request has its experts.
+    """True if each choice of the response has its routed experts.
 
-    `return_token_ids: false` leaves the answer as SGLang makes it, unless the request
-    names a format, which SGLang does not know.
+    `return_token_ids: false` keeps SGLang's own response, unless the request names a
+    format: stock SGLang has no formats.
     """
     return bool(request.return_routed_experts) and (
         request.return_token_ids is not False
@@ -131,10 +131,10 @@ def of_choice(
     request: ChatCompletionRequest | CompletionRequest,
     meta_info: dict[str, Any],
 ) -> dict[str, Any]:
-    """What a choice that is finished says of its experts; nothing if there are none.
+    """Return the fields of a finished choice for its experts; empty without experts.
 
     Raises:
-        ValueError: they cannot be said in the format that was asked for.
+        ValueError: the requested format cannot represent the experts.
     """
     encoded = meta_info.get("routed_experts")
     if encoded is None:
@@ -153,14 +153,14 @@ def add_to_choice(
     request: ChatCompletionRequest | CompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Give a choice of a whole answer its experts, if they were asked for."""
+    """Add the experts to a choice of a non-streaming response, if requested."""
     if is_wanted(request):
         for name, value in of_choice(serving, request, ret_item["meta_info"]).items():
             setattr(choice, name, value)
 
 
 def to_npy(manager: TokenizerManager, encoded: str) -> str:
-    """The same experts as base64 of a `.npy` of the smallest unsigned type.
+    """Convert experts to base64 of a `.npy` file of the smallest unsigned type.
 
     Raises:
         ValueError: an expert has a negative number.
@@ -171,7 +171,7 @@ def to_npy(manager: TokenizerManager, encoded: str) -> str:
     config = manager.model_config.hf_text_config
     numbers = (getattr(config, name, None) for name in _NUMBERS_OF_EXPERTS)
     known = next((number for number in numbers if isinstance(number, int)), 1)
-    # Copies of experts, for balance, have numbers beyond those of the model.
+    # Redundant experts, for load balancing, have numbers beyond the model's own.
     highest = max(known - 1, int(rows.view(np.uint32).max(initial=0)))
     if highest > np.iinfo(np.int32).max:
         raise ValueError(
@@ -184,12 +184,12 @@ def to_npy(manager: TokenizerManager, encoded: str) -> str:
 
 
 def _rows(manager: TokenizerManager, encoded: str) -> np.ndarray[Any, Any]:
-    """The engine's experts, by token, layer, and rank."""
+    """Decode the engine's experts to an array of shape (tokens, layers, topk)."""
     import numpy as np
     import pybase64
 
     config = manager.model_config.hf_text_config
-    # Without `validate` it is ten times slower.
+    # `validate=True` makes decoding ten times faster.
     flat = np.frombuffer(pybase64.b64decode(encoded, validate=True), dtype=np.int32)
     return flat.reshape(-1, config.num_hidden_layers, config.num_experts_per_tok)
 

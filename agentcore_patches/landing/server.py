@@ -1,4 +1,4 @@
-"""What a server says of its patches, and what it refuses to start with."""
+"""Report the patches of a running server, and check its environment at start."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ALLOW_UNPATCHED = "AGENTCORE_ALLOW_UNPATCHED"
 
 
 def check_environment(server_args: ServerArgs) -> None:
-    """Refuse to start with environment variables that cannot be followed.
+    """Refuse to start with environment variables that are not valid or not supported.
 
     Args:
-        server_args: a `ServerArgs`, whose class does not always declare its fields.
+        server_args: some releases do not declare the fields of `ServerArgs` statically.
 
     Raises:
-        ValueError: says which one, and what to do.
+        ValueError: the message names the variable and says what to do.
     """
     if release.HAS_RUST_SERVER:
         from sglang.srt.environ import envs
@@ -36,10 +36,10 @@ def check_environment(server_args: ServerArgs) -> None:
 
 
 def refuse_rust_server() -> None:
-    """Refuse to start the server in Rust, which does not run the code that is patched.
+    """Refuse to start the Rust server, which does not run the patched code.
 
     Raises:
-        ValueError: the environment does not allow it.
+        ValueError: the environment does not allow an unpatched server.
     """
     what = (
         "SGLANG_RUST_SERVER=1 starts SGLang's server in Rust, which does not run the "
@@ -53,10 +53,10 @@ def refuse_rust_server() -> None:
 
 
 def announce(info: dict[str, Any]) -> None:
-    """Say which patches are in place, in the log and in what /server_info answers.
+    """Report the installed patches in the log and in /server_info.
 
     Raises:
-        ValueError: the environment has variables that cannot be followed.
+        ValueError: an environment variable is not valid.
     """
     from sglang.version import __version__
 
@@ -81,14 +81,14 @@ def announce(info: dict[str, Any]) -> None:
 
 
 def listed_release(version: str) -> str | None:
-    """The listed release that a version stands for, as `agentcore-patch` reads it."""
+    """Return the supported release of a version string, None if there is none."""
     from packaging.version import InvalidVersion, Version
 
     try:
         stated = Version(version)
     except InvalidVersion:
         return None
-    # setuptools-scm says so of a release's own commit with uncommitted changes.
+    # setuptools-scm adds this to a release's own commit with uncommitted changes.
     is_changed = re.search(r"(^|\.)d\d{8}$", stated.local or "")
     for name in release.LISTED:
         listed = Version(name)

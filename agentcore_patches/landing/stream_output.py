@@ -1,4 +1,4 @@
-"""Chunks that queue up under --stream-output, each of which holds only what is new."""
+"""Merge the chunks that queue up under --stream-output; each holds only new values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def merge_queued(state: ReqState) -> dict[str, Any]:
-    """One chunk for all that were queued before their consumer woke.
+    """Merge all chunks that were queued before their reader woke up.
 
-    The token IDs and a custom sampler's values are joined. All else is cumulative: the
-    last chunk has all of it.
+    Token IDs and a custom sampler's values are joined. Everything else is cumulative:
+    the last chunk has all of it.
     """
     chunks: list[dict[str, Any]] = state.out_list
     if len(chunks) == 1:
@@ -26,18 +26,18 @@ def merge_queued(state: ReqState) -> dict[str, Any]:
 def join_customized_info(
     out: dict[str, Any], chunks: list[dict[str, Any]], state: ReqState
 ) -> None:
-    """Put the values of a custom sampler for all queued chunks in their merged chunk.
+    """Join a custom sampler's values of all queued chunks in the merged chunk.
 
     Args:
-        out: the merged chunk, in which all else is joined already; the only chunk if
-            there is one.
-        chunks: those that were queued.
-        state: of their request.
+        out: the merged chunk, with everything else already joined. A single chunk is
+            its own merged chunk.
+        chunks: the queued chunks.
+        state: state of their request.
     """
     if len(chunks) == 1:
         return
     joined = {
-        # Each token ID has a value, None where its chunk has none.
+        # A chunk without values counts as None for each of its token IDs.
         key: [
             value
             for chunk in chunks

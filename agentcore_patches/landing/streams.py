@@ -1,7 +1,7 @@
-"""Streams of server-sent events: split into events, and rewritten as they leave.
+"""Split streams of server-sent events into events, and rewrite them on the way out.
 
-Forks may write events in other ways than SGLang does: with `\\r\\n`, as bytes, several
-in one string, or one in several strings. Text that is no whole event with a JSON object
+Forks may write events differently from SGLang: with `\\r\\n`, as bytes, several in one
+string, or one in several strings. Text that is not a complete event with a JSON object
 is never changed.
 """
 
@@ -20,16 +20,16 @@ _BLANK_LINE = re.compile(r"((?:\r?\n){2})")
 
 
 class StreamError(ValueError):
-    """Adding fields to a stream failed; the message is for the client."""
+    """Failure to add fields to a stream; the message is for the client."""
 
 
 class Event(NamedTuple):
-    """An event that has a JSON object.
+    """An event whose data is a JSON object.
 
     Attributes:
-        start: the lines before its data.
-        data: the object.
-        end: the line ends after its data.
+        start: the lines before the data.
+        data: the JSON object.
+        end: the line ends after the data.
     """
 
     start: str
@@ -42,9 +42,9 @@ class Event(NamedTuple):
 
 
 def events_of(line: str | bytes) -> Sequence[str | bytes]:
-    """Split a string of a stream into events, each with the blank line that ends it.
+    """Split a string of a stream into events, each with its trailing blank line.
 
-    Bytes that begin or end inside a character stay as they are.
+    Bytes that start or end inside a character stay as they are.
     """
     if not isinstance(line, str):
         try:
@@ -59,7 +59,7 @@ def events_of(line: str | bytes) -> Sequence[str | bytes]:
 
 
 def parse(event: str) -> Event | None:
-    """Parse an event; None if it has no JSON object, or is no whole event."""
+    """Parse an event; None if it has no JSON object or is not complete."""
     start, _, data = event.partition("data:")
     text = data.strip()
     if not text.startswith("{"):
@@ -78,16 +78,16 @@ async def rewrite(
     end: Callable[[], None] | None = None,
     raise_first: bool = False,
 ) -> AsyncGenerator[str | bytes, None]:
-    """Yield the events of a stream as `change` makes them.
+    """Pass each event of a stream through `change`.
 
-    An error of `change` or `end` ends the stream with error events. An error of the
-    stream itself is SGLang's, and raised.
+    If `change` or `end` raises, the stream ends with error events. An exception of the
+    stream itself is SGLang's own, and is raised.
 
     Args:
-        lines: the strings of the stream, which is closed at the end.
-        error_events: makes error events of a message.
-        end: is called when there are no more events.
-        raise_first: whether to raise an error on the first event; SGLang answers it.
+        lines: the strings of the stream; it is closed at the end.
+        error_events: converts an error message to error events.
+        end: called after the last event.
+        raise_first: raise an error on the first event, so that SGLang handles it.
     """
     is_changing = False
     is_first = True
@@ -114,7 +114,7 @@ async def rewrite(
 
 
 def stream_error(error: Exception) -> StreamError:
-    """Log an error of what adds fields to a stream, and word it for the client."""
+    """Log a failure to add fields to a stream, and word it for the client."""
     if isinstance(error, StreamError):
         return error
     logger.error("Failed to add fields to a stream", exc_info=error)

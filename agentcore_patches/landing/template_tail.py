@@ -1,13 +1,13 @@
-"""What a chat template writes after an assistant message, for any template.
+"""Find the text that any chat template writes after an assistant message: the tail.
 
-The conversation is rendered as it is, and once more with a text that nobody else has
-written, the *sentinel*, in place of the message's own. What both renderings end with is
-what the template writes from that message on. Its first token is one that tokenizers
-never merge with the text before it, so the tail can stand behind other token IDs, too.
+The conversation is rendered twice: as it is, and with a unique random text, the
+*sentinel*, in place of the message's text. The common end of both renderings is the
+tail. The tail starts with a token that tokenizers never merge with the text before it.
+It can therefore follow other token IDs as well.
 
-To tokenize a long conversation takes much longer than to render it. So the second
-rendering stays text, of which only the tail is tokenized: that is enough if the token
-IDs of the first rendering end with the tail's.
+Tokenizing a long conversation takes much longer than rendering it. The second rendering
+therefore stays text, and only its tail is tokenized. This is enough if the token IDs of
+the first rendering end with those of the tail.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Process = Callable[["OpenAIServingChat", list[Any]], Any]
-"""SGLang's own way from messages to a prompt, by an endpoint."""
+"""A function that builds the prompt of messages, with SGLang's own code."""
 
-# A sentinel may end as the text that it replaces: then one with another end is tried.
+# A sentinel may end like the text it replaces. Then another last character is tried.
 _ENDS = "kqz"
 
-# How far before the first difference a sentinel may begin.
+# A sentinel may start this many tokens before the first difference.
 _MARGIN = 64
 
 _BLOCK = 256
 
 
 class UncertainTail(ValueError):
-    """What the template writes after a message could not be found with certainty."""
+    """The tail after a message cannot be found with certainty."""
 
 
 class Template:
-    """A chat template, as SGLang applies it to the messages of a request."""
+    """The chat template, applied to messages by SGLang's own code."""
 
     def __init__(self, serving: OpenAIServingChat, process: Process):
         self._serving = serving
         self._process = process
 
     def token_ids(self, messages: list[Any]) -> list[int]:
-        """The token IDs of messages."""
+        """Render messages to token IDs."""
         return token_ids_of(self._serving, self._process(self._serving, messages))
 
     def text(self, messages: list[Any]) -> str | None:
-        """The text of messages, None where SGLang makes none of them."""
+        """Render messages to text; None if SGLang does not render them as text."""
         serving = copy.copy(self._serving)
-        # SGLang would tokenize such text with caches of its own.
+        # SGLang tokenizes the text of Python templates with caches of its own.
         if getattr(serving.template_manager, "python_chat_template", None) is not None:
             return None
         manager = serving.tokenizer_manager
@@ -75,7 +75,7 @@ class Template:
 
 
 class _Instead:
-    """Another object, but for some of its attributes."""
+    """A proxy of another object that overrides some attributes."""
 
     def __init__(self, other: Any, **attributes: Any):
         self._other = other
@@ -86,7 +86,7 @@ class _Instead:
 
 
 class _Renderer(_Instead):
-    """A tokenizer that keeps the text of a prompt, and tokenizes nothing."""
+    """A tokenizer that records the text of a prompt without tokenizing it."""
 
     text: str | None = None
 
@@ -108,7 +108,7 @@ class _Renderer(_Instead):
 def token_ids_of(
     serving: OpenAIServingChat, result: MessageProcessingResult
 ) -> list[int]:
-    """The token IDs of a prompt that SGLang made of messages."""
+    """Return the token IDs of the prompt that SGLang built from messages."""
     if isinstance(result.prompt_ids, list) and result.prompt_ids:
         return result.prompt_ids
     return _encode(
@@ -124,15 +124,15 @@ def find_tail(
     rendered: list[int],
     stops: set[int],
 ) -> list[int]:
-    """The token IDs after an assistant message, from the end of its turn on.
+    """Return the token IDs after an assistant message, from the end of its turn on.
 
     Args:
-        index: which of the messages it is; others follow it.
-        rendered: the template's token IDs for the conversation as it is.
-        stops: the token IDs with which a turn may end.
+        index: index of the message; other messages follow it.
+        rendered: the template's token IDs for the unchanged conversation.
+        stops: the token IDs that may end a turn.
 
     Raises:
-        UncertainTail: the template writes the message in a way that hides its end.
+        UncertainTail: the end of the message cannot be found in the rendering.
     """
     message = messages[index]
     with_calls = bool(message.tool_calls)
@@ -152,7 +152,7 @@ def find_tail(
                 try:
                     probed = template.token_ids(probe)
                 except Exception:
-                    # Templates refuse what they do not expect.
+                    # Templates reject unexpected messages.
                     break
                 tail = _after_sentinel(tokenizer, rendered, probed, sentinel, enders)
             if tail is None:
@@ -176,7 +176,7 @@ def _skips_next(
     sentinel: str,
     stops: set[int],
 ) -> bool:
-    """Whether the next message stands before the token that ends the turn."""
+    """True if the template writes the next message before the end-of-turn token."""
     following = secrets.token_hex(16)
     probe = [*probe]
     probe[index + 1] = _in_content(probe[index + 1], following)
@@ -189,7 +189,7 @@ def _skips_next(
 
 
 def stop_token_ids(manager: TokenizerManager) -> set[int]:
-    """The token IDs with which the model ends a turn."""
+    """Return the token IDs with which the model ends a turn."""
     tokenizer = manager.tokenizer
     return {
         token_id
@@ -203,7 +203,7 @@ def stop_token_ids(manager: TokenizerManager) -> set[int]:
 
 
 def count_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many token IDs two lists have in common at their start."""
+    """Return the length of the common prefix of two lists of token IDs."""
     length = min(len(one), len(other))
     start = 0
     while (
@@ -244,11 +244,11 @@ def _after_sentinel(
     sentinel: str,
     stops: set[int] | None,
 ) -> list[int] | None:
-    """The tail of a rendering with a sentinel, None if it is not certain.
+    """Return the tail of a tokenized rendering with a sentinel, None if uncertain.
 
     Args:
-        stops: the token IDs of which one ends the turn; None if the turn ends right
-            after the sentinel, whatever with.
+        stops: the token IDs that may end the turn; None if any unmerged token right
+            after the sentinel ends the turn.
     """
     start = count_common(rendered, probed)
     n_common = count_common(rendered[start:][::-1], probed[start:][::-1])
@@ -259,7 +259,7 @@ def _after_sentinel(
         return None
     tail = probed[end:]
     if stops is not None:
-        # What ends the call comes first: the template's as well, but it ends no turn.
+        # The template first closes the tool call, which does not end the turn.
         return _from(tail, stops) if stops.isdisjoint(probed[start:end]) else None
     closed = _from(tail, _unmerged_ids(tokenizer))
     if closed is None:
@@ -275,7 +275,7 @@ def _after_sentinel_in_text(
     sentinel: str,
     stops: set[int] | None,
 ) -> list[int] | None:
-    """As `_after_sentinel` of a text that is not tokenized."""
+    """Return the same as `_after_sentinel`, from a rendering that is still text."""
     _, found, after = text.partition(sentinel)
     if not found or sentinel in after:
         return None
@@ -298,7 +298,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 def _splitter(
     tokenizer: PreTrainedTokenizerBase, token_ids: frozenset[int] | None
 ) -> re.Pattern[str] | None:
-    """Finds the texts of some of the unmerged token IDs, or of all if None."""
+    """Compile a pattern for the texts of token IDs, by default of all unmerged ones."""
     wanted = _unmerged_ids(tokenizer) if token_ids is None else token_ids
     texts = filter(None, tokenizer.convert_ids_to_tokens(sorted(wanted)))
     longest_first = sorted(map(re.escape, texts), key=len, reverse=True)
@@ -306,12 +306,12 @@ def _splitter(
 
 
 def _from(token_ids: list[int], wanted: Container[int]) -> list[int] | None:
-    """Token IDs from the first of some on, None if there is none of them."""
+    """Return the token IDs from the first wanted one on, None without one."""
     return [*dropwhile(lambda token_id: token_id not in wanted, token_ids)] or None
 
 
 @lru_cache(maxsize=4)
 def _unmerged_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The token IDs before which every tokenizer of this kind splits a text."""
+    """Return the token IDs before which the tokenizer always splits a text."""
     added = getattr(tokenizer, "added_tokens_decoder", ())
     return frozenset((*added, *getattr(tokenizer, "all_special_ids", ())))

@@ -1,9 +1,8 @@
-"""Token IDs of streams: taken in from the engine, written on the lines that leave.
+"""Token IDs of streams: recorded from the engine's outputs, written on outgoing lines.
 
-Between the two ends SGLang's own code makes chunks of what the engine delivers. It
-holds text back (a word's end, half a tool call), so a chunk may say nothing of some
-tokens. A `Trace` keeps token IDs and logprobs until a line of their choice leaves,
-whatever that line says.
+In between, SGLang's own code turns these outputs into chunks. It holds text back,
+such as part of a word or half a tool call, so some tokens get no chunk. A `Trace` keeps
+token IDs and logprobs until the next line of their choice is sent, whatever that holds.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ if TYPE_CHECKING:
         OpenAIServingCompletion,
     )
 
-# A quote inside a JSON string is escaped, so these are keys wherever they stand.
+# Quotes inside JSON strings are escaped, so these match only keys.
 _ANCHOR = '"logprobs":null,"finish_reason":'
 _FINISH = ',"finish_reason":'
 _FIRST_INDEX = '"choices":[{"index":'
 _NO_CHOICE = '"choices":[],'
 
-# Makes fields of a choice that is finished, of the engine's `meta_info`.
+# A function from the engine's `meta_info` to extra fields of a finished choice.
 AtEnd = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Choice:
-    """What the engine delivered for a choice, and how much of it has left."""
+    """The engine's output for one choice, and the amount of it that was sent."""
 
     __slots__ = (
         "index",
@@ -66,9 +65,9 @@ class Choice:
 
 
 class Trace:
-    """Token IDs of a stream that no line has carried yet, with their logprobs.
+    """Pending token IDs and logprobs of a stream.
 
-    `push` takes in what the engine delivers; `stamp` writes what waits on a line.
+    `push` records the engine's outputs; `stamp` writes everything pending on a line.
     """
 
     def __init__(
@@ -83,14 +82,14 @@ class Trace:
     ):
         """
         Args:
-            incremental: whether `output_ids` holds only the new ones (--stream-output).
-            write_logprobs: makes the JSON of a chunk's logprobs from the engine's lists
-                for its tokens; None if the request asks for no logprobs.
-            prompt_on_chunk: whether the first chunk gets the prompt's token IDs.
-            prompt_on_choices: whether each choice gets them, on its first chunk.
-            n_choices: how many choices there are; None if unknown.
-            at_end: make what each choice says besides on its last chunk.
-            required: fail if the engine delivers no token IDs, instead of leaving the
+            incremental: `output_ids` holds only new IDs (--stream-output).
+            write_logprobs: converts the engine's lists for a chunk's tokens to JSON;
+                None if the request asks for no logprobs.
+            prompt_on_chunk: put the prompt's token IDs on the first chunk.
+            prompt_on_choices: put them on the first chunk of each choice.
+            n_choices: number of choices, None if unknown.
+            at_end: functions that make extra fields of each choice's last chunk.
+            required: fail if the engine returns no token IDs, instead of leaving the
                 stream as it is.
         """
         self.incremental = incremental
@@ -104,22 +103,22 @@ class Trace:
         self.required = required
         self.choices: dict[int, Choice] = {}
         self.last: Choice | None = None
-        # The only choice, once its lines have nothing to say but new token IDs.
+        # The only choice, once its lines need nothing but new token IDs.
         self.quiet: Choice | None = None
-        # What was prefilled, and what of it no line has carried yet.
+        # The prompt that was prefilled, and the same until a line has carried it.
         self.prefilled: list[int] | None = None
         self.prompt_token_ids: list[int] | None = None
-        # What the first chunk says besides the version of the weights.
+        # Metadata of the first chunk, besides the weight version.
         self.metadata: dict[str, Any] = {}
         self.first_version: str | None = None
         self.known_version: str | None = None
         self.failed = False
 
     def push(self, index: int, content: dict[str, Any]) -> None:
-        """Take in what the engine delivered for a choice.
+        """Record an output of the engine for a choice.
 
         Raises:
-            StreamError: it is not what SGLang's engine delivers.
+            StreamError: the output does not have the fields of SGLang's engine.
         """
         try:
             self._push(index, content)
@@ -137,7 +136,7 @@ class Trace:
             choice.output_ids.extend(content["output_ids"])
         else:
             choice.output_ids = content["output_ids"]
-        # The engine may add to its list before a line is stamped.
+        # The engine may append to its list before a line is stamped.
         choice.n_received = len(choice.output_ids)
         choice.meta_info = meta_info = content["meta_info"]
         if self.incremental_logprobs and self.has_logprobs:
@@ -156,15 +155,15 @@ class Trace:
         return choice
 
     def stamp(self, line: str) -> str:
-        """An event, or a part of one, with what waits for its choice.
+        """Write the pending fields of a choice on its event, or on a part of an event.
 
         Raises:
-            ValueError: the engine gave fewer logprobs than tokens, or the stream ends
-                while token IDs wait.
+            ValueError: the engine returned fewer logprobs than tokens, or the stream
+                ends while token IDs are pending.
         """
         choice = self.quiet
         if choice is not None:
-            # Most lines of most streams.
+            # The fast path: most lines need only new token IDs.
             start, end = choice.n_sent, choice.n_received
             if start == end:
                 return line
@@ -189,13 +188,13 @@ class Trace:
         is_last = not after.startswith("null")
         said = _members(self._last_words(choice)) if is_last else []
         if on_chunk:
-            # The line's last brace is the chunk's.
+            # The last brace of the line closes the chunk.
             after, brace, end_of_line = after.rpartition("}")
             after = f"{after},{on_chunk}{brace}{end_of_line}"
         return "".join((before, on_choice, *said, '"finish_reason":', after))
 
     def _choice_of(self, before: str) -> Choice | None:
-        """The choice of a line that has one, by what stands before its logprobs."""
+        """Find the choice of a single-choice line by the text before its logprobs."""
         choice = self.last
         if choice is not None and choice.opening in before:
             return choice
@@ -203,7 +202,7 @@ class Trace:
         return self.choices.get(int(index)) if index.isdecimal() else None
 
     def _take(self, choice: Choice) -> tuple[str, str]:
-        """What waits, as members of a JSON object: of the choice, and of its chunk."""
+        """Return the pending fields of a choice and of its chunk, as JSON members."""
         start, end = choice.n_sent, choice.n_received
         written, token_ids = "null", ""
         if start != end:
@@ -233,7 +232,7 @@ class Trace:
             self.first_version = self.known_version = version
             self.metadata = {}
         elif not is_known and (start != end or self.first_version is None):
-            # Known is what the first chunk said, if that was said last, too.
+            # `known_version` is set only while chunks repeat the first version.
             if self.first_version is None:
                 self.first_version = version
             self.known_version = version if version == self.first_version else None
@@ -241,16 +240,16 @@ class Trace:
         return on_choice, ",".join(on_chunk)
 
     def _stamp_parsed(self, line: str) -> str:
-        """A line with several choices or none, or one that is written differently."""
+        """Stamp a line with no or several choices, or in another JSON style."""
         if line.startswith("data:") and line[len("data:") :].strip() == "[DONE]":
             self.end()
             return line
-        # With the experts of a choice such a line may have megabytes.
+        # Such a line may hold megabytes of routed experts: do not parse it.
         if _NO_CHOICE in line:
             return line
         event = streams.parse(line)
         if event is None or not isinstance(event.data.get("choices"), list):
-            # An error says all that there is to say; a comment says nothing.
+            # Errors and comments stay as they are.
             self.failed = self.failed or '"error"' in line
             return line
         chunk = event.data
@@ -273,7 +272,7 @@ class Trace:
         return event.text() if is_changed else line
 
     def _last_words(self, choice: Choice) -> dict[str, Any]:
-        """What a choice says besides, now that it is finished."""
+        """Return the extra fields of a finished choice."""
         said: dict[str, Any] = {}
         for make in self.at_end:
             said.update(make(choice.meta_info))
@@ -285,10 +284,10 @@ class Trace:
         )
 
     def end(self) -> None:
-        """Say that no further line will leave.
+        """Check at the end of the stream that no token IDs are pending.
 
         Raises:
-            ValueError: token IDs wait, and no error was told.
+            ValueError: token IDs are pending, and the stream sent no error.
         """
         waiting = [
             choice.index
@@ -303,21 +302,21 @@ class Trace:
 
 
 class EndTrace(Trace):
-    """What choices say at their end, in a stream that is else as without us."""
+    """Adds the end-of-choice fields to a stream that is otherwise left alone."""
 
     def stamp(self, line: str) -> str:
-        """A line with what each choice that it finishes says at its end."""
+        """Add the extra fields of each choice that finishes on this line."""
         return self._stamp_parsed(line) if '"finish_reason":"' in line else line
 
     def _waits(self, choice: Choice) -> bool:
         return False
 
     def end(self) -> None:
-        """Nothing waits here."""
+        """Accept any end: this trace never has pending token IDs."""
 
 
 def chat(generate: Any) -> Any:
-    """Have the lines of a chat stream carry token IDs and logprobs.
+    """Decorate the chat stream: add token IDs and logprobs.
 
     `return_token_ids: false` leaves the stream as it is.
     """
@@ -342,7 +341,7 @@ def chat(generate: Any) -> Any:
             at_end=at_end,
             required=bool(request.return_token_ids or request.logprobs or at_end),
         )
-        # SGLang's own are those of a chunk's last step.
+        # SGLang's chunks carry only the logprobs of their last step.
         request = request.model_copy(update={"logprobs": False})
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
         return _stamped(self, trace, lines)
@@ -351,7 +350,7 @@ def chat(generate: Any) -> Any:
 
 
 def completions(generate: Any) -> Any:
-    """Have the lines of a completion carry token IDs and logprobs, if asked to."""
+    """Decorate the completion stream: add token IDs and logprobs if requested."""
 
     @wraps(generate)
     def stream(
@@ -373,7 +372,7 @@ def completions(generate: Any) -> Any:
             prompt_on_choices=True,
             at_end=at_end,
         )
-        # SGLang's own may be ahead of the text.
+        # SGLang's logprobs may be ahead of the text.
         request = request.model_copy(
             update={"logprobs": None, "return_token_ids": False}
         )
@@ -386,9 +385,9 @@ def completions(generate: Any) -> Any:
 def _at_end(
     serving: OpenAIServingBase, request: ChatCompletionRequest | CompletionRequest
 ) -> list[AtEnd]:
-    """Make what each choice says on its last chunk, if the request asks for it."""
+    """Return the functions that make the last chunk's extra fields of a request."""
     wanted: list[AtEnd] = []
-    # A field of `weight-versions`.
+    # The field exists only if the patch weight-versions is installed.
     if getattr(request, "return_weight_versions", False):
         wanted.append(_versions)
     if routed_experts.is_wanted(request):
@@ -399,7 +398,7 @@ def _at_end(
 def _with_ends(
     serving: OpenAIServingBase, make: Callable[..., Any], at_end: Sequence[AtEnd]
 ) -> Any:
-    """A stream as without us, but for what its choices say at their end."""
+    """Add only the end-of-choice fields to a stream."""
     if not at_end:
         return make()
     trace = EndTrace(is_incremental(serving), at_end=at_end)
@@ -407,17 +406,17 @@ def _with_ends(
 
 
 def is_incremental(serving: OpenAIServingBase) -> bool:
-    """Whether a chunk of the engine holds only the new token IDs (--stream-output)."""
+    """True if the engine's chunks hold only new token IDs (--stream-output)."""
     return bool(attrgetter(release.STREAM_OUTPUT)(serving.tokenizer_manager))
 
 
 def get_token_ids(
     request: ChatCompletionRequest, ret_item: dict[str, Any]
 ) -> list[int] | None:
-    """Return the token IDs of a choice of a whole answer, None if it gets none.
+    """Return the token IDs of a choice of a non-streaming response, None to omit them.
 
     Raises:
-        KeyError: the request asks for token IDs, and the engine delivered none.
+        KeyError: the request asks for token IDs, and the engine returned none.
     """
     if request.return_token_ids is None:
         return ret_item.get("output_ids")
@@ -430,10 +429,10 @@ def add_to_chat_choice(
     request: ChatCompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Give a choice of a whole answer what was asked for.
+    """Add the requested fields to a choice of a non-streaming chat response.
 
-    With `return_token_ids: true` it has the prompt's token IDs, and text that is
-    missing is empty, as in later releases.
+    With `return_token_ids: true`, the choice gets the prompt's token IDs, and missing
+    text becomes an empty string, as in later releases.
     """
     routed_experts.add_to_choice(serving, choice, request, ret_item)
     if request.return_token_ids:
@@ -447,7 +446,7 @@ def add_to_completion(
     request: CompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Give a choice of a whole completion what was asked for."""
+    """Add the requested fields to a choice of a non-streaming completion."""
     routed_experts.add_to_choice(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.token_ids = ret_item["output_ids"]
@@ -457,7 +456,7 @@ def add_to_completion(
 def _stamped(
     serving: OpenAIServingBase, trace: Trace, lines: Any
 ) -> AsyncIterator[str | bytes]:
-    """The lines of a stream, stamped."""
+    """Stamp the lines of a stream."""
     return rewrite(serving, lines, trace.stamp, trace.end)
 
 
@@ -467,7 +466,7 @@ def rewrite(
     change: Callable[[str], str],
     end: Callable[[], None] | None = None,
 ) -> AsyncIterator[str | bytes]:
-    """Rewrite a stream of chat or completions; errors end it as SGLang's own do."""
+    """Rewrite a stream of chat or completions; an error ends it like SGLang's own."""
 
     def error_events(message: str) -> list[str]:
         error = serving.create_streaming_error_response(message)
@@ -478,14 +477,15 @@ def rewrite(
 
 
 def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:
-    """Which weights sampled which tokens of a choice that is finished."""
+    """Return the weight versions of a finished choice as a field."""
     return {"weight_versions": meta_info.get("weight_versions", [])}
 
 
 def _members(said: dict[str, Any]) -> list[str]:
-    """Members of a JSON object, each with its comma, in pieces.
+    """Write fields as JSON members, each with its comma, in pieces.
 
-    Experts may have megabytes, of which each copy takes time; base64 needs no escapes.
+    Routed experts may take megabytes, and each copy costs time. Their base64 needs no
+    escaping.
     """
     pieces: list[str] = []
     for name, value in said.items():
@@ -504,13 +504,13 @@ def _json(value: Any) -> str:
 
 
 def cut(choice: Choice) -> dict[str, Any]:
-    """The engine's logprobs for the tokens of a choice that wait.
+    """Return the engine's logprobs for the pending tokens of a choice.
 
     Raises:
-        ValueError: they are fewer than the tokens.
+        ValueError: there are fewer logprobs than tokens.
     """
     meta_info, start, end = choice.meta_info, choice.n_sent, choice.n_received
-    # The lists are cumulative, and may be ahead of the token IDs by now.
+    # The lists are cumulative and may be ahead of the token IDs.
     tokens = (meta_info.get("output_token_logprobs") or ())[start:end]
     if len(tokens) != end - start:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""Which weights sampled which token, and prompts that no other weights prefilled.
+"""Record the weight version of each token; keep prompts off KV cache of old weights.
 
-The scheduler counts its updates. A request takes the count into its key in the prefix
-cache when its prefill starts, so that it finds nothing that other weights computed;
-what they left is evicted as the least recently used. Before the first update keys are
-as without us.
+The scheduler counts weight updates. When the prefill of a request starts, the count
+becomes part of its prefix cache key. The request therefore never finds KV cache that
+other weights computed; such entries are evicted as least recently used. Before the
+first update, the keys are those of stock SGLang.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two looks whether requests that an update waits for were paused.
+# Seconds between two checks whether generation was paused while an update waits.
 _POLL_INTERVAL = 0.05
 
-# How long a rank that failed to update waits for the others, of which one may hang. The
-# server crashes then, as SGLang's watchdog has it after the same time by default.
+# Time that a rank whose update failed waits for the others, one of which may hang. The
+# server then crashes. SGLang's watchdog has the same default.
 _RANKS_TIMEOUT = timedelta(seconds=300)
 
 _REFUSED = (
@@ -53,7 +53,7 @@ _REFUSED = (
     "what other weights computed. {remedy}."
 )
 
-# Caches that look for tokens alone, whatever the key of the request.
+# Caches that look up entries by tokens only and ignore the request's key.
 _BY_TOKENS_ALONE = (
     "RadixCacheCpp",
     "LMCRadixCache",
@@ -62,8 +62,8 @@ _BY_TOKENS_ALONE = (
 )
 
 
-# What SGLang calls weights that nobody gave a version. Who reads the field at the top
-# of an answer expects a trainer's, often a number.
+# SGLang's version of weights that nobody named. Readers of the top-level field expect
+# a trainer's version, often a number.
 _NO_VERSION = "default"
 
 
@@ -71,10 +71,10 @@ class _Weights:
     """The weights of this process.
 
     Attributes:
-        scheduler: the process is one, and has no other.
-        version: what the trainer calls them.
-        of_results: the version of those that computed the results in hand.
-        n_updates: how often they were changed.
+        scheduler: the only scheduler of this process.
+        version: the trainer's name for the weights.
+        of_results: version of the weights that computed the current results.
+        n_updates: number of weight updates so far.
     """
 
     def __init__(self) -> None:
@@ -88,19 +88,19 @@ _weights = _Weights()
 
 
 def start(scheduler: Scheduler, version: str) -> None:
-    """Take a scheduler that starts, and what its weights are called."""
+    """Register the scheduler of this process and the version of its weights."""
     _weights.scheduler = scheduler
     _weights.version = version
 
 
 def set_version(version: str | None) -> None:
-    """Call the weights by another version from now on; None means as before."""
+    """Set the version of the weights; None keeps the current version."""
     if version is not None:
         _weights.version = version
 
 
 def dispatcher() -> Any:
-    """What a scheduler does with the request that gives its weights another version."""
+    """Return a dispatcher for the request that sets the weight version."""
     from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput
     from sglang.utils import TypeBasedDispatcher
 
@@ -110,20 +110,20 @@ def dispatcher() -> Any:
 
 
 def mark(batch: ScheduleBatch) -> None:
-    """Note which weights a batch is about to run on.
+    """Record the weights that a batch is about to run on.
 
-    With overlap scheduling its result may be handled after the next update.
+    With overlap scheduling, its result may be handled after the next update.
     """
     batch.weight_version = _weights.version
 
 
 def handle(batch: ScheduleBatch) -> None:
-    """Note which weights the result in hand comes from."""
+    """Record the weights that computed the result being handled."""
     _weights.of_results = batch.weight_version or _weights.version
 
 
 def record(reqs: Iterable[Req]) -> None:
-    """Credit the new tokens of requests to the weights of the result in hand."""
+    """Assign the new tokens of requests to the weights that sampled them."""
     version = _weights.of_results or _weights.version
     for req in reqs:
         spans, end = req.weight_versions, len(req.output_ids)
@@ -136,11 +136,11 @@ def record(reqs: Iterable[Req]) -> None:
 
 
 def of_output(rids: Iterable[str], reqs: Iterable[Req]) -> list[list[Any] | None]:
-    """For each request of an output the versions of its tokens that were sent by then.
+    """Return the weight versions of the tokens sent so far, for each request.
 
     Args:
-        rids: of the requests in the output, in order.
-        reqs: those of the batch, some of which may not be in it.
+        rids: IDs of the requests in the output, in order.
+        reqs: requests of the batch; some may not be in the output.
     """
     by_rid = {req.rid: req for req in reqs}
     sent = [by_rid[rid] for rid in rids]
@@ -148,7 +148,7 @@ def of_output(rids: Iterable[str], reqs: Iterable[Req]) -> list[list[Any] | None
 
 
 def of_request(req: Req, n_tokens: int) -> list[Any] | None:
-    """The versions of a request's first tokens, as they are sent; None without any."""
+    """Return the version spans of a request's first tokens, None without tokens."""
     spans = [
         [version, begin, min(end, n_tokens)]
         for version, begin, end in req.weight_versions
@@ -165,13 +165,13 @@ def of_request(req: Req, n_tokens: int) -> list[Any] | None:
 
 
 def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:
-    """Add the versions of a request's tokens to what is told of it.
+    """Store the weight versions of a request, and add them to its `meta_info`.
 
     Args:
-        state: of the request.
-        meta_info: of its next output.
-        output: a batch's; one of embeddings has no versions.
-        index: of the request in the batch.
+        state: state of the request.
+        meta_info: `meta_info` of its next output.
+        output: output of the batch; embeddings have no versions.
+        index: position of the request in the batch.
     """
     column = getattr(output, "weight_versions", None)
     if column is None or column[index] is None:
@@ -184,7 +184,7 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
 
 
 def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
-    """Add the versions of a request's tokens to the `meta_info` of an output."""
+    """Add the weight versions of a request's tokens to the `meta_info` of an output."""
     spans = vars(state).get("weight_versions", [])
     if spans:
         meta_info["weight_version"] = spans[-1][0]
@@ -196,10 +196,10 @@ def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
 
 
 def whole(build: Any) -> Any:
-    """Have a whole answer say which weights sampled its tokens.
+    """Decorate the builder of non-streaming responses: add weight versions.
 
-    `return_token_ids: false` leaves a chat answer as it is, unless it asks for
-    versions; a completion has them if it asks for them or for token IDs.
+    `return_token_ids: false` keeps a chat response as it is, unless versions are
+    requested. A completion has them if versions or token IDs are requested.
     """
 
     @wraps(build)
@@ -213,7 +213,7 @@ def whole(build: Any) -> Any:
         answer = build(self, request, ret, *args, **kwargs)
         choices = getattr(answer, "choices", None)
         if choices is None:
-            return answer  # An error.
+            return answer  # It is an error response.
         if _wants_metadata(request):
             meta_info = ret[0]["meta_info"]
             if meta_info["weight_version"] != _NO_VERSION:
@@ -237,33 +237,33 @@ def _wants_metadata(request: ChatCompletionRequest | CompletionRequest) -> bool:
 
 
 def renew(req: Req) -> None:
-    """Give a request whose prefill starts the key of the weights that it runs on.
+    """Put the weights' namespace into the cache key of a request whose prefill starts.
 
-    One that has keys and values keeps its own. One of embeddings that was retracted has
-    lost its tokens, and their versions go.
+    A request that already has KV cache keeps its key. A retracted request with input
+    embeddings loses its output tokens, and so their versions.
     """
     if not req.output_ids:
         req.weight_versions = []
     if _weights.n_updates:
         own = (req.extra_key or "").removeprefix(req.weights_namespace)
-        # At the front: SGLang looks for the adapter at the end.
+        # It goes first, because SGLang looks for the adapter at the end of the key.
         req.weights_namespace = f"weights {_weights.n_updates}\0"
         req.extra_key = req.weights_namespace + own
 
 
 def update(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Have an update of weights start with an empty cache, and crash no server.
+    """Decorate a weight update: keep caches of old and new weights apart, never crash.
 
-    A cache that requests use is not flushed: their keys differ from now on. The ranks
-    agree on the outcome, since weights that differ between them are wrong on each.
+    A cache in use is not flushed; new requests get other keys instead. All ranks agree
+    on success or failure, because weights that differ between ranks are wrong on each.
     """
     return _updating(change, ends_in_barrier=False)
 
 
 def update_with_barrier(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate as `update` does, where SGLang's last step is a barrier of the ranks.
+    """Decorate like `update`, for an update that ends in a barrier of all ranks.
 
-    A rank that fails before its barrier enters it, too: other ranks wait there.
+    A rank that fails before the barrier enters it as well: the other ranks wait there.
     """
     return _updating(change, ends_in_barrier=True)
 
@@ -287,7 +287,7 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
             return _failure(recv_req, next(filter(None, refusals)))
         if recv_req.flush_cache and not _is_idle(scheduler):
             recv_req.flush_cache = False
-        # The weights must not change under the last batch.
+        # The last batch must finish before its weights change.
         torch.get_device_module(scheduler.device).synchronize()
         _begin_anew()
         answer, timeout = None, None
@@ -312,14 +312,14 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
 
 
 def _updates_in_step(scheduler: Scheduler) -> bool:
-    """Tell whether all ranks of a server update their weights at the same time.
+    """True if all ranks of the server update their weights at the same time.
 
-    A stage of a pipeline gets a request when the stage before it has handled it.
+    A pipeline stage gets a request only after the previous stage has handled it.
     """
     from torch import distributed
 
     n_ranks = distributed.get_world_size(scheduler.tp_cpu_group)
-    # From 0.5.11 on: each data parallel group hears of an update by itself.
+    # From 0.5.11 on, this flag makes each data parallel group update by itself.
     flag = "enable_dp_attention_local_control_broadcast"
     is_local = getattr(scheduler.server_args, flag, False)
     return n_ranks == distributed.get_world_size() and not is_local
@@ -331,10 +331,10 @@ def _tell_ranks(
     """Exchange problems with the other ranks; return each rank's, empty for none.
 
     Args:
-        timeout: how long to wait for the others; None for SGLang's own limit.
+        timeout: time to wait for the other ranks; None for SGLang's own limit.
 
     Raises:
-        RuntimeError: a rank crashed, or did not come in time.
+        RuntimeError: a rank crashed or did not answer in time.
     """
     import torch
     from torch import distributed
@@ -353,7 +353,7 @@ def _tell_ranks(
 
 
 def _enter_barrier(scheduler: Scheduler) -> None:
-    """Enter the barrier that the ranks whose update succeeds wait in."""
+    """Enter the barrier where the ranks whose update succeeded wait."""
     from torch import distributed
 
     work = distributed.barrier(group=scheduler.tp_cpu_group, async_op=True)
@@ -364,7 +364,7 @@ def _wait(work: Work, timeout: timedelta | None) -> None:
     """Wait for the other ranks.
 
     Raises:
-        RuntimeError: one crashed, or did not come in time.
+        RuntimeError: a rank crashed or did not answer in time.
     """
     if timeout is None:
         work.wait()
@@ -373,7 +373,7 @@ def _wait(work: Work, timeout: timedelta | None) -> None:
 
 
 def _describe(problems: list[str]) -> str:
-    """Word the failure of an update for the trainer, by the problem of each rank."""
+    """Word a failed update for the trainer, from the problem of each rank."""
     failed = [rank for rank, problem in enumerate(problems) if problem]
     where = ""
     if len(problems) > 1:
@@ -385,7 +385,7 @@ def _describe(problems: list[str]) -> str:
 
 
 def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse to release memory that requests use: SGLang asserts that none does."""
+    """Refuse to release memory in use; SGLang's assertion would crash the server."""
 
     @wraps(release_)
     def released(self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
@@ -406,7 +406,7 @@ def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def resume_memory(resume: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse to resume memory that was not released: it would end the server."""
+    """Refuse to resume memory that was not released; it would crash the server."""
 
     @wraps(resume)
     def resumed(
@@ -433,10 +433,10 @@ def raise_refusal(
         ReleaseMemoryOccupationReqOutput | ResumeMemoryOccupationReqOutput
     ],
 ) -> None:
-    """Answer 400 where a scheduler refused to release or resume memory.
+    """Turn a scheduler's refusal to release or resume memory into a 400.
 
     Raises:
-        ValueError: one did.
+        ValueError: a scheduler refused.
     """
     for answer in answers:
         if answer.refusal is not None:
@@ -444,9 +444,9 @@ def raise_refusal(
 
 
 def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse storage for the cache of weights that were updated.
+    """Refuse to attach KV cache storage once the weights were updated.
 
-    It looks for tokens alone, and may hold what the weights before computed.
+    Storage looks up entries by tokens only, and may hold entries of older weights.
     """
 
     @wraps(attach)
@@ -463,10 +463,10 @@ def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def update_lock(manager: TokenizerManager) -> Any:
-    """The lock that an update holds while no request runs.
+    """Return the lock that a weight update holds while no request runs.
 
-    Paused requests do not run, and it does not wait for them. A tokenizer worker may
-    hear of a pause when an update waits already.
+    The lock does not wait for paused requests, since they do not run. A tokenizer
+    worker may learn of a pause while an update is already waiting.
     """
     from sglang.srt.utils.aio_rwlock import RWLock
 
@@ -491,7 +491,7 @@ def update_lock(manager: TokenizerManager) -> Any:
                 try:
                     await acquiring
                 except asyncio.CancelledError:
-                    # Requests that came after the update wait for it no longer.
+                    # Wake up the requests that wait for this update.
                     async with self._lock:
                         self._cond.notify_all()
                 else:
@@ -501,7 +501,7 @@ def update_lock(manager: TokenizerManager) -> Any:
 
 
 def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Have updates from disk wait for each other: SGLang keeps the answer of one."""
+    """Run updates from disk one at a time: SGLang keeps only one pending result."""
 
     @wraps(update)
     async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
@@ -512,7 +512,7 @@ def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def end_update(end: Callable[..., Any]) -> Callable[..., Any]:
-    """Count the end of an update in several requests: now the weights are whole."""
+    """Count the end of an update that takes several requests as one more update."""
 
     @wraps(end)
     def ended(*args: Any, **kwargs: Any) -> Any:
@@ -523,12 +523,12 @@ def end_update(end: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _failure(recv_req: Any, message: str) -> Any:
-    """The answer to a request that failed."""
+    """Build the output for a request that failed."""
     return _answer(recv_req, success=False, message=message)
 
 
 def _answer(recv_req: Any, **said: Any) -> Any:
-    """What SGLang answers to a kind of request."""
+    """Build the output object that belongs to the type of a request."""
     from sglang.srt.managers import io_struct
 
     name = type(recv_req).__name__.replace("Input", "Output")
@@ -536,7 +536,7 @@ def _answer(recv_req: Any, **said: Any) -> Any:
 
 
 def _is_idle(scheduler: Scheduler) -> bool:
-    """Whether nobody uses the cache, nor will when a pause ends."""
+    """True if no request uses the cache, or will use it after a pause."""
     return (
         not scheduler.waiting_queue
         and scheduler.chunked_req is None
@@ -545,8 +545,8 @@ def _is_idle(scheduler: Scheduler) -> bool:
 
 
 def _refusal(scheduler: Scheduler) -> str:
-    """Why new weights cannot be kept apart from old ones; empty if they can."""
-    # One for sessions holds another one.
+    """Return why the cache cannot separate old and new weights; empty if it can."""
+    # The cache for sessions wraps the actual cache.
     cache = getattr(scheduler.tree_cache, "inner", scheduler.tree_cache)
     kind = type(cache).__name__
     if kind in _BY_TOKENS_ALONE:
@@ -575,13 +575,13 @@ def _refusal(scheduler: Scheduler) -> str:
 
 
 def _begin_anew() -> None:
-    """Let no later prompt find what weights computed that are changed now."""
+    """Start a new cache namespace, so that no prompt finds KV cache of old weights."""
     _weights.n_updates += 1
     _clear_image_cache()
 
 
 def _clear_image_cache() -> None:
-    """Forget what the encoders of images, sound and video computed."""
+    """Clear the cached embeddings of images, audio and video."""
     module = import_module(f"sglang.srt.managers.{release.IMAGE_CACHE}")
     if module.embedding_cache is not None:
         module.embedding_cache.clear()

@@ -22,12 +22,12 @@ _STAMPED = ("token_ids", "prompt_token_ids", "metadata")
 CHAT_PUSH: tuple[Place, ...] = (
     Place(
         "chat-streams/trace",
-        "given unless return_token_ids is false",
+        "pass the trace; it is None if return_token_ids is false",
         AddParameter(SERVING_CHAT, _STREAM, "trace: Any = None"),
     ),
     Place(
         "chat-streams/push",
-        "wait until a line carries them",
+        "record each output; its token IDs go on the next line sent",
         Insert(
             SERVING_CHAT,
             _STREAM,
@@ -40,14 +40,14 @@ CHAT_PUSH: tuple[Place, ...] = (
 CHAT_STREAMS: tuple[Place, ...] = (
     Place(
         "chat-streams/stamp",
-        "token IDs and logprobs go on the lines that leave",
+        "write token IDs and logprobs on each line of the stream",
         Decorate(SERVING_CHAT, _STREAM, "agentcore.traces.chat"),
         upstream="PR 37365, open",
     ),
     *CHAT_PUSH,
     Place(
         "chat-streams/new-text",
-        "under --stream-output it is the new text already",
+        "--stream-output already delivers only the new text",
         absent("the text is all of it, with --stream-output too"),
         since={
             "0.5.10": Replace(
@@ -65,13 +65,13 @@ CHAT_STREAMS: tuple[Place, ...] = (
     ),
     Place(
         "chat-streams/no-field-of-ours",
-        "stamped lines would have the field twice",
+        "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", _STAMPED),
         also=("ChatCompletionStreamResponse",),
     ),
     Place(
         "chat-streams/no-field-of-ours-on-structs",
-        "stamped lines would have the field twice",
+        "the patch writes this field itself; lines would have it twice",
         absent("all chunks are pydantic models"),
         since={
             "0.5.11": RefuseField(

@@ -24,7 +24,7 @@ _STREAM = f"{_COMPLETION}._generate_completion_stream"
 COMPLETIONS: tuple[Place, ...] = (
     Place(
         "completions/request",
-        "whether to answer with token IDs; null means absent",
+        "return_token_ids: true adds token IDs; null counts as absent",
         AddField(
             PROTOCOL,
             "CompletionRequest",
@@ -34,7 +34,7 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/choice",
-        "the IDs of its prompt, and those generated for it",
+        "hold the token IDs of the prompt and of this choice",
         AddField(
             PROTOCOL,
             "CompletionResponseChoice",
@@ -47,7 +47,7 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/ask-engine",
-        "return_token_ids, return_tokens_as_token_ids",
+        "ask the engine for prompt IDs, and for logprobs without text",
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._convert_to_internal_request",
@@ -60,7 +60,7 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/whole",
-        "return_token_ids, return_routed_experts",
+        "add token IDs and routed experts to the choice if requested",
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._build_completion_response",
@@ -70,17 +70,17 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/stamp",
-        "token IDs and logprobs go on the lines that leave",
+        "write token IDs and logprobs on each line of the stream",
         Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.traces.completions"),
     ),
     Place(
         "completions/trace",
-        "given if return_token_ids is true",
+        "pass the trace; it is None unless return_token_ids is true",
         AddParameter(SERVING_COMPLETIONS, _STREAM, "trace=None"),
     ),
     Place(
         "completions/push",
-        "wait until a line carries them",
+        "record each output; its token IDs go on the next line sent",
         Insert(
             SERVING_COMPLETIONS,
             _STREAM,
@@ -90,7 +90,7 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/new-text",
-        "under --stream-output it is the new text already",
+        "--stream-output already delivers only the new text",
         absent("the text is all of it, with --stream-output too"),
         since={
             "0.5.10": Replace(
@@ -108,7 +108,7 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/no-field-of-ours",
-        "stamped lines would have the field twice",
+        "the patch writes this field itself; lines would have it twice",
         RefuseField(
             PROTOCOL,
             "CompletionResponseStreamChoice",
@@ -120,7 +120,7 @@ COMPLETIONS: tuple[Place, ...] = (
     ),
     Place(
         "completions/no-field-of-ours-on-chunks",
-        "stamped lines would have the field twice",
+        "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "CompletionStreamResponse", ("metadata",)),
     ),
 )

@@ -10,12 +10,10 @@ from agentcore_patches.patches.files import (
 )
 from agentcore_patches.patches.places import Place
 
-_WHY = "true by default if AGENTCORE_DEFAULTS says so"
-
 DEFAULTS: tuple[Place, ...] = (
     Place(
         "defaults/openai",
-        _WHY,
+        "apply AGENTCORE_DEFAULTS to requests of the OpenAI endpoints",
         Insert(
             SERVING_BASE,
             "OpenAIServingBase.handle_request",
@@ -24,7 +22,7 @@ DEFAULTS: tuple[Place, ...] = (
     ),
     Place(
         "defaults/messages",
-        _WHY,
+        "apply AGENTCORE_DEFAULTS to requests of /v1/messages",
         Insert(
             ANTHROPIC_SERVING,
             "AnthropicServing.handle_messages",
@@ -34,7 +32,7 @@ DEFAULTS: tuple[Place, ...] = (
     ),
     Place(
         "defaults/native",
-        _WHY,
+        "apply AGENTCORE_DEFAULTS to requests of the native endpoints",
         Insert(
             HTTP_SERVER,
             "$generate_request",

@@ -26,7 +26,7 @@ _COMPLETION_STREAM = "OpenAIServingCompletion._generate_completion_stream"
 ABORTED_ANSWERS: tuple[Place, ...] = (
     Place(
         "ended-requests/customized-info",
-        "a custom sampler's values for all tokens, by key",
+        "collect a custom sampler's values of all tokens, by key",
         AddField(
             TOKENIZER_MANAGER,
             "ReqState",
@@ -41,7 +41,7 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/answered",
-        "an output may have answered it before the abort",
+        "ignore the abort if an output has already finished the request",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
@@ -54,7 +54,7 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/finish",
-        "its answer has all that others have",
+        "complete the final output with the fields that others have",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
@@ -74,7 +74,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     *ABORTED_ANSWERS,
     Place(
         "ended-requests/refused",
-        "its sample is discarded: it is of a stand-in prompt",
+        "drop the token sampled from the scheduler's stand-in prompt",
         Insert(
             SCHEDULE_BATCH,
             "Req.set_finish_with_abort",
@@ -84,7 +84,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/refused-chat",
-        "a stream says why its request was refused",
+        "fail the stream with the scheduler's reason for the rejection",
         Insert(
             SERVING_CHAT,
             _CHAT_STREAM,
@@ -95,7 +95,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/refused-completion",
-        "a stream says why its request was refused",
+        "fail the stream with the scheduler's reason for the rejection",
         Insert(
             SERVING_COMPLETIONS,
             _COMPLETION_STREAM,
@@ -108,7 +108,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     # only the one that sent a request that it ended.
     Place(
         "ended-requests/abort-elsewhere",
-        "any of several tokenizer workers may be asked",
+        "abort a request even if another tokenizer worker owns it",
         Insert(
             HTTP_SERVER,
             "abort_request",
@@ -123,7 +123,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/address",
-        "an abort goes to the tokenizer worker of the request",
+        "send the abort to the tokenizer worker that owns the request",
         Insert(
             "$output_sender",
             "SenderWrapper.send_output",
@@ -136,7 +136,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/discard",
-        "the engine is to forget it, too",
+        "abort the discarded request in the engine as well",
         absent("a request is aborted before it is forgotten"),
         since={
             "0.5.18": Insert(
@@ -153,7 +153,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     # of the first alone.
     Place(
         "ended-requests/samples",
-        "those that will not run are let go",
+        "drop the placeholder requests that n > 1 never runs",
         absent("a request is kept when it is sent"),
         since={
             "0.5.10": Insert(
@@ -170,7 +170,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     # the request, while its images were loaded, did nothing.
     Place(
         "ended-requests/abort-sent",
-        "the scheduler does not know others yet",
+        "allow another abort if the scheduler has no such request yet",
         absent("a request may be aborted again"),
         since={
             "0.5.20": Replace(
@@ -189,7 +189,7 @@ _STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
 ABORTED_STREAMS: tuple[Place, ...] = (
     Place(
         "ended-requests/aborted-chat",
-        "an abort that was asked for is no error",
+        "an abort that a client asked for is not an error",
         _NO_ABORT_IS_AN_ERROR,
         since={
             "0.5.10": AddCondition(
@@ -203,7 +203,7 @@ ABORTED_STREAMS: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/aborted-completion",
-        "an abort that was asked for is no error",
+        "an abort that a client asked for is not an error",
         _NO_ABORT_IS_AN_ERROR,
         since={
             "0.5.10": AddCondition(
@@ -224,7 +224,7 @@ _PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers pauses are refus
 PAUSES: tuple[Place, ...] = (
     Place(
         "ended-requests/pause-after-prefill",
-        "either batch may be empty",
+        "check both batches first: either one may be empty",
         Replace(
             SCHEDULER,
             "Scheduler.pause_generation",
@@ -237,7 +237,7 @@ PAUSES: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/abort-paused",
-        "a paused scheduler never finishes aborts",
+        "resume the scheduler: a paused one never finishes the aborts",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.pause_generation",
@@ -247,7 +247,7 @@ PAUSES: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/pause-with-workers",
-        "each tokenizer worker has a pause of its own",
+        "reject the pause: the other tokenizer workers would not see it",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.pause_generation",
@@ -260,7 +260,7 @@ PAUSES: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/workers-hear",
-        "a worker hears of a pause before its first request",
+        "start the handle loop now, or a worker misses an early pause",
         _PAUSES_TELL_NO_WORKER,
         since={
             "0.5.12": Insert(
@@ -273,7 +273,7 @@ PAUSES: tuple[Place, ...] = (
     ),
     Place(
         "ended-requests/router-abort-paused",
-        "a paused scheduler never finishes aborts",
+        "resume the scheduler: a paused one never finishes the aborts",
         _PAUSES_TELL_NO_WORKER,
         since={
             "0.5.12": Insert(

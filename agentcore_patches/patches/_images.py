@@ -17,7 +17,7 @@ from agentcore_patches.patches.places import Place, absent
 _PROCESSORS: tuple[Place, ...] = (
     Place(
         "images/token-ids",
-        "the prompt, if it was given as token IDs",
+        "keep the prompt if the request gave it as token IDs",
         AddField(
             MM_PROCESSOR,
             "BaseMultiModalProcessorOutput",
@@ -26,7 +26,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/load",
-        "a prompt of token IDs stays as it is",
+        "keep a prompt of token IDs: its text would tokenize differently",
         Decorate(
             MM_PROCESSOR,
             "BaseMultimodalProcessor.load_mm_data",
@@ -35,7 +35,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/fast-load",
-        "some processors call it with a prompt of token IDs",
+        "keep the token IDs with which some processors call this",
         absent("it takes no prompt of token IDs beside the text"),
         since={
             "0.5.13": AddKeyword(
@@ -48,7 +48,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/check-loaded",
-        "there is an image for each place among the token IDs",
+        "reject a prompt that has more placeholders than images",
         Insert(
             MM_PROCESSOR,
             "BaseMultimodalProcessor.process_and_combine_mm_data",
@@ -58,7 +58,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/restore",
-        "a prompt of token IDs stays as it is",
+        "restore the request's token IDs; expand only the placeholders",
         Insert(
             MM_PROCESSOR,
             "BaseMultimodalProcessor.process_and_combine_mm_data",
@@ -70,7 +70,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/no-text",
-        "the request log has set the text, too",
+        "ignore the text that the request log added to the request",
         Replace(
             TOKENIZER_MANAGER,
             "TokenizerManager._tokenize_one_request",
@@ -80,7 +80,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/check-prefilled",
-        "a prompt of token IDs stays as it is",
+        "reject a prompt whose token IDs the processor changed",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._tokenize_one_request",
@@ -90,7 +90,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
     Place(
         "images/own",
-        "sending takes the pixels out, and n > 1 have the same",
+        "copy the images: sending strips pixels, and n > 1 shares them",
         absent("sending leaves the images alone"),
         since={
             "0.5.9": Insert(
@@ -108,7 +108,7 @@ _PROCESSORS: tuple[Place, ...] = (
 _REFUSALS: tuple[Place, ...] = (
     Place(
         "images/go-on",
-        "a stream that start_stream began",
+        "continue the stream that images.start_stream started",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
@@ -120,7 +120,7 @@ _REFUSALS: tuple[Place, ...] = (
     ),
     Place(
         "images/end",
-        "a client that left may never have read",
+        "close a started stream that a disconnected client never read",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.create_abort_task",
@@ -130,7 +130,7 @@ _REFUSALS: tuple[Place, ...] = (
     ),
     Place(
         "images/refuse-generate",
-        "images without a place among the token IDs are a 400",
+        "reject bad image placeholders before a stream sends its status",
         Insert(
             HTTP_SERVER,
             "$generate_request",
@@ -144,7 +144,7 @@ _REFUSALS: tuple[Place, ...] = (
     ),
     Place(
         "images/refuse-chat",
-        "images without a place among the token IDs are a 400",
+        "reject bad image placeholders before a stream sends its status",
         Insert(
             SERVING_CHAT,
             "OpenAIServingChat._handle_streaming_request",

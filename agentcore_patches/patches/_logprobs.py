@@ -13,7 +13,7 @@ from agentcore_patches.patches.places import Place
 LOGPROBS: tuple[Place, ...] = (
     Place(
         "logprobs/refuse-chat",
-        "one per token, or an error",
+        "reject logprobs that the engine does not record",
         Insert(
             SERVING_CHAT,
             "OpenAIServingChat._validate_request",
@@ -25,7 +25,7 @@ LOGPROBS: tuple[Place, ...] = (
     ),
     Place(
         "logprobs/refuse-completion",
-        "one per token, or an error",
+        "reject logprobs that the engine does not record",
         Insert(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
@@ -37,7 +37,7 @@ LOGPROBS: tuple[Place, ...] = (
     ),
     Place(
         "logprobs/refuse-generate",
-        "one per token, or an error",
+        "reject logprobs that the engine does not record",
         Insert(
             HTTP_SERVER,
             "$generate_request",
@@ -50,7 +50,7 @@ LOGPROBS: tuple[Place, ...] = (
     ),
     Place(
         "logprobs/cut-chat",
-        "one per token, or an error",
+        "drop logprobs after a stop; fail if a token has none",
         Insert(
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
@@ -60,7 +60,7 @@ LOGPROBS: tuple[Place, ...] = (
     ),
     Place(
         "logprobs/cut-completion",
-        "one per token, or an error",
+        "drop logprobs after a stop; fail if a token has none",
         Insert(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",

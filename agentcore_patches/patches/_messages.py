@@ -16,7 +16,7 @@ _STREAM = f"{_SERVING}._generate_anthropic_stream"
 REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "messages/request",
-        "whether to answer with token IDs and logprobs",
+        "return_token_ids: true adds token IDs and logprobs",
         AddField(
             ANTHROPIC_PROTOCOL,
             "AnthropicMessagesRequest",
@@ -29,7 +29,7 @@ MESSAGES: tuple[Place, ...] = (
     *REQUEST_FLAG,
     Place(
         "messages/answer",
-        "return_token_ids",
+        "hold token IDs and logprobs if return_token_ids is true",
         AddField(
             ANTHROPIC_PROTOCOL,
             "AnthropicMessagesResponse",
@@ -40,7 +40,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "messages/ask-chat",
-        "nothing that is not asked for",
+        "/v1/messages returns token IDs only on request",
         Insert(
             ANTHROPIC_SERVING,
             f"{_SERVING}._convert_to_chat_completion_request",
@@ -52,7 +52,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "messages/whole",
-        "return_token_ids",
+        "copy token IDs and logprobs from the chat response",
         Insert(
             ANTHROPIC_SERVING,
             f"{_SERVING}._handle_non_streaming",
@@ -63,17 +63,17 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "messages/stamp",
-        "token IDs and logprobs go on the events that leave",
+        "write token IDs and logprobs on each event of the stream",
         Decorate(ANTHROPIC_SERVING, _STREAM, "agentcore.messages.events"),
     ),
     Place(
         "messages/trace",
-        "given if return_token_ids is true",
+        "pass the trace; it is None unless return_token_ids is true",
         AddParameter(ANTHROPIC_SERVING, _STREAM, "trace=None"),
     ),
     Place(
         "messages/push",
-        "wait until an event carries them",
+        "record each chat chunk; its token IDs go on the next event",
         Insert(
             ANTHROPIC_SERVING,
             _STREAM,

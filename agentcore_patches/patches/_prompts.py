@@ -22,7 +22,7 @@ _UPSTREAM = "return_prompt_token_ids, PR 23751, 0.5.13"
 KEPT_PROMPTS: tuple[Place, ...] = (
     Place(
         "prompts/keep",
-        "the prompt that the engine prefills",
+        "record the prompt that the engine prefills",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._create_tokenized_object",
@@ -31,7 +31,7 @@ KEPT_PROMPTS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/keep-of-batch",
-        "`obj[i]` makes another object each time",
+        "record the prompt again: obj[i] creates a new object each time",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_batch_request",
@@ -48,7 +48,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     *KEPT_PROMPTS,
     Place(
         "prompts/flag",
-        "return the prompt's token IDs; null means absent",
+        "return the prompt's token IDs; null counts as absent",
         AddField(
             IO_STRUCT,
             "GenerateReqInput",
@@ -60,7 +60,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/of-batch",
-        "each request of a batch asks for what the batch does",
+        "pass the batch's fields on to each of its requests",
         Decorate(
             IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
         ),
@@ -72,7 +72,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/add",
-        "return_prompt_token_ids",
+        "add the prompt's token IDs to the output if requested",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.$wait_one_response",
@@ -83,7 +83,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     # From 0.5.22 on a schema is compared with the request, too.
     Place(
         "prompts/contract",
-        "null means absent",
+        "drop the flag if it is null: null counts as absent",
         absent("SGLang compares no schema with requests"),
         since={
             "0.5.22": Replace(
@@ -98,7 +98,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/log",
-        "left out of the log where output_ids are",
+        "hide the prompt's token IDs where the log hides output_ids",
         Insert(
             REQUEST_LOGGER,
             "RequestLogger._compute_metadata",
@@ -112,7 +112,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
 CHOICE_PROMPT_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "prompts/choice",
-        "return_prompt_token_ids, or return_token_ids if it is true",
+        "hold the prompt's token IDs if the request asks for them",
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",
@@ -129,7 +129,7 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Place, ...] = (
 DROPPED_FIELDS: tuple[Place, ...] = (
     Place(
         "prompts/choice-json",
-        "a field that is None is left out",
+        "omit the added fields from the JSON if they are None",
         Insert(
             PROTOCOL,
             "ChatCompletionResponseChoice._serialize",
@@ -147,7 +147,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     # the answers go: they go to none, and the batch waits for ever.
     Place(
         "prompts/worker-of-batch",
-        "the requests of a batch, made next, take it over",
+        "set the worker first: the batch's requests are copies of it",
         absent("the requests of a batch are made later"),
         since={
             "0.5.11": Insert(
@@ -162,7 +162,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/check",
-        "a token ID outside the vocabulary kills the engine",
+        "reject token IDs beyond the vocabulary: they crash the engine",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
@@ -172,7 +172,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/check-completion",
-        "prompts given as token IDs",
+        "reject bad token IDs before a stream sends its status",
         Insert(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
@@ -185,7 +185,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/check-chat",
-        "prompts given as token IDs",
+        "reject bad input_ids before a stream sends its status",
         absent("only tito adds input_ids, and checks them"),
         since={
             "0.5.13": Insert(
@@ -202,7 +202,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
     ),
     Place(
         "prompts/check-generate",
-        "prompts given as token IDs",
+        "reject bad requests before a stream sends its status",
         Insert(
             HTTP_SERVER,
             "$generate_request",

@@ -39,7 +39,7 @@ def _sent_to_scheduler(function: str, message: str) -> Replace:
 REQUEST_IDS: tuple[Place, ...] = (
     Place(
         "request-ids/reserve",
-        "a rid in use is a 400; two requests would share one state",
+        "reject a rid in use: two requests would share one state",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
@@ -49,7 +49,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/release",
-        "release the rid once the request is answered",
+        "release the rid once the request is over",
         Decorate(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
@@ -58,7 +58,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/check-generate",
-        "a stream with a rid in use is a 400, too",
+        "reject a rid in use before a stream sends its status",
         Insert(
             HTTP_SERVER,
             "$generate_request",
@@ -72,7 +72,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/check-stream",
-        "a stream with a rid in use is a 400, too",
+        "reject a rid in use before a stream sends its status",
         Insert(
             SERVING_BASE,
             "OpenAIServingBase.handle_request",
@@ -85,7 +85,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/check-responses",
-        "a second request would replace the messages of the first",
+        "reject a rid in use: it would overwrite another conversation",
         Insert(
             SERVING_RESPONSES,
             "OpenAIServingResponses.create_responses",
@@ -97,7 +97,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/send",
-        "the engine gets a rid that no other request ever had",
+        "give the engine a unique rid that no other request ever had",
         _sent_to_scheduler("_send_one_request", "tokenized_obj"),
         since={
             "0.5.15": _SENT_IN_ONE_PLACE,
@@ -105,7 +105,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/send-batch",
-        "the engine gets a rid that no other request ever had",
+        "give each request of the batch a unique rid in the engine",
         _sent_to_scheduler("_send_batch_request", "batch_req"),
         since={
             "0.5.15": _SENT_IN_ONE_PLACE,
@@ -113,7 +113,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/abort",
-        "the engine ends each request whose rid begins so",
+        "abort only this request: the engine matches rids by prefix",
         _sent_to_scheduler("abort_request", "req"),
         since={
             "0.5.15": _SENT_IN_ONE_PLACE,
@@ -121,7 +121,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/dispatch",
-        "the engine gets a rid that no other request ever had",
+        "replace each rid by a unique one on its way to the engine",
         absent("requests and aborts are sent in three places"),
         since={
             "0.5.15": Replace(
@@ -137,7 +137,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/keep",
-        "the engine's rid of the request, for its outputs",
+        "record the engine's rid to recognize outputs of the request",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_one_request",
@@ -150,7 +150,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/keep-of-batch",
-        "the engine's rid of the request, for its outputs",
+        "record the engine's rid to recognize outputs of the request",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_batch_request",
@@ -163,7 +163,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/output",
-        "a late output goes to no request that reuses the rid",
+        "map rids back; a late output must not reach a reused rid",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
@@ -172,7 +172,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/aborted",
-        "a late abort ends no request that reuses the rid",
+        "map the rid back; a late abort must not end a reused rid",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
@@ -181,7 +181,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/left",
-        "2 s later the rid may be another request's",
+        "abort only this client's request: its rid may be reused by now",
         Replace(
             TOKENIZER_MANAGER,
             "TokenizerManager.create_abort_task",
@@ -194,7 +194,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/left-batch",
-        "2 s later the rid may be another request's",
+        "abort only this client's batch: its rids may be reused by now",
         Replace(
             TOKENIZER_MANAGER,
             "TokenizerManager.create_abort_task",
@@ -204,7 +204,7 @@ REQUEST_IDS: tuple[Place, ...] = (
     ),
     Place(
         "request-ids/session",
-        "a client names an earlier turn by the rid that it gave",
+        "find the earlier turn that the client names by its own rid",
         Insert(
             "$session_controller",
             "Session.create_req",

@@ -17,7 +17,7 @@ from agentcore_patches.patches.places import Place, absent
 SCORING: tuple[Place, ...] = (
     Place(
         "scoring/batch",
-        "None crashes the copy to the CPU",
+        "replace None by []: None crashes the copy to the CPU",
         Insert(
             LOGPROB_UTILS,
             "get_token_ids_logprobs_raw",
@@ -42,7 +42,7 @@ SCORING: tuple[Place, ...] = (
     ),
     Place(
         "scoring/chunk",
-        "None shifts the others' values",
+        "replace None by []: None shifts the values of other requests",
         Insert(
             LOGPROB_UTILS,
             "get_token_ids_logprobs_chunk",
@@ -66,7 +66,7 @@ SCORING: tuple[Place, ...] = (
 GRAMMARS: tuple[Place, ...] = (
     Place(
         "requests/grammar",
-        "keeps EOS possible",
+        "keep EOS possible: a grammar may allow nothing else",
         Insert(
             MIN_NEW_TOKENS,
             "BatchedMinNewTokensPenalizer._prepare",

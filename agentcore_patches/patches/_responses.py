@@ -15,7 +15,7 @@ _SERVING = "OpenAIServingResponses"
 REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "responses/request",
-        "whether to answer with token IDs and logprobs",
+        "return_token_ids: true adds token IDs and logprobs",
         AddField(
             PROTOCOL,
             "ResponsesRequest",
@@ -28,7 +28,7 @@ REQUEST_FLAG: tuple[Place, ...] = (
 RESPONSES_SENT_BACK: tuple[Place, ...] = (
     Place(
         "responses/sent-back",
-        "read messages with nulls",
+        "drop IDs and nulls of earlier messages: SGLang rejects them",
         absent("the endpoint takes no items of earlier responses"),
         since={
             "0.5.14": Insert(
@@ -46,7 +46,7 @@ RESPONSES_SENT_BACK: tuple[Place, ...] = (
 RESPONSES_PUSH: tuple[Place, ...] = (
     Place(
         "responses/push",
-        "what remembers or says token IDs takes them in",
+        "record the engine's results for token IDs and for the memory",
         absent("the endpoint is not traced"),
         since={
             "0.5.14": Decorate(
@@ -63,7 +63,7 @@ RESPONSES: tuple[Place, ...] = (
     *RESPONSES_SENT_BACK,
     Place(
         "responses/stamp",
-        "token IDs and logprobs, or an error that says why not",
+        "add token IDs and logprobs if requested, or reject the request",
         Decorate(
             SERVING_RESPONSES,
             f"{_SERVING}.create_responses",
@@ -73,7 +73,7 @@ RESPONSES: tuple[Place, ...] = (
     *RESPONSES_PUSH,
     Place(
         "responses/no-field-of-ours",
-        "stamped responses would have the field twice",
+        "the patch writes this field itself; events would have it twice",
         RefuseField(
             PROTOCOL,
             "ResponsesResponse",

@@ -33,7 +33,7 @@ _CHOICE = (
 ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     Place(
         "routed-experts/one-each",
-        "one for each request",
+        "keep one entry per request, None for those without experts",
         Insert(
             OUTPUT_PROCESSOR,
             "SchedulerOutputProcessorMixin.stream_output_generation",
@@ -49,7 +49,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
     Place(
         "routed-experts/take",
-        "they begin where the request asked, and say so",
+        "cut the experts to the requested start, and report the start",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
@@ -60,7 +60,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
     Place(
         "routed-experts/request",
-        "the experts of each token",
+        "return the routed experts of each token",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -73,7 +73,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
     Place(
         "routed-experts/start",
-        "from which token on; null means 0",
+        "return experts from this token on; null counts as 0",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -85,7 +85,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
     Place(
         "routed-experts/ask-in-chat",
-        "a start beyond the prompt is refused before a stream begins",
+        "reject a start beyond the prompt before a stream begins",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
@@ -96,7 +96,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
     Place(
         "routed-experts/ask-in-completions",
-        "a start beyond the prompt is refused before a stream begins",
+        "reject a start beyond the prompt before a stream begins",
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._convert_to_internal_request",
@@ -111,7 +111,7 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
     *ENGINE_ROUTED_EXPERTS,
     Place(
         "routed-experts/format",
-        "a smaller type than int32",
+        "return experts as npy of a smaller type than int32",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -121,13 +121,13 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
     Place(
         "routed-experts/choice",
-        "the experts of this choice",
+        "hold the routed experts of this choice",
         AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
         also=("CompletionResponseChoice",),
     ),
     Place(
         "routed-experts/no-field-of-ours",
-        "stamped lines would have the field twice",
+        "the patch writes this field itself; lines would have it twice",
         RefuseField(
             PROTOCOL,
             "ChatCompletionResponseStreamChoice",

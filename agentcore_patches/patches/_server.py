@@ -9,7 +9,7 @@ from agentcore_patches.patches.places import Place, absent
 SERVER: tuple[Place, ...] = (
     Place(
         "server/check-environment",
-        "a variable that cannot be followed is an error",
+        "reject environment variables that are not valid or supported",
         Insert(
             HTTP_SERVER,
             "launch_server",
@@ -20,7 +20,7 @@ SERVER: tuple[Place, ...] = (
     # says so: only now it has a log.
     Place(
         "server/announce",
-        "which patches are in place, in the log and in /server_info",
+        "report the installed patches in the log and in /server_info",
         Insert(
             HTTP_SERVER,
             "lifespan",
@@ -31,7 +31,7 @@ SERVER: tuple[Place, ...] = (
     ),
     Place(
         "server/answer-first",
-        "or what asks the scheduler waits for the first request",
+        "start the handle loop now; control requests hang until it runs",
         Insert(
             HTTP_SERVER,
             "lifespan",

@@ -15,7 +15,7 @@ from agentcore_patches.patches.places import Place, absent
 WHOLE_STREAM_OUTPUT: tuple[Place, ...] = (
     Place(
         "stream-output/merge-queued",
-        "each queued chunk has token IDs and values of its own",
+        "merge queued chunks: each has only its own token IDs and values",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._wait_one_response",

@@ -52,7 +52,7 @@ TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.11",
         "telltales/new-logprobs",
-        "from 0.5.11 on such chunks hold only the new logprobs",
+        "from 0.5.11 on --stream-output chunks hold only new logprobs",
         TOKENIZER_MANAGER,
         "TokenizerManager._coalesce_streaming_chunks",
     ),
@@ -65,7 +65,7 @@ TELLTALES: tuple[Place, ...] = (
     ),
     Place(
         "telltales/abort-of-unknown",
-        "from 0.5.14 on SGLang ignores an abort that comes late",
+        "from 0.5.14 on SGLang ignores a late abort",
         Expect(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
@@ -100,7 +100,7 @@ TELLTALES: tuple[Place, ...] = (
     ),
     Place(
         "telltales/token-ids",
-        "in 0.5.17 alone SGLang calls them as we do",
+        "only 0.5.17 has token IDs under the names of this patch",
         RefuseField(PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)),
         since={
             "0.5.17": Expect(
@@ -118,7 +118,7 @@ TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.19",
         "telltales/spans",
-        "from 0.5.19 on SGLang has versions of weights",
+        "from 0.5.19 on SGLang records weight versions",
         TOKENIZER_MANAGER,
         "TokenizerManager._stream_one_response",
     ),
@@ -131,7 +131,7 @@ TELLTALES: tuple[Place, ...] = (
     ),
     Place(
         "telltales/bytes-of-id",
-        "from 0.5.21 on the bytes of a logprob are those of its ID",
+        "from 0.5.21 on the bytes of a logprob come from its token ID",
         ExpectDefinition(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
         since={
             "0.5.21": RefuseDefinition(
@@ -142,13 +142,13 @@ TELLTALES: tuple[Place, ...] = (
     _defined_from(
         "0.5.22",
         "telltales/aborts-release-lora",
-        "from 0.5.22 on SGLang releases an aborted one's adapter",
+        "from 0.5.22 on SGLang releases an aborted request's adapter",
         TOKENIZER_MANAGER,
         "TokenizerManager._release_lora_once",
     ),
     Place(
         "telltales/reported-info",
-        "from 0.5.23 on some of a sampler's values are not shown",
+        "from 0.5.23 on SGLang hides some of a sampler's values",
         RefuseField(TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)),
         since={
             "0.5.23": Expect(

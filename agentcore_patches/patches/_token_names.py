@@ -17,7 +17,7 @@ from agentcore_patches.patches.places import Place, absent
 TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
     Place(
         "token-names/request",
-        "tokens are named by ID",
+        'name tokens by ID in logprobs: "token_id:42"',
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -27,7 +27,7 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
     ),
     Place(
         "token-names/tokens",
-        "tokens without text",
+        "name tokens by ID if the engine omitted their text",
         Insert(
             OPENAI_UTILS,
             "to_openai_style_logprobs.append_token_logprobs",
@@ -36,7 +36,7 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
     ),
     Place(
         "token-names/top",
-        "tokens without text",
+        "name top tokens by ID if the engine omitted their text",
         Insert(
             OPENAI_UTILS,
             "to_openai_style_logprobs.append_top_logprobs",
@@ -45,7 +45,7 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
     ),
     Place(
         "token-names/chat",
-        "tokens without text",
+        "name tokens by ID if the engine omitted their text",
         absent("chat takes its logprobs from to_openai_style_logprobs"),
         since={
             "0.5.21": Insert(

@@ -28,7 +28,7 @@ RESPONSE_FIELDS = ()
 SCHEDULER: tuple[Place, ...] = (
     Place(
         "customized-info/collect",
-        "None for the tokens that got no value",
+        "pad with None for tokens without a value",
         Insert(
             "$result_processor",
             "$collect_customized_info",
@@ -40,7 +40,7 @@ SCHEDULER: tuple[Place, ...] = (
     ),
     Place(
         "customized-info/send",
-        "one value per token ID",
+        "send exactly one value per token ID",
         Replace(
             "$output_streamer",
             "$stream_output_generation",
@@ -71,7 +71,7 @@ SCHEDULER: tuple[Place, ...] = (
 TOKENIZER_WORKERS: tuple[Place, ...] = (
     Place(
         "customized-info/output-of-request",
-        "a batch of one, as for the fields that are lists",
+        "cut a dict of columns to a batch of one, like the lists",
         Insert(
             MULTI_TOKENIZER,
             "_extract_field_by_index",
@@ -85,7 +85,7 @@ TOKENIZER_WORKERS: tuple[Place, ...] = (
     ),
     Place(
         "customized-info/token-output-of-request",
-        "with --skip-tokenizer-init, too",
+        "pass the values on with --skip-tokenizer-init as well",
         AddKeyword(
             MULTI_TOKENIZER,
             "_handle_output_by_index",
@@ -103,7 +103,7 @@ TOKENIZER_WORKERS: tuple[Place, ...] = (
 ACCUMULATION: tuple[Place, ...] = (
     Place(
         "customized-info/accumulate",
-        "the values of all tokens, one per token ID",
+        "keep the values of all tokens, one per token ID",
         Replace(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",

@@ -21,7 +21,7 @@ RESPONSE_FIELDS: tuple[str, ...] = ()
 FAST_ANSWERS: tuple[Place, ...] = (
     Place(
         "fast-answers/logprobs",
-        "no model per token",
+        "skip the pydantic model per token: orjson writes the logprobs",
         Replace(
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
@@ -31,7 +31,7 @@ FAST_ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "fast-answers/generate",
-        "not by FastAPI's encoder",
+        "write the response with orjson: FastAPI's encoder is slow",
         Replace(
             HTTP_SERVER,
             "generate_request",
@@ -44,7 +44,7 @@ FAST_ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "fast-answers/prompt",
-        "token IDs are not walked twice",
+        "skip pydantic for a list of token IDs: it checks them twice",
         Replace(
             IO_STRUCT,
             "GenerateReqInput",

@@ -44,7 +44,7 @@ REQUESTS: tuple[Place, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
     Place(
         "prefix/request",
-        "the token IDs of the earlier turns",
+        "start the prompt with these token IDs of the earlier turns",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -56,7 +56,7 @@ REQUESTS: tuple[Place, ...] = (
     # Chat templates do not see them.
     Place(
         "prefix/message",
-        "the token IDs of an earlier turn",
+        "carry the token IDs of an earlier turn; templates skip them",
         AddField(
             PROTOCOL,
             "ChatCompletionMessageGenericParam",
@@ -70,14 +70,14 @@ REQUESTS: tuple[Place, ...] = (
 CHAT: tuple[Place, ...] = (
     Place(
         "prefix/prompt",
-        "the earlier turns as they were, then what comes next",
+        "start the prompt with the exact tokens of the earlier turns",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._process_messages", "agentcore.prefix.continued"
         ),
     ),
     Place(
         "prefix/engine",
-        "the prompt as token IDs, for multimodal models too",
+        "pass the prompt as token IDs, also for multimodal models",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
@@ -87,14 +87,14 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "prefix/whole",
-        "metadata.prefix; the answer is remembered",
+        "add metadata.prefix, and remember the answer for later turns",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._build_chat_response", "agentcore.prefix.whole"
         ),
     ),
     Place(
         "prefix/stream",
-        "metadata.prefix; the answer is remembered",
+        "add metadata.prefix, and remember the answer for later turns",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._generate_chat_stream", "agentcore.prefix.streamed"
         ),
@@ -105,7 +105,7 @@ CHAT: tuple[Place, ...] = (
 RESPONSES: tuple[Place, ...] = (
     Place(
         "prefix/responses-request",
-        "the token IDs of the earlier turns",
+        "start the prompt with these token IDs of the earlier turns",
         AddField(
             PROTOCOL,
             "ResponsesRequest",
@@ -114,7 +114,7 @@ RESPONSES: tuple[Place, ...] = (
     ),
     Place(
         "prefix/responses",
-        "prefix, or a 400 that says why not; it is remembered",
+        "apply the prefix or reject it with a 400; remember the answer",
         Decorate(
             SERVING_RESPONSES,
             f"{_RESPONSES}.create_responses",
@@ -127,7 +127,7 @@ RESPONSES: tuple[Place, ...] = (
 TOKENIZE: tuple[Place, ...] = (
     Place(
         "prefix/tokenize-request",
-        "messages in place of a prompt",
+        "accept messages instead of a prompt",
         Insert(
             PROTOCOL,
             "TokenizeRequest",
@@ -143,7 +143,7 @@ TOKENIZE: tuple[Place, ...] = (
     ),
     Place(
         "prefix/tokenize",
-        "messages in place of a prompt",
+        "tokenize the prompt of the messages, its prefix included",
         Insert(
             SERVING_TOKENIZE,
             "OpenAIServingTokenize._handle_non_streaming_request",
@@ -159,7 +159,7 @@ TOKENIZE: tuple[Place, ...] = (
     ),
     Place(
         "prefix/tokenize-length",
-        "JSON cannot hold 10^30",
+        "report the model's limit: JSON cannot hold the default 10^30",
         Insert(
             SERVING_TOKENIZE,
             "OpenAIServingTokenize._handle_non_streaming_request",
@@ -170,7 +170,7 @@ TOKENIZE: tuple[Place, ...] = (
     ),
     Place(
         "prefix/tokenize-ids",
-        "the token IDs of messages are in no dump of them",
+        "copy the token IDs of messages, which model_dump leaves out",
         absent("messages are not dumped"),
         since={
             "0.5.12": Insert(
@@ -186,7 +186,7 @@ TOKENIZE: tuple[Place, ...] = (
 MESSAGES: tuple[Place, ...] = (
     Place(
         "prefix/messages-request",
-        "the token IDs of the earlier turns",
+        "start the prompt with these token IDs of the earlier turns",
         AddField(
             ANTHROPIC_PROTOCOL,
             "AnthropicMessagesRequest",
@@ -195,7 +195,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "prefix/messages-answer",
-        "what the answer says of the prefix",
+        "report the prefix with which the prompt starts",
         AddField(
             ANTHROPIC_PROTOCOL,
             "AnthropicMessagesResponse",
@@ -204,7 +204,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "prefix/messages-ask-chat",
-        "the prefix, and whether the server may remember",
+        "pass the prefix on to chat, and whether to use the memory",
         Insert(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._convert_to_chat_completion_request",
@@ -214,7 +214,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "prefix/messages-whole",
-        "metadata.prefix",
+        "copy metadata.prefix from the chat response",
         Insert(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._handle_non_streaming",
@@ -224,7 +224,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "prefix/messages-stream",
-        "metadata.prefix",
+        "add metadata.prefix to the first event",
         Decorate(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._generate_anthropic_stream",
@@ -233,7 +233,7 @@ MESSAGES: tuple[Place, ...] = (
     ),
     Place(
         "prefix/messages-refuse",
-        "a bad prefix is a 400",
+        "answer 400 to a prefix that cannot be used",
         Insert(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._handle_non_streaming",

@@ -86,7 +86,7 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
     return (
         *(Land(path, _landing_text(path)) for path in LANDED if path != FACTS_MODULE),
         *(
-            Import(file, "sglang.srt", "agentcore", name="what the patches call")
+            Import(file, "sglang.srt", "agentcore", name="called below")
             for file in dict.fromkeys(calling)
         ),
         *chosen,

@@ -109,7 +109,7 @@ class ByRelease(Generic[T]):
 
 
 NAMES: Mapping[str, ByRelease[str]] = {
-    # Whether a stream's chunks hold only what is new: --stream-output, which was renamed.
+    # Flag: chunks of a stream hold only new values (--stream-output, renamed since).
     "stream_output": ByRelease(
         "self.server_args.stream_output",
         {
@@ -120,7 +120,7 @@ NAMES: Mapping[str, ByRelease[str]] = {
     "send_to_scheduler": ByRelease(
         "send_to_scheduler.send_pyobj", {"0.5.15": "_dispatch_to_scheduler"}
     ),
-    # Where the scheduler keeps what was sampled, and where it sends that on. In
+    # Where the scheduler stores sampled tokens, and where it sends them on. In
     # 0.5.13 the lists of a batch's output moved from locals into an object.
     "result_processor": ByRelease(OUTPUT_PROCESSOR, {"0.5.13": RESULT_PROCESSOR}),
     "collect_customized_info": ByRelease(
@@ -136,12 +136,12 @@ NAMES: Mapping[str, ByRelease[str]] = {
     "output_streamer_class": ByRelease(
         "SchedulerOutputProcessorMixin", {"0.5.13": "SchedulerOutputStreamer"}
     ),
-    # What changes the weights.
+    # The class that updates weights.
     "weight_updater": ByRelease(UPDATE_WEIGHTS_MIXIN, {"0.5.13": WEIGHT_UPDATER}),
     "weight_updater_class": ByRelease(
         "SchedulerUpdateWeightsMixin", {"0.5.13": "SchedulerWeightUpdaterManager"}
     ),
-    # What asks the scheduler for all but answers.
+    # The class that sends control requests to the scheduler.
     "control": ByRelease(COMMUNICATOR_MIXIN, {"0.5.11": CONTROL_MIXIN}),
     "control_class": ByRelease(
         "TokenizerCommunicatorMixin", {"0.5.11": "TokenizerControlMixin"}
@@ -154,9 +154,9 @@ NAMES: Mapping[str, ByRelease[str]] = {
     "wait_one_response": ByRelease(
         "_wait_one_response", {"0.5.19": "_stream_one_response"}
     ),
-    # What it asks to know whether the last one has come.
+    # Its condition for the last output.
     "finished": ByRelease("state.finished", {"0.5.10": "finished"}),
-    # Where the parts of a chunk that is no pydantic model are, and what begins their names.
+    # File and name prefix of the chunk types that are not pydantic models.
     "stream_structs": ByRelease(SERVING_CHAT, {"0.5.13": SSE_UTILS}),
     "stream_struct": ByRelease("_Stream", {"0.5.13": "Stream"}),
     # The function that answers /generate.
@@ -168,7 +168,7 @@ NAMES: Mapping[str, ByRelease[str]] = {
 
 FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
     "STREAM_OUTPUT": (
-        "Where a tokenizer manager says that chunks hold only the new token IDs.",
+        "Attribute of the tokenizer manager: chunks hold only new token IDs.",
         ByRelease(
             "server_args.stream_output",
             {
@@ -178,73 +178,73 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
         ),
     ),
     "FIRST_LINE_BEFORE_STATUS": (
-        "Whether a stream's first line is made before its status is sent.",
+        "SGLang generates a stream's first line before it sends the status.",
         ByRelease(False, {"0.5.10": True}),
     ),
     "TEXT_IS_NEW": (
-        "Whether such chunks hold only the new text, too.",
+        "Such chunks also hold only new text.",
         ByRelease(False, {"0.5.10": True}),
     ),
     "LOGPROBS_ARE_NEW": (
-        "Whether such chunks hold only the new logprobs, too.",
+        "Such chunks also hold only new logprobs.",
         ByRelease(False, {"0.5.11": True}),
     ),
     "OUTPUT_IDS_GROW": (
-        "Whether the token IDs of other chunks are the list that goes on growing.",
+        "The token IDs of cumulative chunks are one list that keeps growing.",
         ByRelease(False, {"0.5.11": True}),
     ),
     "REPORTED_INFO": (
-        "Which attribute of a request's state has the keys of a sampler that it shows.",
+        "Attribute of a request's state: the sampler's keys to report to clients.",
         ByRelease(
             "customized_info_accumulated", {"0.5.23": "customized_info_reported_keys"}
         ),
     ),
     "ABORTS_RELEASE_LORA": (
-        "Whether SGLang releases the LoRA adapter of a request that is aborted.",
+        "SGLang releases the LoRA adapter of an aborted request.",
         ByRelease(False, {"0.5.22": True}),
     ),
     "ROUTED_EXPERTS_HAVE_START": (
-        "Whether the experts of tokens begin where a request asks.",
+        "The engine's routed experts start at the requested token.",
         ByRelease(False, {"0.5.12": True}),
     ),
     "SPECULATION_LOSES_LOGPROBS": (
-        "Whether speculative decoding with overlap records no logprobs but the first's.",
+        "Speculative decoding with overlap records only the first token's logprobs.",
         ByRelease(True, {"0.5.10": False}),
     ),
     "BYTES_OF_ID": (
-        "Whether the bytes of a logprob are those of its token ID, not of its text.",
+        "The `bytes` of a logprob are those of its token ID, not of its text.",
         ByRelease(False, {"0.5.21": True}),
     ),
     "SESSIONS_HAVE_PROMPTS": (
-        "Whether a request to a session may have an empty prompt.",
+        "A request in a session may have an empty prompt.",
         ByRelease(False, {"0.5.20": True}),
     ),
     "PYDANTIC_ANSWERS": (
-        "Whether pydantic writes the JSON of whole answers, not FastAPI's encoder.",
+        "pydantic, not FastAPI's encoder, writes non-streaming responses.",
         ByRelease(False, {"0.5.22": True}),
     ),
     "RESPONSES_ARE_TRACED": (
-        "Whether /v1/responses has function tools outside of gpt-oss, and is traced.",
+        "/v1/responses supports function tools beyond gpt-oss, and is traced.",
         ByRelease(False, {"0.5.14": True}),
     ),
     "HAS_RUST_SERVER": (
-        f"Whether {RUST_SERVER} starts another server, in Rust.",
+        f"{RUST_SERVER} starts a server written in Rust.",
         ByRelease(False, {FIRST_WITH_RUST: True}),
     ),
     "IS_IDLE": (
-        "Which method of a scheduler says that it has no request.",
+        "Method of the scheduler: true if it has no requests.",
         ByRelease("_is_no_request", {"0.5.10": "is_fully_idle"}),
     ),
     "SESSIONS_MAY_STREAM": (
-        "Whether a session may keep its keys and values from turn to turn.",
+        "A session may keep its KV cache from turn to turn.",
         ByRelease(False, {"0.5.10": True}),
     ),
     "SPANS_ARE_STRUCTS": (
-        "Whether SGLang has a class for the tokens of a version of weights.",
+        "SGLang has a class for spans of tokens with one weight version.",
         ByRelease(False, {"0.5.19": True}),
     ),
     "IMAGE_CACHE": (
-        "Which module keeps what the encoders of images computed.",
+        "Module that caches image embeddings.",
         ByRelease("mm_utils", {"0.5.18": "mm_schedule"}),
     ),
 }
@@ -296,12 +296,20 @@ def facts_module(
     ]
     facts += [
         ("VERSION", "The version of agentcore-patch that wrote this.", __version__),
-        ("PATCHES", "The patches that are in place.", tuple(patches)),
-        ("REQUEST_FLAGS", "Their boolean request fields.", tuple(request_flags)),
-        ("LISTED", "The releases that it has edits for.", SUPPORTED_VERSIONS),
+        ("PATCHES", "The installed patches.", tuple(patches)),
+        (
+            "REQUEST_FLAGS",
+            "The boolean request fields of these patches.",
+            tuple(request_flags),
+        ),
+        (
+            "LISTED",
+            "The SGLang releases that this version of agentcore-patch supports.",
+            SUPPORTED_VERSIONS,
+        ),
     ]
     lines = [
-        '"""What this release of SGLang does: written by agentcore-patch apply."""'
+        '"""Facts about this SGLang release, written by `agentcore-patch apply`."""'
     ]
     for name, meaning, value in facts:
         lines += ["", f"# {meaning}", f"{name} = {_literal(value)}"]

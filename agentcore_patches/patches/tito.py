@@ -33,7 +33,7 @@ FIELDS: tuple[Place, ...] = (
     # SGLang's own refuse null, and take "7" for 7: elements are checked by hand.
     Place(
         "tito/request",
-        "the prompt's IDs; null means absent",
+        "take the prompt as token IDs; null counts as absent",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -50,7 +50,7 @@ FIELDS: tuple[Place, ...] = (
     ),
     Place(
         "tito/choice",
-        "return_meta_info",
+        "hold the engine's meta_info if return_meta_info is true",
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",
@@ -66,7 +66,7 @@ FIELDS: tuple[Place, ...] = (
 PROMPT: tuple[Place, ...] = (
     Place(
         "tito/check",
-        "token-in, token-out requests",
+        "reject bad input_ids, and flags that streams do not support",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._validate_request",
@@ -85,7 +85,7 @@ PROMPT: tuple[Place, ...] = (
     ),
     Place(
         "tito/process",
-        "images and the template's stop strings count",
+        "apply images and the template's stop strings to input_ids",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._process_messages",
@@ -107,7 +107,7 @@ PROMPT: tuple[Place, ...] = (
     # What is left for a multimodal model is a text, and there is none.
     Place(
         "tito/multimodal",
-        "a multimodal model gets the token IDs, too",
+        "pass input_ids to multimodal models too: there is no text",
         AddCondition(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
@@ -124,7 +124,7 @@ PROMPT: tuple[Place, ...] = (
 ANSWER: tuple[Place, ...] = (
     Place(
         "tito/ask-engine",
-        "return_prompt_token_ids",
+        "ask the engine for the prompt's token IDs",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
@@ -139,7 +139,7 @@ ANSWER: tuple[Place, ...] = (
     ),
     Place(
         "tito/finish-reason",
-        "_process_tool_calls writes into it",
+        "copy finish_reason: _process_tool_calls writes into it",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
@@ -150,7 +150,7 @@ ANSWER: tuple[Place, ...] = (
     ),
     Place(
         "tito/answer",
-        "return_prompt_token_ids, return_meta_info",
+        "add the prompt's token IDs and meta_info if requested",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",

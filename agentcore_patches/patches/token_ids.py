@@ -58,7 +58,7 @@ _GIVE_IDS = AddKeyword(
 REQUEST_FLAG: tuple[Place, ...] = (
     Place(
         "token-ids/request",
-        "only false leaves them out",
+        "return token IDs unless this is false",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -72,7 +72,7 @@ REQUEST_FLAG: tuple[Place, ...] = (
 CHAT: tuple[Place, ...] = (
     Place(
         "token-ids/choice",
-        "the IDs generated for this choice",
+        "hold the token IDs generated for this choice",
         # In 0.5.17 alone SGLang has the field; `list` tells ours from it.
         AddField(
             PROTOCOL,
@@ -84,7 +84,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/prompt",
-        "the IDs that the engine prefilled",
+        "hold the token IDs that the engine prefilled",
         AddField(
             PROTOCOL,
             "ChatCompletionResponse",
@@ -93,7 +93,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/prompt-json",
-        "a field that is None is left out",
+        "omit the added fields from the JSON if they are None",
         AddMethod(
             PROTOCOL,
             "ChatCompletionResponse",
@@ -115,7 +115,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/ask-engine",
-        "return_token_ids, return_tokens_as_token_ids",
+        "ask the engine for prompt IDs, and for logprobs without text",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
@@ -128,7 +128,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/stream-is-no-error",
-        "a stream has them on its chunks",
+        "allow return_token_ids while streaming: chunks carry the IDs",
         absent("SGLang has no return_token_ids to refuse"),
         since={
             "0.5.17": Replace(
@@ -146,7 +146,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/whole-ids",
-        "only false leaves them out",
+        "return token IDs unless the request says false",
         _GIVE_IDS,
         since={
             "0.5.17": Replace(
@@ -162,7 +162,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/whole",
-        "return_token_ids: true, return_routed_experts",
+        "add prompt IDs and routed experts to the choice if requested",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
@@ -172,7 +172,7 @@ CHAT: tuple[Place, ...] = (
     ),
     Place(
         "token-ids/whole-prompt",
-        "return_token_ids",
+        "return the prompt's token IDs unless the request says false",
         AddKeyword(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",

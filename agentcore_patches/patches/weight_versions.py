@@ -45,7 +45,7 @@ _UPSTREAM = "weight_versions of finished answers, 0.5.19"
 UPDATES: tuple[Place, ...] = (
     Place(
         "weight-versions/update",
-        "no cache of other weights; no assertion that ends the server",
+        "keep old and new KV cache apart; turn assertions into failures",
         Decorate(
             "$weight_updater",
             "$weight_updater_class.update_weights_from_disk",
@@ -55,7 +55,7 @@ UPDATES: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/update-with-barrier",
-        "a rank that fails enters the barrier, too",
+        "let a failed rank enter the barrier where the others wait",
         Decorate(
             "$weight_updater",
             "$weight_updater_class.update_weights_from_tensor",
@@ -65,7 +65,7 @@ UPDATES: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/barrier",
-        "the ranks that succeed wait for those that fail",
+        "a failed rank must enter this barrier, where the others wait",
         Expect(
             "$weight_updater",
             "$weight_updater_class.update_weights_from_tensor",
@@ -75,7 +75,7 @@ UPDATES: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/end-update",
-        "only now the weights are whole",
+        "start a new cache namespace: only now all weights are new",
         absent("each update is whole"),
         since={
             "0.5.21": Decorate(
@@ -87,7 +87,7 @@ UPDATES: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/lock",
-        "an update does not wait for paused requests",
+        "do not let a weight update wait for paused requests",
         Replace(
             TOKENIZER_MANAGER,
             "TokenizerManager.init_weight_update",
@@ -97,7 +97,7 @@ UPDATES: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/one-at-a-time",
-        "under a pause SGLang answers only the last of several",
+        "run updates one by one: SGLang answers only the last of several",
         Decorate(
             TOKENIZER_MANAGER,
             "TokenizerManager._wait_for_model_update_from_disk",
@@ -106,7 +106,7 @@ UPDATES: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/attach-storage",
-        "it may hold what other weights computed",
+        "reject storage that may hold KV cache of other weights",
         absent("storage is there from the start, or never"),
         since={
             "0.5.9": Decorate(
@@ -121,7 +121,7 @@ UPDATES: tuple[Place, ...] = (
 MEMORY: tuple[Place, ...] = (
     Place(
         "weight-versions/release-memory",
-        "an assertion ends the server where requests are open",
+        "reject it while requests are open: an assertion would crash",
         Decorate(
             "$weight_updater",
             "$weight_updater_class.release_memory_occupation",
@@ -130,7 +130,7 @@ MEMORY: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/resume-memory",
-        "what was not released ends the server",
+        "reject tags that were not released: they crash the server",
         Decorate(
             "$weight_updater",
             "$weight_updater_class.resume_memory_occupation",
@@ -139,7 +139,7 @@ MEMORY: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/refusal",
-        "why nothing was released or resumed",
+        "say why nothing was released or resumed",
         Insert(
             IO_STRUCT,
             "ReleaseMemoryOccupationReqOutput",
@@ -149,7 +149,7 @@ MEMORY: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/tell-refusal",
-        "400 with the reason",
+        "turn the scheduler's refusal into a 400",
         Replace(
             "$control",
             "$control_class.release_memory_occupation",
@@ -163,7 +163,7 @@ MEMORY: tuple[Place, ...] = (
 VERSION: tuple[Place, ...] = (
     Place(
         "weight-versions/start",
-        "whose weights they are, and --weight-version",
+        "register this scheduler and the version of its weights",
         Insert(
             SCHEDULER,
             "Scheduler.__init__",
@@ -172,7 +172,7 @@ VERSION: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/endpoint",
-        "the scheduler gives tokens their versions",
+        "tell the scheduler, which assigns versions to tokens",
         Insert(
             HTTP_SERVER,
             "update_weight_version",
@@ -199,7 +199,7 @@ VERSION: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/dispatch",
-        "/update_weight_version",
+        "handle /update_weight_version in the scheduler",
         Insert(
             SCHEDULER,
             "Scheduler.init_request_dispatcher",
@@ -221,14 +221,14 @@ VERSION: tuple[Place, ...] = (
 TOKENS: tuple[Place, ...] = (
     Place(
         "weight-versions/batch",
-        "the weights that it runs on",
+        "hold the weight version that the batch runs on",
         AddField(
             SCHEDULE_BATCH, "ScheduleBatch", "weight_version: Optional[str] = None"
         ),
     ),
     Place(
         "weight-versions/batch-copy",
-        "the copy waits for its result",
+        "keep the weight version until the copy's result is handled",
         AddKeyword(
             SCHEDULE_BATCH,
             "ScheduleBatch.copy",
@@ -238,14 +238,14 @@ TOKENS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/mark",
-        "the weights that it runs on",
+        "record the weight version that the batch runs on",
         Insert(
             SCHEDULER, "Scheduler.run_batch", "agentcore.weight_versions.mark(batch)"
         ),
     ),
     Place(
         "weight-versions/handle",
-        "the weights that it ran on",
+        "recall the weight version that the batch ran on",
         Insert(
             SCHEDULER,
             "Scheduler.process_batch_result",
@@ -254,7 +254,7 @@ TOKENS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/record",
-        "whose tokens they are",
+        "assign the new tokens to the weights that sampled them",
         Insert(
             "$output_streamer",
             "$output_streamer_class.stream_output",
@@ -263,7 +263,7 @@ TOKENS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/request",
-        "the versions of its tokens; what is ours in its key",
+        "record the weight version of each token; prefix the cache key",
         Insert(
             SCHEDULE_BATCH,
             "Req.__init__",
@@ -273,7 +273,7 @@ TOKENS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/renew",
-        "no keys and values that other weights computed",
+        "skip KV cache that other weights computed",
         Insert(
             SCHEDULE_BATCH,
             "Req.init_next_round_input",
@@ -282,7 +282,7 @@ TOKENS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/renew-decode",
-        "a server for decoding looks in its cache first",
+        "skip KV cache of other weights in the lookup before decoding",
         absent("a server for decoding has no prefix cache"),
         since={
             "0.5.11": Insert(
@@ -297,7 +297,7 @@ TOKENS: tuple[Place, ...] = (
 WIRE: tuple[Place, ...] = (
     Place(
         "weight-versions/spans",
-        "for each request its spans",
+        "hold the weight versions of each request's tokens",
         AddField(
             IO_STRUCT,
             "BatchTokenIDOutput",
@@ -311,7 +311,7 @@ WIRE: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/send",
-        "recorded where the tokens were sampled",
+        "send the weight versions recorded when tokens were sampled",
         AddKeyword(
             "$output_streamer",
             "$stream_output_generation",
@@ -332,7 +332,7 @@ WIRE: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/detokenize",
-        "for each request its spans",
+        "pass the weight versions through the detokenizer",
         AddKeyword(
             DETOKENIZER,
             "DetokenizerManager.handle_batch_token_id_out",
@@ -346,7 +346,7 @@ WIRE: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/worker",
-        "a batch of one for a tokenizer worker",
+        "cut the weight versions to the one request of the worker",
         Insert(
             MULTI_TOKENIZER,
             "_handle_output_by_index",
@@ -366,7 +366,7 @@ WIRE: tuple[Place, ...] = (
 ANSWERS: tuple[Place, ...] = (
     Place(
         "weight-versions/take",
-        "the versions of its tokens",
+        "add the weight versions of the request's tokens",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
@@ -377,7 +377,7 @@ ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/take-finished",
-        "the same, once the request is finished",
+        "add SGLang's own spans only once the request is finished",
         absent("SGLang has no versions"),
         since={
             "0.5.19": AddCondition(
@@ -394,7 +394,7 @@ ANSWERS: tuple[Place, ...] = (
     # Those of an aborted request: ended-requests/finish.
     Place(
         "weight-versions/flag",
-        "choices[i].weight_versions",
+        "return the weight versions of each choice",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
@@ -404,7 +404,7 @@ ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/choice",
-        "return_weight_versions",
+        "hold the weight versions of this choice's tokens",
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",
@@ -414,7 +414,7 @@ ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/answer",
-        "the version of its last token, where gateways look",
+        "hold the last token's weight version where gateways look",
         AddField(
             PROTOCOL, "ChatCompletionResponse", "weight_version: Optional[str] = None"
         ),
@@ -423,7 +423,7 @@ ANSWERS: tuple[Place, ...] = (
     # That of chat is left out by token-ids/prompt-json.
     Place(
         "weight-versions/answer-json",
-        "a field that is None is left out",
+        "omit weight_version from the JSON if it is None",
         AddMethod(
             PROTOCOL,
             "CompletionResponse",
@@ -442,7 +442,7 @@ ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/whole-chat",
-        "who sampled its tokens",
+        "report the weights that sampled each token",
         Decorate(
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
@@ -451,7 +451,7 @@ ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/whole-completion",
-        "who sampled its tokens",
+        "report the weights that sampled each token",
         Decorate(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
@@ -460,7 +460,7 @@ ANSWERS: tuple[Place, ...] = (
     ),
     Place(
         "weight-versions/no-field-of-ours",
-        "stamped lines would have the field twice",
+        "the patch writes this field itself; lines would have it twice",
         RefuseField(
             PROTOCOL, "ChatCompletionResponseStreamChoice", ("weight_versions",)
         ),

@@ -48,6 +48,9 @@ from tests.unit.small_sglang import build
 MODULES = tuple(path for path in LANDED if path != FACTS_MODULE)
 """What lands whatever the release and the selection."""
 
+LONGEST_REASON = 66
+"""A comment of this length has 88 columns at SGLang's deepest indentation."""
+
 LANDING = Path(registry.__file__).parents[1] / "landing"
 
 each_patch = pytest.mark.parametrize("name", registry.names())
@@ -131,7 +134,7 @@ def test_every_file_of_the_writing_order_is_changed() -> None:
 def test_a_place_is_well_written_for_every_release(name: str) -> None:
     for place in registry.places(name):
         assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", place.name)
-        assert place.why.isascii() and 0 < len(place.why) <= 60, place.name
+        assert 0 < len(place.why) <= LONGEST_REASON, place.name
         for version in SUPPORTED_VERSIONS:
             for edit in place.edits(version):
                 edit.check()
@@ -424,7 +427,7 @@ def test_the_listed_places_are_shown_and_are_as_their_document_says(
 ) -> None:
     assert cli.main(["list", "--edits", "--release", "0.5.17"]) == 0
     shown = capsys.readouterr().out
-    assert "token-ids/choice: the IDs generated for this choice" in shown
+    assert "token-ids/choice: hold the token IDs generated for this choice" in shown
     assert "    0.5.13 to 0.5.23  nothing: SGLang has the field" in shown
     assert cli.main(["list", "--edits", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -122,11 +122,11 @@ EXAMPLES: Examples = {
           class Answer: text: str
     """,
     NAMED: """
-        field with a name and a reason, as a comment that is wrapped
+        field with a name, and a reason that gets a line of its own
           class Answer:
               text: str
-        +     # agentcore-patch: tito/fields: how many there are, as counted by
-        +     # the engine, which knows it best
+        +     # agentcore-patch: tito/fields
+        +     # how many there are, as counted by the engine, which knows it best
         +     n: int = 0
 
         named field that is there, without the comment
