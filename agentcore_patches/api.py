@@ -64,6 +64,7 @@ def apply(
     diff: bool = False,
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
+    warn: Notify | None = None,
 ) -> ApplyResult:
     """Patch SGLang: its original sources with exactly these patches, and no others.
 
@@ -78,6 +79,8 @@ def apply(
         lock_timeout: seconds to wait for another command.
         notify: called with a line when the command has to wait, and with a line about
             what it finished or undid of an interrupted command.
+        warn: called with a line that names the patches of an earlier apply that this one
+            removes, before it does.
 
     Raises:
         UsageError, UnsupportedTarget, SourceConflict, AccessError: nothing was changed.
@@ -88,7 +91,7 @@ def apply(
         installs.require_release(install)
     install = leftovers.examined(install, strict=True)
     leftovers.refuse_hiding(install)
-    result = _applied(install, patches, dry_run, diff, lock_timeout, notify)
+    result = _applied(install, patches, dry_run, diff, lock_timeout, notify, warn)
     if not dry_run:
         install = leftovers.removed(install, timeout=lock_timeout, notify=notify)
     return replace(result, install=install)
@@ -101,6 +104,7 @@ def _applied(
     diff: bool,
     lock_timeout: float,
     notify: Notify | None,
+    warn: Notify | None,
 ) -> ApplyResult:
     snapshot = transaction.inspect(install)
     in_place = snapshot.holds(patches, tool_version())
@@ -114,15 +118,26 @@ def _applied(
         )
     if dry_run:
         planned = PlannedApply(patches, Originals(install, snapshot))
+        _warn_of_removal(planned, warn)
         return planned.dry_run(diff=diff)
     with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
         if writer.snapshot.holds(patches, tool_version()):
             return ApplyResult(install, patches, recovered=writer.recovered)
         planned = PlannedApply(patches, writer.originals)
+        _warn_of_removal(planned, warn)
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
     return planned.result(changed, diff=diff, recovered=writer.recovered)
+
+
+def _warn_of_removal(planned: PlannedApply, warn: Notify | None) -> None:
+    if warn and planned.removed:
+        warn(
+            f"This apply removes {', '.join(planned.removed)}: only "
+            f"{', '.join(planned.patches)} {'is' if len(planned.patches) == 1 else 'are'} "
+            "selected."
+        )
 
 
 def status(
@@ -286,7 +301,7 @@ def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
         name for name in names if (not only or name in only) and name not in skip
     )
     if not selected:
-        raise UsageError("--skip leaves no patch. Name fewer patches to skip.")
+        raise UsageError("--skip leaves no patch.", hint="Name fewer patches to skip.")
     return selected
 
 
@@ -382,16 +397,18 @@ def _refuse_unrecorded(install: Install) -> None:
         marked = list(patched_files(install.package))
     if marked:
         release = install.release or install.version
-        created = any(map(is_created, marked))
+        added = (
+            f"; then remove {install.package / registry.LANDING}"
+            if any(map(is_created, marked))
+            else ""
+        )
+        count = "1 file is" if len(marked) == 1 else f"{len(marked)} files are"
         raise SourceConflict(
-            f"{', '.join(marked)} in {install.package} contain our patches, but the "
-            f"original files were not found: the folder {FOLDER}, where they are saved, "
-            "is gone, or has no state.json. Nothing was changed. To get the originals "
-            "back, reinstall SGLang (`pip install --force-reinstall --no-deps "
-            f"sglang=={release}`), or `git checkout` the files in a checkout"
-            + (
-                f"; then remove {install.package / registry.LANDING}."
-                if created
-                else "."
-            )
+            f"{count} patched in {install.package}, but the original files were not "
+            f"found: the folder {FOLDER}, where they are saved, is gone, or has no "
+            "state.json. Nothing was changed.",
+            hint="To get the originals back, reinstall SGLang (`pip install "
+            f"--force-reinstall --no-deps sglang=={release}`), or `git checkout` the "
+            f"files in a checkout{added}. `agentcore-patch revert -v` names the files.",
+            details=tuple(marked),
         )

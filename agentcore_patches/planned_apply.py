@@ -46,6 +46,13 @@ class PlannedApply:
         self.after = {**self.texts, **self.plan.files}
         self.paths = [p for p in paths if p in self.before or p in self.after]
 
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Patches of an earlier apply that are not among these."""
+        record = None if self.snapshot.superseded else self.snapshot.record
+        before = record.patches if record else ()
+        return tuple(name for name in before if name not in self.patches)
+
     def dry_run(self, *, diff: bool) -> ApplyResult:
         """What would be done.
 
@@ -67,12 +74,10 @@ class PlannedApply:
         recovered: str | None = None,
     ) -> ApplyResult:
         """What was done, if these files were changed."""
-        record = None if self.snapshot.superseded else self.snapshot.record
-        before = record.patches if record else ()
         return ApplyResult(
             install=self.install,
             patches=self.patches,
-            removed=tuple(name for name in before if name not in self.patches),
+            removed=self.removed,
             files=self._files(changed, diff),
             edits=self.plan.outcomes,
             changed=bool(changed),
@@ -116,7 +121,13 @@ class PlannedApply:
         """The release whose edits fit an SGLang that is not listed."""
         # The patches change a post-release as its release.
         releases = [name for name in SUPPORTED_VERSIONS if ".post" not in name]
-        return fitting_release(self.patches, releases, self.originals.texts, self._read)
+        return fitting_release(
+            self.patches,
+            releases,
+            self.originals.texts,
+            self._read,
+            version=self.install.version,
+        )
 
 
 def fitting_release(
@@ -124,6 +135,8 @@ def fitting_release(
     releases: Sequence[str],
     sources: Callable[[Iterable[str]], Mapping[str, bytes]],
     read: Callable[[str], bytes | None],
+    *,
+    version: str = "",
 ) -> str:
     """The newest of the releases whose edits fit; all that fit make the same files of it.
 
@@ -132,23 +145,28 @@ def fitting_release(
     Args:
         sources: gives the original texts of files; those that are absent are left out.
         read: gives the text of any file of the install; None if there is none.
+        version: of the install; a refusal says what the release closest to it misses.
 
     Raises:
         SourceConflict: none fits, or two that make different files of it.
     """
     plans: dict[str, Plan] = {}
-    reason = ""
+    reasons: dict[str, str] = {}
     for release in reversed(releases):
         try:
             texts = sources(registry.files(patches, release))
             plans[release] = make_plan(texts, patches, release, read)
         except SourceConflict as refusal:
-            reason = reason or str(refusal).partition(". Nothing was written")[0]
+            reasons[release] = refusal.message
     if not plans:
+        closest = closest_release(version, releases)
+        this = f"SGLang {version}" if version else "this SGLang"
         raise SourceConflict(
-            "No listed release has edits that all fit this SGLang. Those of "
-            f"{releases[-1]}, the newest, do not: {reason}. Nothing was written. Install "
-            "a listed release, or an agentcore-patch that lists this one."
+            f"The edits of no supported release fit {this}. Those of {closest}, the "
+            f"closest, miss this: {reasons[closest]}",
+            hint=f"Install a supported SGLang ({releases[0]} to {releases[-1]}, for "
+            f"example `pip install sglang=={closest}`), or an agentcore-patch that "
+            f"supports {this}.",
         )
     (chosen, plan), *others = plans.items()
     for other, second in others:
@@ -161,9 +179,21 @@ def fitting_release(
             raise SourceConflict(
                 f"The edits of SGLang {chosen} and those of {other} both fit this one, "
                 f"and make different files of it: {', '.join(sorted(files))}. Nothing was "
-                "written. Install a listed release."
+                "written.",
+                hint="Install a listed release.",
             )
     return chosen
+
+
+def closest_release(version: str, releases: Sequence[str]) -> str:
+    """Return the first release that is not older than a version, or else the newest."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        wanted = Version(Version(version).base_version)
+    except InvalidVersion:
+        return releases[-1]
+    return next((name for name in releases if Version(name) >= wanted), releases[-1])
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
