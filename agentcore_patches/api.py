@@ -33,7 +33,7 @@ from agentcore_patches.patches.releases import (
     is_between,
 )
 from agentcore_patches.planning.plan import make_plan
-from agentcore_patches.planning.run import plan_apply
+from agentcore_patches.planning.run import PlannedApply, plan_apply
 from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import (
     ApplyResult,
@@ -65,6 +65,7 @@ def apply(
     diff: bool = False,
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
+    warn: Notify | None = None,
 ) -> ApplyResult:
     """Patch SGLang: its original sources with exactly these patches, and no others.
 
@@ -79,6 +80,8 @@ def apply(
         lock_timeout: seconds to wait for another command.
         notify: called with a line when the command has to wait, and with a line about
             what it finished or undid of an interrupted command.
+        warn: called with a line that names the patches of an earlier apply that this one
+            removes, before it does.
 
     Raises:
         UsageError, UnsupportedTarget, SourceConflict, AccessError: nothing was changed.
@@ -89,7 +92,7 @@ def apply(
         installs.require_release(install)
     install = leftovers.examined(install, strict=True)
     leftovers.refuse_hiding(install)
-    result = _applied(install, patches, dry_run, diff, lock_timeout, notify)
+    result = _applied(install, patches, dry_run, diff, lock_timeout, notify, warn)
     if not dry_run:
         install = leftovers.removed(install, timeout=lock_timeout, notify=notify)
     return replace(result, install=install)
@@ -102,6 +105,7 @@ def _applied(
     diff: bool,
     lock_timeout: float,
     notify: Notify | None,
+    warn: Notify | None,
 ) -> ApplyResult:
     snapshot = transaction.inspect(install)
     in_place = snapshot.holds(patches, tool_version())
@@ -115,15 +119,26 @@ def _applied(
         )
     if dry_run:
         planned = plan_apply(patches, Originals(install, snapshot))
+        _warn_of_removal(planned, warn)
         return planned.dry_run(diff=diff)
     with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
         if writer.snapshot.holds(patches, tool_version()):
             return ApplyResult(install, patches, recovered=writer.recovered)
         planned = plan_apply(patches, writer.originals)
+        _warn_of_removal(planned, warn)
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
     return planned.result(changed, diff=diff, recovered=writer.recovered)
+
+
+def _warn_of_removal(planned: PlannedApply, warn: Notify | None) -> None:
+    if warn and planned.removed:
+        selected = planned.selection.patches
+        warn(
+            f"This apply removes {', '.join(planned.removed)}: only "
+            f"{', '.join(selected)} {'is' if len(selected) == 1 else 'are'} selected."
+        )
 
 
 def status(
@@ -287,7 +302,7 @@ def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
         name for name in names if (not only or name in only) and name not in skip
     )
     if not selected:
-        raise UsageError("--skip leaves no patch. Name fewer patches to skip.")
+        raise UsageError("--skip leaves no patch.", hint="Name fewer patches to skip.")
     return selected
 
 
@@ -383,16 +398,18 @@ def _refuse_unrecorded(install: Install) -> None:
         marked = list(patched_files(install.package))
     if marked:
         release = install.release or install.version
-        created = any(map(is_created, marked))
+        added = (
+            f"; then remove {install.package / registry.LANDING}"
+            if any(map(is_created, marked))
+            else ""
+        )
+        count = "1 file is" if len(marked) == 1 else f"{len(marked)} files are"
         raise SourceConflict(
-            f"{', '.join(marked)} in {install.package} contain our patches, but the "
-            f"original files were not found: the folder {FOLDER}, where they are saved, "
-            "is gone, or has no state.json. Nothing was changed. To get the originals "
-            "back, reinstall SGLang (`pip install --force-reinstall --no-deps "
-            f"sglang=={release}`), or `git checkout` the files in a checkout"
-            + (
-                f"; then remove {install.package / registry.LANDING}."
-                if created
-                else "."
-            )
+            f"{count} patched in {install.package}, but the original files were not "
+            f"found: the folder {FOLDER}, where they are saved, is gone, or has no "
+            "state.json. Nothing was changed.",
+            hint="To get the originals back, reinstall SGLang (`pip install "
+            f"--force-reinstall --no-deps sglang=={release}`), or `git checkout` the "
+            f"files in a checkout{added}. `agentcore-patch revert -v` names the files.",
+            details=tuple(marked),
         )

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
+from agentcore_patches.printing import Color
+
 Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
-Color: TypeAlias = Literal["auto", "always", "never"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,9 +53,14 @@ def names_option(
     A shell completes the last one by those that are `known`.
     """
 
-    def split(_: object, __: object, values: tuple[str, ...]) -> tuple[str, ...]:
+    def split(
+        context: click.Context, option: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[str, ...]:
         given = (name.strip() for value in values for name in value.split(","))
-        return tuple(name for name in given if name)
+        found = tuple(name for name in given if name)
+        if values and not found:
+            raise click.UsageError(f"{option.opts[0]} names nothing.", context)
+        return found
 
     def complete(_: object, __: object, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
@@ -70,13 +76,52 @@ def names_option(
     )
 
 
+def _color(context: click.Context, option: click.Parameter, value: Color) -> None:
+    """The callback of --color, which click's own output follows, too."""
+    remember(context, option, value)
+    if value != "auto":
+        context.color = value == "always"
+
+
+def _detail(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """The callback of -q and -v, which exclude each other."""
+    asked = context.ensure_object(Asked)
+    if not given:
+        return
+    if asked.detail not in ("normal", option.name):
+        raise click.UsageError("-q and -v cannot be used together.", context)
+    asked.detail = "quiet" if option.name == "quiet" else "verbose"
+
+
 COLOR = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
     expose_value=False,
-    callback=remember,
+    callback=_color,
     help="Whether to use colours. auto: on a terminal, unless NO_COLOR is set.",
 )
-"""The option of commands that print in colours."""
+"""The option of every command that says whether it prints in colours."""
+
+QUIET = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_detail,
+    help="Print nothing but errors.",
+)
+"""The option of every command that prints less."""
+
+
+def verbose_option(help: str) -> Callable[[Command], Command]:
+    """The option of every command that prints more: `help` says what."""
+    return click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_detail,
+        help=help,
+    )

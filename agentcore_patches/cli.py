@@ -18,16 +18,23 @@ from agentcore_patches import api
 from agentcore_patches._version import __version__
 from agentcore_patches.asked import (
     COLOR,
+    QUIET,
     Asked,
     Command,
     names_option,
     remember,
     remember_target,
+    verbose_option,
 )
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
 from agentcore_patches.hints import with_target
 from agentcore_patches.patches import registry
-from agentcore_patches.printing import print_text, terminal_width
+from agentcore_patches.printing import (
+    can_show,
+    has_colours,
+    print_text,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
@@ -48,18 +55,27 @@ def main(args: Sequence[str] | None = None) -> int:
     except BaseException as error:
         from agentcore_patches.failure import DEBUG, failure_of
 
-        failure = failure_of(error)
+        failure = failure_of(error, _typed(args))
         if failure.kind == "bug" and os.environ.get(DEBUG):
             raise
-        advice = with_target(failure.message, asked.target)
-        failure = replace(failure, message=advice)
+        failure = replace(
+            failure,
+            message=with_target(failure.message, asked.target),
+            hint=with_target(failure.hint, asked.target),
+        )
         with suppress(AccessError):
             if _wants_json(args):
                 _print_json({"error": failure})
             else:
                 text = _text_output(asked, sys.stderr).failure(failure)
-                print_text(text, sys.stderr)
+                print_text(text, sys.stderr, asked.color)
         return failure.exit_code
+
+
+def _typed(args: Sequence[str]) -> str:
+    """The command that was typed, without its options."""
+    known = (name for name in args if name in commands.commands)
+    return " ".join([PROGRAM, *[name for name in [next(known, "")] if name]])
 
 
 def _wants_json(args: Sequence[str]) -> bool:
@@ -184,24 +200,11 @@ _json = click.option(
     help="Print one JSON document, errors included, whatever -q and -v say.",
 )
 _detail = _options(
-    click.option(
-        "-q",
-        "--quiet",
-        "detail",
-        flag_value="quiet",
-        expose_value=False,
-        callback=remember,
-        help="Print nothing but errors.",
+    QUIET,
+    verbose_option(
+        "Print a row for each patch and file, not just for what is unusual."
     ),
-    click.option(
-        "-v",
-        "--verbose",
-        "detail",
-        flag_value="verbose",
-        expose_value=False,
-        callback=remember,
-        help="Print a row for each patch and file, not just for what is unusual.",
-    ),
+    COLOR,
 )
 _lock_timeout = click.option(
     "--lock-timeout",
@@ -241,7 +244,6 @@ def _selection(only: str, skip: str) -> Callable[[Command], Command]:
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
 @_lock_timeout
 @_detail
-@COLOR
 @_json
 @click.pass_obj
 def apply(
@@ -282,7 +284,9 @@ def apply(
     """
     options["only"] = api.select(only, skip)
     if ray is None:
-        result = api.apply(**options, diff=diff, notify=_notify(asked))
+        result = api.apply(
+            **options, diff=diff, notify=_notify(asked), warn=_warn(asked)
+        )
         _show(asked, result, lambda output: output.applied(result))
         return 0
     if diff:
@@ -449,7 +453,7 @@ def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
     """Print why nodes failed, if the user asked for nothing else."""
     errors = _text_output(asked, sys.stderr).node_errors(results)
     if errors and asked.detail == "quiet" and not asked.as_json:
-        print_text(errors, sys.stderr)
+        print_text(errors, sys.stderr, asked.color)
 
 
 def _print_json(result: object) -> None:
@@ -459,10 +463,15 @@ def _print_json(result: object) -> None:
 
 
 def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
-    from agentcore_patches.text_output import TextOutput
+    from agentcore_patches.text_output import TICK, TextOutput
 
-    verbose = asked.detail == "verbose"
-    return TextOutput(terminal_width(stream), asked.target, verbose)
+    return TextOutput(
+        terminal_width(stream),
+        asked.target,
+        asked.detail == "verbose",
+        has_colours(stream, asked.color),
+        can_show(TICK, stream),
+    )
 
 
 def _notify(asked: Asked) -> Callable[[str], None]:
@@ -471,6 +480,17 @@ def _notify(asked: Asked) -> Callable[[str], None]:
     def notify(line: str) -> None:
         if asked.detail != "quiet":
             text = _text_output(asked, sys.stderr).wrapped(f"{PROGRAM}: {line}")
-            print_text(text, sys.stderr)
+            print_text(text, sys.stderr, asked.color)
 
     return notify
+
+
+def _warn(asked: Asked) -> Callable[[str], None]:
+    """Return what shows a warning on stderr."""
+
+    def warn(line: str) -> None:
+        if asked.detail != "quiet":
+            text = _text_output(asked, sys.stderr).labelled("warning", line)
+            print_text(text, sys.stderr, asked.color)
+
+    return warn

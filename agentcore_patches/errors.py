@@ -21,10 +21,29 @@ FailureKind: TypeAlias = Literal[
 
 
 class AgentcoreError(Exception):
-    """Base of every error this project raises on purpose; the message is for people."""
+    """Base of every error that this project raises on purpose.
+
+    As a string it is one paragraph: the message, then the hint.
+
+    Attributes:
+        message: what is wrong, for people.
+        hint: what to do about it; may be empty.
+        details: names behind a count in the message, shown with -v.
+    """
 
     exit_code: ClassVar[int]
     kind: ClassVar[FailureKind]
+
+    def __init__(
+        self, message: str = "", hint: str = "", details: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, hint, details)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
 
 
 class UsageError(AgentcoreError):
@@ -67,3 +86,7 @@ class PatchError(AgentcoreError):
 
     exit_code = 7
     kind = "patch"
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interruption of a command that can say where it was; the message says so."""

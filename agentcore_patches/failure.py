@@ -1,4 +1,4 @@
-"""What the command says of an exception: an exit code and a paragraph, no traceback."""
+"""What the command says of an exception: exit code, error and hint, no traceback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.errors import PROGRAM, AgentcoreError, FailureKind, UsageError
+from agentcore_patches.errors import (
+    PROGRAM,
+    AgentcoreError,
+    FailureKind,
+    Interrupted,
+    UsageError,
+)
 
 DEBUG = "AGENTCORE_DEBUG"
 """The environment variable that makes the command show the traceback of a bug."""
@@ -17,36 +23,76 @@ _INTERRUPTED = 130
 _BUG = 70
 
 
+_IN_PLACE = f"`{PROGRAM} status` shows what is in place."
+
+
 @dataclass(frozen=True)
 class Failure:
-    """Why a command fails; `kind` is for scripts, `message` for people."""
+    """Why a command failed.
+
+    Attributes:
+        kind: for scripts.
+        exit_code: that of the command.
+        message: what is wrong and what to do, in one paragraph.
+        hint: the end of the message that says what to do; may be empty.
+        details: names behind a count in the message.
+    """
 
     kind: FailureKind
     exit_code: int
     message: str
+    hint: str = ""
+    details: tuple[str, ...] = ()
+
+    def without_hint(self) -> str:
+        """Return the message without the hint."""
+        return self.message.removesuffix(self.hint).rstrip()
 
 
-def failure_of(error: BaseException) -> Failure:
-    """What to tell of an exception; any that is not expected is a bug."""
+def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
+    """Describe an exception; one that is not expected is a bug.
+
+    `command` is the command that was typed, as far as it is known.
+    """
     match error:
         case AgentcoreError():
-            return Failure(error.kind, error.exit_code, str(error))
-        case click.UsageError():
-            command = error.ctx.command_path if error.ctx else PROGRAM
-            message = f"{error.format_message()} See `{command} --help`."
-            return Failure("usage", error.exit_code, message)
-        case click.Abort() | KeyboardInterrupt():
-            message = f"Interrupted. `{PROGRAM} status` shows what is in place."
-            return Failure("interrupted", _INTERRUPTED, message)
-        case ModuleNotFoundError(name=str(name)) if not name.startswith("agentcore_"):
-            message = (
-                f"{PROGRAM} needs the module {name}, and {sys.executable} does not have "
-                "it. Install agentcore-patches there with all that it needs."
+            return _failure(
+                error.kind,
+                error.exit_code,
+                error.message,
+                error.hint,
+                details=error.details,
             )
-            return Failure("usage", UsageError.exit_code, message)
-    message = (
-        f"This is a bug in {PROGRAM} {__version__}: {type(error).__name__}: {error}. "
-        f"`{PROGRAM} status` shows what is in place. Please report the bug, with what "
-        f"the same command prints when {DEBUG}=1 is set."
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else command
+            hint = f"See `{command} --help`."
+            return _failure("usage", error.exit_code, error.format_message(), hint)
+        case Interrupted():
+            return _failure("interrupted", _INTERRUPTED, f"Interrupted {error}")
+        case click.Abort() | KeyboardInterrupt():
+            return _failure("interrupted", _INTERRUPTED, "Interrupted.", _IN_PLACE)
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("agentcore_"):
+            return _failure(
+                "usage",
+                UsageError.exit_code,
+                f"{PROGRAM} needs the module {name}, and {sys.executable} does not have "
+                "it.",
+                "Install agentcore-patches there with all that it needs.",
+            )
+    return _failure(
+        "bug",
+        _BUG,
+        f"This is a bug in {PROGRAM} {__version__}: {type(error).__name__}: {error}.",
+        f"{_IN_PLACE} Please report the bug, with what the same command prints when "
+        f"{DEBUG}=1 is set.",
     )
-    return Failure("bug", _BUG, message)
+
+
+def _failure(
+    kind: FailureKind,
+    exit_code: int,
+    message: str,
+    hint: str = "",
+    details: tuple[str, ...] = (),
+) -> Failure:
+    return Failure(kind, exit_code, f"{message} {hint}".rstrip(), hint, details)

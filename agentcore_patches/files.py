@@ -247,12 +247,14 @@ def require_inside(package: Path, path: str) -> None:
         if stat.S_ISLNK(status.st_mode):
             raise AccessError(
                 f"{place} is a symbolic link: its files belong to another tree. Nothing "
-                "was changed. Patch that tree, with --sglang-dir, or remove the link."
+                "was changed.",
+                hint="Patch that tree, with --sglang-dir, or remove the link.",
             )
         if os.geteuid() == 0 and status.st_uid != 0:
             raise AccessError(
                 f"{place} belongs to user {status.st_uid}, but {package} to root. Nothing "
-                f"was changed. Give all of {package} to one user."
+                f"was changed.",
+                hint=f"Give all of {package} to one user.",
             )
 
 

@@ -49,6 +49,6 @@ def refuse_unknown(
     close = difflib.get_close_matches(spelled, known, n=1)
     meant = f"Did you mean {close[0]}? " if close else ""
     raise UsageError(
-        f"There is no {one} named {', '.join(unknown)}. {meant}The {many} are "
-        f"{', '.join(known)}."
+        f"There is no {one} named {', '.join(unknown)}.",
+        hint=f"{meant}The {many} are {', '.join(known)}.",
     )

@@ -72,8 +72,8 @@ class Leftovers:
 class OnlyLeftovers(UnsupportedTarget):
     """There is no SGLang, but a folder with leftovers; `install` stands for that."""
 
-    def __init__(self, message: str, install: Install) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, hint: str, install: Install) -> None:
+        super().__init__(message, hint)
         self.install = install
 
 
@@ -144,8 +144,8 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
         version = _version(package, dist_info)
     except OSError as error:
         raise AccessError(
-            f"Cannot read {error.filename}: {error.strerror}. Run the command as a "
-            "user who may read SGLang's files."
+            f"Cannot read {error.filename}: {error.strerror}.",
+            hint="Run the command as a user who may read SGLang's files.",
         ) from error
     release = _supported_release(version)
     return Install(package, version, release, found, editable, dist_info, leftovers)
@@ -162,12 +162,13 @@ def require_release(install: Install) -> str:
     if install.version == UNKNOWN:
         raise UnsupportedTarget(
             f"The version of the SGLang in {install.package} is unknown: it is neither in "
-            "`_version.py` nor in installed metadata. Install the checkout, which writes "
-            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]})."
+            "`_version.py` nor in installed metadata.",
+            hint=f"Install the checkout, which writes "
+            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]}).",
         )
     parsed = _parsed(install.version)
     advice = (
-        " This is a development version. If it is a supported release with commits of "
+        "This is a development version. If it is a supported release with commits of "
         "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
         f"{_nearest(parsed)}+own set. `agentcore-patch apply --unlisted` "
         "patches any other one that the edits of a release fit."
@@ -175,9 +176,17 @@ def require_release(install: Install) -> str:
         else ""
     )
     raise UnsupportedTarget(
-        f"SGLang {install.version} in {install.package} is not supported. Supported: "
-        f"{', '.join(SUPPORTED_VERSIONS)}.{advice}"
+        f"SGLang {install.version} in {install.package} is not supported.",
+        hint=f"Supported: {', '.join(SUPPORTED_VERSIONS)}. {advice}".rstrip(),
     )
+
+
+def is_older_than_supported(version: str) -> bool:
+    """Return whether a version is older than every supported release."""
+    from packaging.version import Version
+
+    parsed = _parsed(version)
+    return parsed is not None and parsed < Version(SUPPORTED_VERSIONS[0])
 
 
 def same_release(one: str, other: str) -> bool:
@@ -214,8 +223,8 @@ def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
                     texts[path] = read_bytes(install.package / path, follow=True)
     except OSError as error:
         raise AccessError(
-            f"Cannot read {error.filename}: {error.strerror}. Nothing was changed. "
-            "Run the command as a user who may read SGLang's files."
+            f"Cannot read {error.filename}: {error.strerror}. Nothing was changed.",
+            hint="Run the command as a user who may read SGLang's files.",
         ) from error
     return texts
 
@@ -230,8 +239,9 @@ def _in_folder(folder: Path) -> Path:
         package = folder.resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):
         raise UnsupportedTarget(
-            f"There is no folder {folder}. --sglang-dir is the `sglang` package folder, "
-            "the one that holds `srt/`."
+            f"There is no folder {folder}.",
+            hint="--sglang-dir is the `sglang` package folder, "
+            "the one that holds `srt/`.",
         ) from None
     except RuntimeError:  # Python 3.12 and older; newer ones raise OSError
         raise AccessError(
@@ -253,7 +263,7 @@ def _in_folder(folder: Path) -> Path:
         if likely_place
         else "Give the `sglang` folder itself, the one that holds `srt/`."
     )
-    raise UnsupportedTarget(f"{package} is not SGLang's package folder. {advice}")
+    raise UnsupportedTarget(f"{package} is not SGLang's package folder.", hint=advice)
 
 
 def _is_package(folder: Path) -> bool:
@@ -353,7 +363,7 @@ def _ask(python: Path) -> _Look:
             if inside.exists()
             else _GIVE_AN_INTERPRETER
         )
-        raise UnsupportedTarget(f"There is no program {python}. {advice}")
+        raise UnsupportedTarget(f"There is no program {python}.", hint=advice)
     try:
         # In the root folder, so that it does not import from the current one; without
         # bytecode, so that a question leaves nothing behind.
@@ -374,22 +384,24 @@ def _ask(python: Path) -> _Look:
     except subprocess.TimeoutExpired:
         raise UnsupportedTarget(
             f"{python} was asked where its SGLang is and did not answer within "
-            f"{_PROBE_SECONDS} s. Give SGLang's package folder with --sglang-dir instead."
+            f"{_PROBE_SECONDS} s.",
+            hint="Give SGLang's package folder with --sglang-dir instead.",
         ) from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no message"])[-1]
         raise UnsupportedTarget(
             f"{python} was asked where its SGLang is and failed with exit code "
-            f"{error.returncode} ({last}). Give --python a Python 3 interpreter."
+            f"{error.returncode} ({last}).",
+            hint="Give --python a Python 3 interpreter.",
         ) from None
     except OSError as error:
         raise UnsupportedTarget(
-            f"Cannot run {python}: {error.strerror}. {_GIVE_AN_INTERPRETER}"
+            f"Cannot run {python}: {error.strerror}.", hint=_GIVE_AN_INTERPRETER
         ) from None
     except ValueError:
         raise UnsupportedTarget(
-            f"{python} is not a Python interpreter: it did not answer as one. "
-            f"{_GIVE_AN_INTERPRETER}"
+            f"{python} is not a Python interpreter: it did not answer as one.",
+            hint=_GIVE_AN_INTERPRETER,
         ) from None
 
 
@@ -412,15 +424,16 @@ def _package_of(seen: _Look, leftovers: Sequence[Leftovers], python: str) -> Pat
     if not _is_package(package):
         raise UnsupportedTarget(
             f"{python} imports `sglang` from {seen.origin}, which is not the SGLang "
-            f"server: there is no `srt/` in its folder. {_NAME_ANOTHER}"
+            f"server: there is no `srt/` in its folder.",
+            hint=_NAME_ANOTHER,
         )
     known = [entry.folder for entry in leftovers]
     for folder in seen.hiding:
         if Path(folder).resolve() not in known or Path(folder).is_symlink():
             raise UnsupportedTarget(
                 f"{python} imports `sglang` from the folder {folder}, which holds no "
-                f"SGLang and hides the one in {package}. Move that folder away, or "
-                "rename it."
+                f"SGLang and hides the one in {package}.",
+                hint="Move that folder away, or rename it.",
             )
     return package
 
@@ -430,18 +443,20 @@ def _refuse_absent(leftovers: Sequence[Leftovers], python: str) -> NoReturn:
     if leftovers:
         raise _only_leftovers(leftovers, f"imported by {python}")
     other = _neighbour(python)
-    raise UnsupportedTarget(
-        f"{python} has no SGLang, but {other} has. Add `--python {other}`."
-        if other
-        else f"{python} has no SGLang. {_NAME_ANOTHER}"
-    )
+    if other:
+        raise UnsupportedTarget(
+            f"{python} has no SGLang, but {other} has.",
+            hint=f"Add `--python {other}`.",
+        )
+    raise UnsupportedTarget(f"{python} has no SGLang.", hint=_NAME_ANOTHER)
 
 
 def _only_leftovers(leftovers: Sequence[Leftovers], found: str) -> OnlyLeftovers:
     folder = leftovers[0].folder
     return OnlyLeftovers(
         f"There is no SGLang in {folder}: it was uninstalled, and only the files that "
-        "agentcore-patch had added are left. `agentcore-patch revert` removes them.",
+        "agentcore-patch had added are left.",
+        "`agentcore-patch revert` removes them.",
         Install(folder, UNKNOWN, None, found, False, None, tuple(leftovers)),
     )
 

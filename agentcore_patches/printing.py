@@ -6,11 +6,13 @@ import os
 import re
 import sys
 from io import TextIOWrapper
-from typing import Literal, TextIO
+from typing import Literal, TextIO, TypeAlias
 
 import click
 
 from agentcore_patches.errors import AccessError
+
+Color: TypeAlias = Literal["auto", "always", "never"]
 
 # Stands for a space at which a line must not be broken.
 _NO_BREAK = "\0"
@@ -19,7 +21,7 @@ _NO_BREAK = "\0"
 def print_text(
     text: str,
     stream: TextIO | None = None,
-    color: Literal["auto", "always", "never"] = "auto",
+    color: Color = "auto",
 ) -> None:
     """Print text and a newline, to stdout by default; its colours too, if `color` says so.
 
@@ -34,18 +36,37 @@ def print_text(
     stream = stream or sys.stdout
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    coloured = {"always": True, "never": False, "auto": False if plain else None}[color]
     try:
-        click.echo(text, file=stream, color=coloured)
+        click.echo(text, file=stream, color=has_colours(stream, color))
     except OSError as error:
         # The interpreter flushes the stream once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if not isinstance(error, BrokenPipeError):
             raise AccessError(
-                f"Cannot write to {stream.name}: {error.strerror}. The command itself is "
-                "done: `agentcore-patch status` shows what is in place."
+                f"Cannot write to {stream.name}: {error.strerror}.",
+                hint="The command itself is "
+                "done: `agentcore-patch status` shows what is in place.",
             ) from error
+
+
+def has_colours(stream: TextIO, color: Color) -> bool:
+    """Return whether text on a stream has colours."""
+    if color != "auto":
+        return color == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return terminal_width(stream) is not None
+
+
+def can_show(text: str, stream: TextIO) -> bool:
+    """Return whether a stream is a terminal whose encoding has the characters."""
+    if terminal_width(stream) is None:
+        return False
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return True
 
 
 def in_lines(text: str, width: int, indent: str = "") -> str:

@@ -49,8 +49,8 @@ def rights_of_owner(package: Path) -> Iterator[None]:
         except OSError as error:
             raise AccessError(
                 f"{package} belongs to user {owner.st_uid}, whose rights root cannot take "
-                f"on here ({error.strerror}). Nothing was changed. Run the command as "
-                "that user."
+                f"on here ({error.strerror}). Nothing was changed.",
+                hint="Run the command as that user.",
             ) from error
         yield
     finally:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from agentcore_patches._version import __version__
 from agentcore_patches.hints import with_target
-from agentcore_patches.install import Install
+from agentcore_patches.install import Install, is_older_than_supported
 from agentcore_patches.marks import is_created
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.files import LANDING
-from agentcore_patches.patches.releases import RUST_SERVER
+from agentcore_patches.patches.releases import RUST_SERVER, SUPPORTED_VERSIONS
 from agentcore_patches.printing import in_lines
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,
-    FileStatus,
     PatchState,
     RevertResult,
     StatusResult,
@@ -45,6 +46,15 @@ _ONLY_OURS = (
     "held only what agentcore-patch had added to an SGLang that was uninstalled"
 )
 
+_LABELS: Mapping[str, Mapping[str, Any]] = {
+    "error": {"fg": "red", "bold": True},
+    "warning": {"fg": "yellow", "bold": True},
+    "hint": {"fg": "cyan", "bold": True},
+}
+_PAST = {"edit": "edited", "add": "added", "restore": "restored", "remove": "removed"}
+TICK = "\N{CHECK MARK}"
+_COMMAND = re.compile("`[^`\n]+`")
+
 _RESTART = "Restart its servers."
 _DRY_RUN = "Dry run: nothing was written."
 
@@ -65,12 +75,15 @@ class TextOutput:
 
     Lines are wrapped at `width` columns, if it is not None. Commands that are advised get
     the options of `target`, which name the SGLang. Tables have only the rows that are not
-    ordinary, unless `verbose`.
+    ordinary, unless `verbose`. Labels and commands have colours if `colour` is set, and
+    what is done has a tick if the stream can show one.
     """
 
     width: int | None = None
     target: Mapping[str, str] = field(default_factory=dict)
     verbose: bool = False
+    colour: bool = False
+    ticks: bool = False
 
     def applied(self, result: ApplyResult) -> str:
         rows = [
@@ -91,7 +104,9 @@ class TextOutput:
             self._heading(result.install),
             _table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
             self._paragraph(
-                *_cleared(result.install, would=result.dry_run), *_applied(result)
+                *_cleared(result.install, would=result.dry_run),
+                *_applied(result),
+                done=not result.dry_run and result.recorded,
             ),
             self._paragraph(*_source_notes(result)),
         )
@@ -112,7 +127,7 @@ class TextOutput:
             _table(("PATCH", "STATE"), patches if self.verbose else []),
             _table(("FILE", "STATE", "SOURCE"), files),
             self._paragraph(*_left(result.install)),
-            self._paragraph(*_status(result)),
+            self._paragraph(*_status(result), done=result.complete),
             self._paragraph(*_source_notes(result)),
         )
 
@@ -133,7 +148,9 @@ class TextOutput:
             self._heading(result.install),
             _table(("FILE", "ACTION", "SOURCE"), rows),
             self._paragraph(
-                *_cleared(result.install, would=result.dry_run), *_reverted(result)
+                *_cleared(result.install, would=result.dry_run),
+                *_reverted(result),
+                done=not result.dry_run,
             ),
             self._paragraph(*_source_notes(result)),
         )
@@ -215,8 +232,22 @@ class TextOutput:
         )
 
     def failure(self, failure: Failure) -> str:
-        lines = f"Error: {failure.message}".splitlines()
-        return "\n".join(map(self.wrapped, lines))
+        """The lines `error:` and `hint:`; with -v names between them."""
+        first, *more = failure.without_hint().splitlines() or [""]
+        lines = [self.labelled("error", first), *map(self.wrapped, more)]
+        if self.verbose:
+            lines += [f"  {detail}" for detail in failure.details]
+        if failure.hint:
+            lines.append(self.labelled("hint", failure.hint))
+        return "\n".join(lines)
+
+    def labelled(self, label: Literal["error", "hint", "warning"], text: str) -> str:
+        """A sentence behind its label, which has the label's colour."""
+        whole = self.wrapped(f"{label}: {text}")
+        return self._styled(f"{label}:", **_LABELS[label]) + whole[len(label) + 1 :]
+
+    def _styled(self, text: str, **style: Any) -> str:
+        return click.style(text, **style) if self.colour else text
 
     def _heading(self, install: Install) -> str:
         """Which SGLang it is, and how it was found; only if that was asked for."""
@@ -226,14 +257,23 @@ class TextOutput:
             f"SGLang {install.version} in {install.package} ({install.found})"
         )
 
-    def _paragraph(self, *sentences: str) -> str:
-        return self.wrapped(" ".join(sentences))
+    def _paragraph(self, *sentences: str, done: bool = False) -> str:
+        """Sentences in one paragraph; a tick stands before what is `done`."""
+        text = " ".join(sentences)
+        if not (done and text and self.ticks):
+            return self.wrapped(text)
+        shown = self.wrapped(f"{TICK} {text}")
+        return self._styled(TICK, fg="green", bold=True) + shown[len(TICK) :]
 
     def wrapped(self, text: str, indent: str = "") -> str:
         text = with_target(text, self.target)
-        if self.width is None or not text:
-            return indent + text if text else ""
-        return in_lines(text, max(self.width, 20), indent)
+        if text and self.width is not None:
+            text = in_lines(text, max(self.width, 20), indent)
+        elif text:
+            text = indent + text
+        if self.colour:
+            text = _COMMAND.sub(lambda found: click.style(found[0], bold=True), text)
+        return text
 
 
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
@@ -271,19 +311,23 @@ def _applied(result: ApplyResult) -> Iterator[str]:
         yield _DRY_RUN
         return
     would = result.dry_run
-    changed = [file for file in result.files if not is_created(file.path)]
-    restored = sum(file.action == "restored" for file in changed)
-    found = [_named(result.patches), _files(len(changed) - restored)]
-    if changed and all(file.pristine for file in changed):
-        found.append("all as released")
-    if restored:
-        found.append(f"{_files(restored)} {'to restore' if would else 'restored'}")
+    made = Counter(
+        "add"
+        if is_created(file.path) and file.action != "restored"
+        else "remove"
+        if is_created(file.path)
+        else "restore"
+        if file.action == "restored"
+        else "edit"
+        for file in result.files
+    )
+    found = [_named(result.patches), *_counted(made, would=would)]
     if result.sglang_change:
         anew = "would be patched anew" if would else "patched anew"
         yield f"{result.sglang_change} since the last apply; {anew}."
     yield (
-        f"{'Would patch' if would else 'Patched'} SGLang {result.install.version}: "
-        f"{', '.join(found)}."
+        f"{'Would patch' if would else 'Patched'} SGLang {result.install.version} in "
+        f"{result.install.package}: {', '.join(found)}."
     )
     if result.patched_as:
         yield (
@@ -304,6 +348,7 @@ def _status(result: StatusResult) -> Iterator[str]:
     names: dict[PatchState, list[str]] = {state: [] for state in PatchState}
     for name in result.wanted:
         names[result.patches[name]].append(name)
+    can_apply = not is_older_than_supported(result.install.version)
 
     if result.pending is not None:
         yield (
@@ -315,19 +360,6 @@ def _status(result: StatusResult) -> Iterator[str]:
         yield f"{result.sglang_change} since the last apply."
     if result.rust_server:
         yield f"{NO_RUST_SERVER} Unset it before you start a server."
-    is_applied = PatchState.IN_PLACE in result.patches.values()
-    if result.install.release is None and result.recorded and is_applied:
-        yield (
-            f"SGLang {result.install.version} is none that agentcore-patch "
-            f"{__version__} lists: `agentcore-patch verify --model scripted` proves "
-            "whether its patches are right."
-        )
-    elif result.install.release is None:
-        yield (
-            f"SGLang {result.install.version} is not supported by agentcore-patch "
-            f"{__version__}: it can be reverted, and patched with `agentcore-patch apply "
-            "--unlisted` only if the edits of a supported release fit it."
-        )
     yield f"SGLang {result.install.version} in {result.install.package}:"
     if in_place := names[PatchState.IN_PLACE]:
         yield (
@@ -342,36 +374,74 @@ def _status(result: StatusResult) -> Iterator[str]:
         build = "another build of " if result.applied_by == __version__ else ""
         yield (
             f"{_are(outdated)} outdated: applied by {build}agentcore-patch "
-            f"{result.applied_by}. `agentcore-patch apply` replaces them by those of "
-            f"{__version__}."
+            f"{result.applied_by}."
         )
+        if can_apply:
+            yield (
+                f"`{_apply(result.install)}` replaces them by those of {__version__}."
+            )
     if changed := names[PatchState.CHANGED]:
         yield f"{_are(changed)} incomplete."
-        yield from _changed(result.files)
+        yield from _changed(result)
     if absent := names[PatchState.ABSENT]:
         held = [
             name
             for name, state in result.patches.items()
             if state is not PatchState.ABSENT and name in registry.names()
         ]
-        yield f"{_are(absent)} not applied. To apply: `{_apply([*held, *absent])}`."
+        yield f"{_are(absent)} not applied."
+        if can_apply and (result.install.release is not None or held):
+            yield f"To apply: `{_apply(result.install, [*held, *absent])}`."
+    yield from _unlisted(result)
+
+
+def _unlisted(result: StatusResult) -> Iterator[str]:
+    """Say of an SGLang that is not supported what can be done with it."""
+    install = result.install
+    if install.release is not None:
+        return
+    if result.recorded and PatchState.IN_PLACE in result.patches.values():
+        yield (
+            f"agentcore-patch {__version__} does not support SGLang {install.version}, "
+            "which was patched with --unlisted: `agentcore-patch verify --model "
+            "scripted` proves whether its patches are right."
+        )
+        return
+    first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
+    yield (
+        f"agentcore-patch {__version__} does not support SGLang {install.version}, only "
+        f"{first} to {last}."
+    )
+    if is_older_than_supported(install.version):
+        yield f"Install a supported release (`pip install sglang=={last}`)."
+    else:
+        yield (
+            "`agentcore-patch apply --unlisted` patches it if the edits of a supported "
+            "release fit it."
+        )
 
 
 def _patched_files(result: StatusResult) -> str:
-    """How many files are patched, and whether their sources are as released."""
-    files = [
-        file
-        for file in result.files
-        if file.state is FileState.PATCHED and not is_created(file.path)
-    ]
-    released = ", all as released" if all(file.pristine for file in files) else ""
-    return _files(len(files)) + released
+    """How many files are edited and added."""
+    patched = [file for file in result.files if file.state is FileState.PATCHED]
+    made = Counter("add" if is_created(file.path) else "edit" for file in patched)
+    return ", ".join(_counted(made, would=False))
 
 
-def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
+def _counted(made: Mapping[str, int], *, would: bool) -> Iterator[str]:
+    """Numbers of files by what is done with them; only the first says `files`."""
+    noun = True
+    for verb, past in _PAST.items():
+        if count := made.get(verb, 0):
+            files = _files(count) if noun else str(count)
+            yield f"{files} {f'to {verb}' if would else past}"
+            noun = False
+
+
+def _changed(result: StatusResult) -> Iterator[str]:
     """Which files were changed since they were patched, and what to do."""
     paths: dict[FileState, list[str]] = {state: [] for state in FileState}
-    for file in files:
+    for file in result.files:
         paths[file.state].append(file.path)
     if edited := paths[FileState.EDITED]:
         yield (
@@ -381,7 +451,7 @@ def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
     if replaced := paths[FileState.REPLACED]:
         yield (
             f"Somebody replaced {_and(replaced)} since (by reinstalling SGLang?). To "
-            "patch again: `agentcore-patch apply`."
+            f"patch again: `{_apply(result.install)}`."
         )
     if missing := paths[FileState.MISSING]:
         yield (
@@ -531,15 +601,16 @@ def _edits(file: FileChange) -> str:
 
 def _source(path: str, pristine: bool | None) -> str:
     if is_created(path):
-        return "ours"
+        return "added"
     return {True: "as released", False: "modified", None: "unknown"}[pristine]
 
 
-def _apply(patches: Sequence[str]) -> str:
-    """The command that applies these patches."""
-    whole = set(registry.names()) <= set(patches)
+def _apply(install: Install, patches: Sequence[str] = ()) -> str:
+    """The command that applies these patches, or all of them, to an install."""
+    whole = not patches or set(registry.names()) <= set(patches)
     only = "" if whole else "".join(f" --only {name}" for name in patches)
-    return f"agentcore-patch apply{only}"
+    unlisted = " --unlisted" if install.release is None else ""
+    return f"agentcore-patch apply{unlisted}{only}"
 
 
 def _and(names: Sequence[str]) -> str:

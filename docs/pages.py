@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from agentcore_patches import install, listing, results
+from agentcore_patches import failure, install, listing, results
 from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.patches import registry
@@ -180,6 +180,7 @@ PARTS: dict[str, Any] = {
     "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
     "FileChangeDocument": results.FileChange,
+    "FailureDocument": failure.Failure,
     "FileDocument": results.FileStatus,
     "NodeDocument": cluster_results.NodeResult,
 }

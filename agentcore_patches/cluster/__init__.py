@@ -166,8 +166,9 @@ def _checked(address: str) -> str:
             raise unreachable(address, str(error)) from error
     elif address != "auto" and ("://" not in address or address.startswith("local")):
         raise UsageError(
-            f"{address!r} is not the address of a running Ray cluster. On one of its "
-            "nodes, give `auto` or HOST:PORT of its head; from elsewhere, ray://HOST:PORT."
+            f"{address!r} is not the address of a running Ray cluster.",
+            hint="On one of its "
+            "nodes, give `auto` or HOST:PORT of its head; from elsewhere, ray://HOST:PORT.",
         )
     return address
 
@@ -225,7 +226,8 @@ def _nodes(message: dict[str, Any]) -> list[RayNode]:
         UsageError, AccessError: it has none.
     """
     if problem := message.get("error"):
-        raise UsageError(problem) if message["usage"] else AccessError(problem)
+        kind = UsageError if message["usage"] else AccessError
+        raise kind(problem, message["hint"])
     return [typed(RayNode, node) for node in message["nodes"]]
 
 

@@ -34,7 +34,8 @@ def main(fd: int) -> None:
         try:
             nodes = _connect(request["address"])
         except AgentcoreError as error:
-            send({"error": str(error), "usage": isinstance(error, UsageError)})
+            usage = isinstance(error, UsageError)
+            send({"error": error.message, "hint": error.hint, "usage": usage})
             return
         send({"nodes": [asdict(node) for node in nodes]})
         for result in _results(
@@ -75,8 +76,9 @@ def unreachable(address: str, reason: str) -> AccessError:
     """The error for a cluster that cannot be connected to."""
     return AccessError(
         f"Cannot connect to a Ray cluster at {address}: {reason.rstrip('.')}. Nothing was "
-        "changed. On a node of the cluster, use `auto` or HOST:PORT of the head (port "
-        "6379 unless chosen otherwise); from elsewhere, ray://HOST:10001."
+        "changed.",
+        hint="On a node of the cluster, use `auto` or HOST:PORT of the head (port "
+        "6379 unless chosen otherwise); from elsewhere, ray://HOST:10001.",
     )
 
 
@@ -100,9 +102,10 @@ def _connect(address: str) -> list[RayNode]:
         import ray
     except ImportError as error:
         raise UsageError(
-            f"--ray needs Ray, and {sys.executable} cannot import it ({error}). Install "
+            f"--ray needs Ray, and {sys.executable} cannot import it ({error}).",
+            hint="Install "
             "it with `pip install 'agentcore-patches[ray]'`, in the version that the "
-            "cluster runs."
+            "cluster runs.",
         ) from error
     try:
         ray.init(address, log_to_driver=False, logging_level="ERROR")

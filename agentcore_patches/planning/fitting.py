@@ -14,6 +14,8 @@ def fitting_release(
     releases: Sequence[str],
     sources: Callable[[Iterable[str]], Mapping[str, bytes]],
     read: Callable[[str], bytes | None],
+    *,
+    version: str = "",
 ) -> Selection:
     """Return patches for the newest of the releases whose edits fit.
 
@@ -24,24 +26,29 @@ def fitting_release(
     Args:
         sources: gives the original texts of files; those that are absent are left out.
         read: gives the text of any file of the install; None if there is none.
+        version: of the install; a refusal says what the release closest to it misses.
 
     Raises:
         SourceConflict: none fits, or two that make different files of it.
     """
     plans: dict[Selection, Plan] = {}
-    reason = ""
+    reasons: dict[str, str] = {}
     for release in reversed(releases):
         selection = Selection(tuple(patches), release)
         try:
             texts = sources(selection.files)
             plans[selection] = make_plan(texts, selection, read)
         except SourceConflict as refusal:
-            reason = reason or str(refusal).partition(". Nothing was written")[0]
+            reasons[release] = refusal.message
     if not plans:
+        closest = closest_release(version, releases)
+        this = f"SGLang {version}" if version else "this SGLang"
         raise SourceConflict(
-            "No listed release has edits that all fit this SGLang. Those of "
-            f"{releases[-1]}, the newest, do not: {reason}. Nothing was written. Install "
-            "a listed release, or an agentcore-patch that lists this one."
+            f"The edits of no supported release fit {this}. Those of {closest}, the "
+            f"closest, miss this: {reasons[closest]}",
+            hint=f"Install a supported SGLang ({releases[0]} to {releases[-1]}, for "
+            f"example `pip install sglang=={closest}`), or an agentcore-patch that "
+            f"supports {this}.",
         )
     (chosen, plan), *others = plans.items()
     for other, second in others:
@@ -54,7 +61,18 @@ def fitting_release(
             raise SourceConflict(
                 f"The edits of SGLang {chosen.release} and those of {other.release} both "
                 "fit this one, and make different files of it: "
-                f"{', '.join(sorted(files))}. Nothing was written. Install a listed "
-                "release."
+                f"{', '.join(sorted(files))}. Nothing was written.",
+                hint="Install a supported release.",
             )
     return chosen
+
+
+def closest_release(version: str, releases: Sequence[str]) -> str:
+    """Return the first release that is not older than a version, or else the newest."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        wanted = Version(Version(version).base_version)
+    except InvalidVersion:
+        return releases[-1]
+    return next((name for name in releases if Version(name) >= wanted), releases[-1])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agentcore_patches.edits import Edit
 
 _REMEDY = (
-    "Nothing was written. If another tool changed these sources, put the originals back "
+    "If another tool changed these sources, put the originals back "
     "first (`pip install --force-reinstall --no-deps sglang=={version}`, or `git "
     "checkout` in a checkout), then apply again."
 )
@@ -95,7 +95,7 @@ def make_plan(
                 refuse_undefined_attributes(list(changed), sources, read)
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=selection.release)
-        raise SourceConflict(f"{conflict}. {remedy}") from None
+        raise SourceConflict(f"{conflict}. Nothing was written.", remedy) from None
     outcomes = tuple(
         EditOutcome(
             patch,

@@ -36,6 +36,14 @@ class PlannedApply:
     before: Mapping[str, bytes]
     plan: Plan
 
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Patches of an earlier apply that are not among these."""
+        snapshot = self.originals.snapshot
+        record = None if snapshot.superseded else snapshot.record
+        before = record.patches if record else ()
+        return tuple(name for name in before if name not in self.selection.patches)
+
     def dry_run(self, *, diff: bool) -> ApplyResult:
         """Return the result of an `apply` that writes nothing.
 
@@ -60,13 +68,10 @@ class PlannedApply:
     ) -> ApplyResult:
         """Return the result of an `apply` that changed these files."""
         install, snapshot = self.originals.install, self.originals.snapshot
-        patches = self.selection.patches
-        record = None if snapshot.superseded else snapshot.record
-        before = record.patches if record else ()
         return ApplyResult(
             install=install,
-            patches=patches,
-            removed=tuple(name for name in before if name not in patches),
+            patches=self.selection.patches,
+            removed=self.removed,
             files=self._files(changed, diff),
             edits=self.plan.outcomes,
             changed=bool(changed),
@@ -134,7 +139,9 @@ def plan_apply(patches: tuple[str, ...], originals: Originals) -> PlannedApply:
     else:
         # The patches change a post-release as its release.
         releases = [name for name in SUPPORTED_VERSIONS if ".post" not in name]
-        selection = fitting_release(patches, releases, originals.texts, read)
+        selection = fitting_release(
+            patches, releases, originals.texts, read, version=install.version
+        )
     paths = [*selection.files, *_patched(originals)]
     texts = originals.texts(dict.fromkeys(paths))
     plan = make_plan(texts, selection, read)

@@ -77,7 +77,8 @@ class Bytecode:
                     raise AccessError(
                         f"{file} cannot be removed ({error.strerror}), and Python would "
                         "go on running it instead of the new source. Nothing was "
-                        f"changed. Make {file.parent} writable."
+                        f"changed.",
+                        hint=f"Make {file.parent} writable.",
                     ) from error
         if removed:
             sync(self.folder)

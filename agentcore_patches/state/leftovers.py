@@ -55,7 +55,8 @@ def refuse_hiding(install: Install) -> None:
                 f"Python imports the folder {entry.folder} in place of the SGLang in "
                 f"{install.package}. SGLang was uninstalled there, but besides what "
                 f"agentcore-patch had added the folder holds {some(entry.kept)}. "
-                f"{UNCHANGED} Move these away, then run the command again."
+                f"{UNCHANGED}",
+                hint="Move these away, then run the command again.",
             )
 
 
@@ -163,6 +164,7 @@ def _require_writable(folder: Path) -> None:
     if not writable:
         raise AccessError(
             f"{folder} cannot be written to, so that the files which agentcore-patch had "
-            f"added to an uninstalled SGLang cannot be removed. {UNCHANGED} Run the "
-            "command as the owner, with the file system mounted for writing."
+            f"added to an uninstalled SGLang cannot be removed. {UNCHANGED}",
+            hint="Run the "
+            "command as the owner, with the file system mounted for writing.",
         )

@@ -58,8 +58,8 @@ class Lock:
             if time.monotonic() >= deadline:
                 raise AccessError(
                     f"{self.package} is locked by {who}, which did not finish within "
-                    f"{timeout:g} s. Nothing was changed. Try again, or wait longer with "
-                    "--lock-timeout."
+                    f"{timeout:g} s. Nothing was changed.",
+                    hint="Try again, or wait longer with --lock-timeout.",
                 )
             if not announced:
                 announced = True

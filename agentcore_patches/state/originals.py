@@ -84,14 +84,14 @@ class Originals:
             if new is not None:
                 raise SourceConflict(
                     f"{place} exists already, and agentcore-patch did not create it, or "
-                    f"lost the record of that. {UNCHANGED} Remove that file, then apply "
-                    "again."
+                    f"lost the record of that. {UNCHANGED}",
+                    hint="Remove that file, then apply again.",
                 )
         if seen is None:
             remedy = "Restore the file, or reinstall SGLang."
             if state is FileState.MISSING and self.snapshot.sglang_change is None:
                 remedy = "`agentcore-patch revert --force` restores it."
-            raise SourceConflict(f"{place} is missing. {UNCHANGED} {remedy}")
+            raise SourceConflict(f"{place} is missing. {UNCHANGED}", hint=remedy)
         if state is FileState.EDITED:
             remedy = (
                 "Undo the change, or restore the original with `agentcore-patch revert "
@@ -103,7 +103,8 @@ class Originals:
                 )
             raise SourceConflict(
                 f"{place} was changed after agentcore-patch patched it, and cannot be "
-                f"patched again with that change. {UNCHANGED} {remedy}"
+                f"patched again with that change. {UNCHANGED}",
+                hint=remedy,
             )
         if state is FileState.PATCHED and self.snapshot.record is not None:
             info = self.snapshot.record.files[path].original

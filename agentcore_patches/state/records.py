@@ -209,8 +209,9 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise AccessError(
             f"{file} cannot be read: it is damaged, or it was written by another version "
-            "of agentcore-patches. Nothing was changed. Run that version, or, as a last "
-            f"resort, remove {file.parent} and reinstall SGLang."
+            "of agentcore-patches. Nothing was changed.",
+            hint=f"Run that version, or, as a last "
+            f"resort, remove {file.parent} and reinstall SGLang.",
         ) from None
 
 

@@ -139,8 +139,9 @@ def require_own_folder(package: Path) -> None:
         if problem:
             raise AccessError(
                 f"{folder} {problem}: agentcore-patch does not make it like this, and "
-                f"does not trust it. {UNCHANGED} If a folder was moved or given away on "
-                "purpose, put it back; else remove it and reinstall SGLang."
+                f"does not trust it. {UNCHANGED}",
+                hint="If a folder was moved or given away on "
+                "purpose, put it back; else remove it and reinstall SGLang.",
             )
 
 

@@ -51,7 +51,8 @@ class Store:
         if digest(text) != name:
             raise AccessError(
                 f"{file} is damaged: it is not the text that was saved. Nothing was "
-                "changed. Reinstall SGLang to get its original files back."
+                "changed.",
+                hint="Reinstall SGLang to get its original files back.",
             )
         return text
 

@@ -80,14 +80,16 @@ def to_restore(
             raise SourceConflict(
                 f"{', '.join(own)} in {install.package} contain patches and changes of "
                 f"others, and {change} since they were patched: the originals are those "
-                f"of another SGLang. {UNCHANGED} Restore these files by reinstalling "
-                "SGLang, or with `git checkout`; then run the command again."
+                f"of another SGLang. {UNCHANGED}",
+                hint="Restore these files by reinstalling "
+                "SGLang, or with `git checkout`; then run the command again.",
             )
     if theirs and not force:
         raise SourceConflict(
             f"Somebody changed patched files: {', '.join(theirs)} in {install.package}. "
-            f"{UNCHANGED} Undo these changes, or restore the original files with "
-            "`agentcore-patch revert --force`, which loses them."
+            f"{UNCHANGED}",
+            hint="Undo these changes, or restore the original files with "
+            "`agentcore-patch revert --force`, which loses them.",
         )
     return {
         path: file
@@ -281,8 +283,8 @@ class _Files:
             except (OSError, AgentcoreError) as second:
                 raise AccessError(
                     f"{explain(error, self.package)} After that, not all files could "
-                    f"be put back: {explain(second, self.package)} The next "
-                    "agentcore-patch command repairs this."
+                    f"be put back: {explain(second, self.package)}",
+                    hint="The next agentcore-patch command repairs this.",
                 ) from error
             raise
         try:
@@ -293,7 +295,8 @@ class _Files:
                 raise AccessError(
                     "SGLang's files are as they were before the patches, but "
                     f"{self.folder} could not be removed: "
-                    f"{explain(error, self.package)} Run the command again."
+                    f"{explain(error, self.package)}",
+                    hint="Run the command again.",
                 ) from error
 
     def recover(self) -> str | None:
@@ -403,7 +406,8 @@ class _Files:
                 if not same_content(present, change.before):
                     raise SourceConflict(
                         f"{target} was changed by somebody else while agentcore-patch "
-                        "was at work. Nothing was changed. Try again."
+                        "was at work. Nothing was changed.",
+                        hint="Try again.",
                     )
                 if change.after is None:
                     target.unlink()

@@ -188,7 +188,7 @@ def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
         finally:
             command.kill()
     assert (command.returncode, out) == (130, ""), f"{out}\n{err}"
-    assert err.lstrip().startswith("Error: Interrupted.")
+    assert err.lstrip().startswith("error: Interrupted.")
     assert not driver.is_running()
     wait_until(lambda: not workers(member.node for member in nodes.members))
     assert not status(sglang_dir=held).complete

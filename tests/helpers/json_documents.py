@@ -180,6 +180,8 @@ class FailureDocument(TypedDict):
     kind: FailureKind
     exit_code: int
     message: str
+    hint: str
+    details: list[str]
 
 
 class ReportDocument(TypedDict):

@@ -10,7 +10,7 @@ import pytest
 from agentcore_patches import apply, revert, status
 from agentcore_patches.errors import SourceConflict, UnsupportedTarget
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.planning.fitting import fitting_release
+from agentcore_patches.planning.fitting import closest_release, fitting_release
 from agentcore_patches.planning.plan import make_plan
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import NAMES, changed_files, patched
@@ -82,9 +82,28 @@ def test_what_nothing_fits_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     file = package / "srt/managers/tokenizer_manager.py"
     file.write_text(file.read_text().replace("obj.normalize_batch", "obj.batch"))
     before = file.read_bytes()
-    with pytest.raises(
-        SourceConflict, match=r"No listed release .* 0\.5\.23, the newest"
-    ):
+    with pytest.raises(SourceConflict) as refused:
         apply(sglang_dir=package, unlisted=True)
+    told = str(refused.value)
+    assert told.startswith(
+        "The edits of no supported release fit SGLang 0.5.24. Those of 0.5.23, the "
+        "closest, miss this: srt/managers/tokenizer_manager.py: "
+    )
+    assert told.count("Nothing was written.") == 1
+    assert "--force-reinstall" not in told
+    assert "`pip install sglang==0.5.23`" in refused.value.hint
     assert file.read_bytes() == before
     assert not (package / "srt/agentcore").exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "closest"),
+    [
+        ("0.5.7", "0.5.8"),
+        ("0.5.12.dev5+gabc", "0.5.12"),
+        ("0.5.24", "0.5.23"),
+        ("unknown", "0.5.23"),
+    ],
+)
+def test_a_refusal_speaks_of_the_closest_release(version: str, closest: str) -> None:
+    assert closest_release(version, SUPPORTED_VERSIONS) == closest

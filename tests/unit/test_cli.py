@@ -86,8 +86,8 @@ def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         ran = program("status", "--sglang-dir", str(build(tmp_path)), stdout=full)
     assert ran.returncode == 5
-    assert ran.stderr.startswith("Error: Cannot write to <stdout>: No space left")
-    assert ran.stderr.count("\n") == 1
+    assert ran.stderr.startswith("error: Cannot write to <stdout>: No space left")
+    assert ran.stderr.count("\n") == 2
 
 
 def test_names_that_cannot_be_encoded_are_shown_escaped(tmp_path: Path) -> None:

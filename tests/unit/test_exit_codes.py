@@ -51,7 +51,7 @@ def spoil_links(package: Path) -> None:
             ["apply", "--only", "nothing"],
             2,
             "usage",
-            "no patch named nothing. The patches are alpha, beta",
+            r"no patch named nothing\.\nhint: The patches are alpha, beta",
         ),
         (
             spoil_nothing,
@@ -61,12 +61,19 @@ def spoil_links(package: Path) -> None:
             "either --sglang-dir or --python",
         ),
         (spoil_nothing, ["apply", "--lock-timeout", "-1"], 2, "usage", "x>=0"),
+        *(
+            (spoil_nothing, ["apply", *options], 2, "usage", says)
+            for options, says in (
+                (["-q", "-v"], "-q and -v cannot be used together"),
+                (["--verbose", "--quiet"], "-q and -v cannot be used together"),
+            )
+        ),
         (
             spoil_version,
             ["apply"],
             3,
             "unsupported-target",
-            "0.6.1 .* is not supported. Supported: 0.5.8",
+            r"0.6.1 .* is not supported\.\nhint: Supported: 0.5.8",
         ),
         (
             spoil_shape,
@@ -80,7 +87,7 @@ def spoil_links(package: Path) -> None:
         (spoil_links, ["status"], 5, "access", "serving.py"),
     ],
 )
-def test_errors_are_one_paragraph_or_one_document(
+def test_errors_are_an_error_and_a_hint_or_one_document(
     run: Run,
     package: Path,
     spoil: Callable[[Path], None],
@@ -96,12 +103,14 @@ def test_errors_are_one_paragraph_or_one_document(
     scripted = run(*args, "--json")
 
     assert (told.code, told.out) == (code, "")
-    assert told.err.startswith("Error: ") and told.err.count("\n") == 1
+    assert re.fullmatch("error: .*\n(hint: .*\n)?", told.err)
     assert re.search(says, told.err)
     assert (scripted.code, scripted.err) == (code, "")
     error = scripted.document["error"]
     assert (error["kind"], error["exit_code"]) == (kind, code)
-    assert error["message"] in told.err or kind == "usage"
+    if kind != "usage":
+        assert error["message"] in told.err.replace("\nhint:", "")
+    assert error["message"].endswith(error["hint"])
     assert spoil is spoil_links or contents(package) == before
 
 
@@ -128,7 +137,8 @@ def test_a_cluster_that_is_not_there_is_told_at_once(
 
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert re.search(says, shown.err) and shown.err.count("\n") == 1
+    assert re.search(says, shown.err)
+    assert re.fullmatch("error: .*\n(hint: .*\n)?", shown.err)
 
 
 def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
@@ -138,8 +148,8 @@ def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
         ran = program("apply", "--ray", address, PYTHONPATH=str(tmp_path))
 
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("Error: --ray needs Ray, and ")
-    assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 1
+    assert ran.stderr.startswith("error: --ray needs Ray, and ")
+    assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 2
     assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
 
 
@@ -155,9 +165,9 @@ def test_a_command_that_waited_in_vain_says_for_whom(run: Run, package: Path) ->
             assert (ran.code, ran.out) == (5, "")
             assert ran.err == (
                 f"agentcore-patch: waiting for {who} to finish with {package}\n"
-                f"Error: {package} is locked by {who}, which did not finish within "
-                "0.2 s. Nothing was changed. Try again, or wait longer with "
-                "--lock-timeout.\n"
+                f"error: {package} is locked by {who}, which did not finish within "
+                "0.2 s. Nothing was changed.\n"
+                "hint: Try again, or wait longer with --lock-timeout.\n"
             )
         assert run("apply").code == 0  # which needs no lock
         assert run("status", "--check").code == 0
@@ -174,7 +184,7 @@ def test_a_bug_is_told_without_a_traceback(
     ran = run("apply")
 
     assert ran.code == 70
-    assert ran.err.startswith(f"Error: This is a bug in agentcore-patch {__version__}:")
+    assert ran.err.startswith(f"error: This is a bug in agentcore-patch {__version__}:")
     assert "KeyError: 'nothing'" in ran.err and "Traceback" not in ran.err
     assert run("apply", "--json").document["error"]["kind"] == "bug"
     monkeypatch.setenv("AGENTCORE_DEBUG", "1")
@@ -205,7 +215,7 @@ def test_an_interruption_ends_with_130(
     ran = run("apply")
 
     assert ran.code == 130
-    assert ran.err.strip().startswith("Error: Interrupted.")
+    assert ran.err.strip().startswith("error: Interrupted.")
 
 
 def test_every_error_has_an_exit_code_and_a_kind_of_its_own() -> None:
@@ -216,3 +226,19 @@ def test_every_error_has_an_exit_code_and_a_kind_of_its_own() -> None:
     for error in classes:
         failure = failure_of(error("what was found"))
         assert (failure.exit_code, failure.kind) == (error.exit_code, error.kind)
+
+
+@pytest.mark.parametrize(
+    ("args", "command"),
+    [
+        (["apply", "--only"], "agentcore-patch apply"),
+        (["verify", "--check"], "agentcore-patch verify"),
+        (["status", "--no-such"], "agentcore-patch status"),
+        (["--no-such"], "agentcore-patch"),
+    ],
+)
+def test_a_usage_error_names_the_help_of_the_command_that_was_typed(
+    capsys: pytest.CaptureFixture[str], args: list[str], command: str
+) -> None:
+    assert cli.main(args) == 2
+    assert f"hint: See `{command} --help`.\n" in capsys.readouterr().err

@@ -102,7 +102,10 @@ def test_patches_are_selected_by_names(
     ("options", "says"),
     [
         (["--skip", "alpha,beta"], "--skip leaves no patch"),
-        (["--skip", "alfa"], "no patch named alfa. Did you mean alpha"),
+        (["--only", ""], "--only names nothing"),
+        (["--only", ","], "--only names nothing"),
+        (["--skip", ", ,"], "--skip names nothing"),
+        (["--skip", "alfa"], r"no patch named alfa\.\nhint: Did you mean alpha"),
     ],
 )
 def test_a_selection_that_cannot_be_meant_is_refused(
@@ -112,3 +115,4 @@ def test_a_selection_that_cannot_be_meant_is_refused(
         ran = run(command, *options)
         assert ran.code == 2
         assert re.search(says, ran.err)
+    assert run("status").out.count("not applied") == 1

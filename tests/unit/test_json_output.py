@@ -113,7 +113,7 @@ def test_json_among_a_servers_own_options_is_not_ours(run: Run) -> None:
     ran = run("verify", "--no-such-option", "--", "--json")
 
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("Error: No such option")
+    assert ran.err.startswith("error: No such option")
 
 
 def test_a_document_says_which_sglang_it_is_about(run: Run, package: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from agentcore_patches import __version__, api, cli, text_output
@@ -33,8 +35,8 @@ def test_apply_shows_each_file_if_asked_to(run: Run, package: Path) -> None:
         "  srt/models.py   1      patched  as released\n"
         "  srt/serving.py  1      patched  as released\n"
         "\n"
-        "Patched SGLang 0.5.9: 2 patches, 2 files, all as released. Restart its servers. "
-        f"To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
+        f"Patched SGLang 0.5.9 in {package}: 2 patches, 2 files edited. Restart its "
+        f"servers. To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
     )
 
 
@@ -45,7 +47,7 @@ def test_apply_shows_what_is_not_ordinary(run: Run, package: Path) -> None:
 
     assert "  srt/serving.py  1      patched  modified\n" in shown
     assert MODELS not in shown
-    assert "2 patches, 2 files. Restart" in shown
+    assert "2 patches, 2 files edited. Restart" in shown
     assert "  srt/serving.py  0      restored  modified\n" in (
         run("apply", "--only", "alpha").out
     )
@@ -83,8 +85,8 @@ def test_a_dry_run_says_what_would_be_done(
 
     assert ran.code == 0
     assert ran.out.endswith(
-        "Would patch SGLang 0.5.9: 2 patches, 2 files, all as released. Dry run: nothing "
-        "was written.\n"
+        f"Would patch SGLang 0.5.9 in {package}: 2 patches, 2 files to edit. Dry run: "
+        "nothing was written.\n"
     )
     row = "srt/models.py   1      would be patched  as released"
     assert (row in ran.out) is bool(options)
@@ -92,16 +94,30 @@ def test_a_dry_run_says_what_would_be_done(
     assert contents(package) == SOURCES
 
 
-def test_a_dry_run_says_which_patches_would_be_removed(run: Run) -> None:
+def test_a_dry_run_says_which_patches_would_be_removed(run: Run, package: Path) -> None:
     run("apply")
 
     assert run("apply", "--dry-run", "--only", "alpha").out == (
         "  FILE            EDITS  ACTION             SOURCE\n"
         "  srt/serving.py  0      would be restored  as released\n"
         "\n"
-        "Would patch SGLang 0.5.9: alpha, 1 file, all as released, 1 file to restore. beta "
-        "would be removed: not selected. Dry run: nothing was written.\n"
+        f"Would patch SGLang 0.5.9 in {package}: alpha, 1 file to edit, 1 to restore. "
+        "beta would be removed: not selected. Dry run: nothing was written.\n"
     )
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
+def test_patches_that_an_apply_removes_are_named_in_a_warning(
+    run: Run, options: list[str]
+) -> None:
+    run("apply")
+
+    assert run("apply", "--only", "alpha", *options).err == (
+        "warning: This apply removes beta: only alpha is selected.\n"
+    )
+    run("apply")
+    assert run("apply", "--only", "alpha", "-q").err == ""
+    assert run("apply", "--only", "alpha").err == ""
 
 
 def test_a_diff_comes_first_and_without_colours_into_a_pipe(run: Run) -> None:
@@ -144,6 +160,28 @@ def test_status_says_how_to_go_on(run: Run, package: Path) -> None:
     assert "  beta   not applied\n" in told
     assert "  srt/serving.py  not patched  as released\n" in told
     assert told.endswith(ran.out)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        ("0.5.7", f"`pip install sglang=={SUPPORTED_VERSIONS[-1]}`"),
+        ("0.6.1", "`agentcore-patch apply --unlisted --sglang-dir {package}`"),
+    ],
+)
+def test_status_gives_no_advice_that_an_unsupported_sglang_refuses(
+    run: Run, package: Path, version: str, advice: str
+) -> None:
+    shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
+    (package / "version.py").write_text(f'__version__ = "{version}"\n')
+
+    told = run("status").out
+
+    assert told.startswith(
+        f"SGLang {version} in {package}: 2 patches are not applied. "
+    )
+    assert f"does not support SGLang {version}, only 0.5.8 to" in told
+    assert re.findall("`[^`]*`", told) == [advice.format(package=package)]
 
 
 def test_status_names_what_somebody_did_since(run: Run, package: Path) -> None:
@@ -226,7 +264,13 @@ def test_patches_without_a_record_are_told(run: Run, package: Path) -> None:
         assert f"{revert} cannot remove the patches." in ran.out
     assert run("status", "--check").code == 0
     ran = run("revert")
-    assert ran.code == 4 and "the original files were not found" in ran.err
+    assert ran.code == 4 and MODELS not in ran.err
+    assert ran.err.startswith(
+        f"error: 2 files are patched in {package}, but the original"
+    )
+    assert f"  {MODELS}\n  {SERVING}\nhint: " in run("revert", "-v").err
+    document = run("revert", "--json").document
+    assert document["error"]["details"] == [MODELS, SERVING]
 
 
 def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
@@ -358,12 +402,12 @@ def test_sentences_are_wrapped_and_commands_are_not() -> None:
     failure = Failure("usage", 2, f"{text}\n  its log: /a/long/path/to/a/log")
 
     assert TextOutput(40).failure(failure).splitlines() == [
-        "Error: Run",
+        "error: Run",
         "`agentcore-patch apply --only token-ids`",
         "and `agentcore-patch status`.",
         "  its log: /a/long/path/to/a/log",
     ]
-    assert TextOutput().failure(failure).splitlines()[0] == f"Error: {text}"
+    assert TextOutput().failure(failure).splitlines()[0] == f"error: {text}"
 
 
 @pytest.mark.parametrize("columns", [50, 80, 200])
@@ -371,12 +415,14 @@ def test_text_fits_a_terminal(tmp_path: Path, columns: int) -> None:
     package = build(tmp_path)
 
     for args in (["apply", "--only", "nothing"], ["status", "--python", "nothing"]):
-        lines = shown_on_terminal([*COMMAND, *args], columns).splitlines()
+        shown = shown_on_terminal([*COMMAND, *args], columns)
+        assert click.style("error:", fg="red", bold=True) in shown
+        lines = click.unstyle(shown).splitlines()
         assert max(map(len, lines)) <= columns
-        assert (len(lines) == 1) is (columns == 200)
+        assert len(lines) == 2 if columns == 200 else len(lines) >= 2
 
-    shown = shown_on_terminal(
-        [*COMMAND, "status", "--sglang-dir", str(package)], columns
+    shown = click.unstyle(
+        shown_on_terminal([*COMMAND, "status", "--sglang-dir", str(package)], columns)
     )
     assert "are not applied" in shown.replace("\n", " ")
     # A path and a command are not broken, so that they can be copied.

@@ -89,7 +89,7 @@ def test_no_server_at_the_url_is_a_server_error(
     assert mismatches(document, ReportDocument) == []
     assert document["error"]["exit_code"] == code == 6
     assert "No server answers" in document["error"]["message"]
-    assert "Error" not in err
+    assert "error" not in err
 
 
 class NeedsKey(BaseHTTPRequestHandler):
@@ -215,7 +215,7 @@ def test_a_server_that_died_in_the_run_is_an_error(
         raise ServerError(message)
 
     monkeypatch.setattr(runner, "run", die)
-    assert said(capsys, "--model", "m") == (6, "", f"Error: {message}\n")
+    assert said(capsys, "--model", "m") == (6, "", f"error: {message}\n")
     code, out, err = said(capsys, "--model", "m", "--json")
     assert (code, err) == (6, "")
     assert json.loads(out)["error"]["message"] == message

@@ -15,14 +15,20 @@ from rich.console import Console
 from agentcore_patches.asked import (
     COLOR,
     Asked,
-    Color,
     names_option,
     remember_target,
 )
-from agentcore_patches.errors import AccessError
+from agentcore_patches.errors import AccessError, ServerError, UsageError
+from agentcore_patches.failure import failure_of
 from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.install import expand_user
-from agentcore_patches.printing import print_text
+from agentcore_patches.printing import (
+    Color,
+    has_colours,
+    print_text,
+    terminal_width,
+)
+from agentcore_patches.text_output import TextOutput
 
 from . import checks, runner
 from .github_report import render_annotations
@@ -57,8 +63,8 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise click.UsageError(
-                f"{error.format_message()} Options of SGLang go after `--`.", ctx
+            raise UsageError(
+                error.format_message(), hint="Options of SGLang go after `--`."
             ) from None
 
 
@@ -252,9 +258,9 @@ def _checks_as_json() -> str:
 
 def _refuse_conflicting(options: runner.Options) -> None:
     if options.server_args and not options.server_args[0].startswith("-"):
-        raise click.UsageError(
-            f"Unexpected argument {options.server_args[0]}. Options of SGLang go after "
-            "`--`."
+        raise UsageError(
+            f"Unexpected argument {options.server_args[0]}.",
+            hint="Options of SGLang go after `--`.",
         )
     if options.base_url is None:
         if options.model is None:
@@ -274,9 +280,10 @@ def _refuse_conflicting(options: runner.Options) -> None:
         "--log": options.log,
     }
     if unused := [name for name, value in launching.items() if value]:
-        raise click.UsageError(
+        raise UsageError(
             "With --base-url no server is launched, so these have no effect: "
-            f"{', '.join(unused)}. Leave them out."
+            f"{', '.join(unused)}.",
+            hint="Leave them out.",
         )
 
 
@@ -308,7 +315,11 @@ def _print(report: Report, color: Color, *, as_json: bool) -> None:
     )
     print_text(text, color="always" if colour else "never")
     if report.error is not None and not as_json:
-        print_text(f"Error: {report.error}", sys.stderr)
+        output = TextOutput(
+            terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)
+        )
+        failure = failure_of(ServerError(report.error))
+        print_text(output.failure(failure), sys.stderr, color)
 
 
 def _console(stream: TextIO, color: Color) -> Console:

@@ -141,7 +141,8 @@ class Server:
         port_is_ours = not option_value(self.options.args, "--port")
         if not port_is_ours and not port_is_free(self.host, self.port):
             raise ServerError(
-                f"Port {self.port} is in use. Choose another --port, or leave it out."
+                f"Port {self.port} is in use.",
+                hint="Choose another --port, or leave it out.",
             )
         for attempt in range(1, START_ATTEMPTS + 1):
             if port_is_ours:
