@@ -142,10 +142,10 @@ def _duplicate(rid: str) -> str:
 
 
 def _hold_among_workers(manager: TokenizerManager, rid: str) -> bool:
-    """Hold an ID against the other tokenizer workers; return False if one of them has it.
+    """Hold an ID against the other tokenizer workers; return False if one has it.
 
-    The workers are processes of one machine that share nothing but the engine. A socket's
-    abstract name belongs to one of them at a time, and is free again when that one exits.
+    The workers are processes of one machine that share nothing but the engine. Only
+    one of them can bind an abstract socket name; the kernel frees it when that one exits.
     """
     if manager.server_args.tokenizer_worker_num == 1 or sys.platform != "linux":
         return True
@@ -170,7 +170,7 @@ def _free_among_workers(manager: TokenizerManager, rid: str) -> None:
 
 
 def _all_held(manager: Any) -> dict[str, socket.socket]:
-    """Return the sockets that hold IDs against other tokenizer workers, by these IDs."""
+    """Return the sockets that hold IDs against other workers, by ID."""
     held: dict[str, socket.socket] = vars(manager).setdefault("held_rids", {})
     return held
 
