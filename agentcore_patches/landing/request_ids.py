@@ -145,7 +145,7 @@ def _hold_among_workers(manager: TokenizerManager, rid: str) -> bool:
     """Hold an ID against the other tokenizer workers; return False if one has it.
 
     The workers are processes of one machine that share nothing but the engine. Only
-    one of them can bind an abstract socket name; the kernel frees it when that one exits.
+    one can bind an abstract socket name; the kernel frees it when that one exits.
     """
     if manager.server_args.tokenizer_worker_num == 1 or sys.platform != "linux":
         return True
