@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PATCHES = Path(__file__).parent
 _IMPORTS = re.compile(
-    rf"^ *from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE
+    rf"from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)"
 )
 _WORD = re.compile(r"\w+")
 ORDER = (
@@ -168,28 +168,35 @@ def response_fields() -> frozenset[str]:
 @cache
 def fingerprint() -> str:
     """A hash of all the code that decides what a patched install looks like."""
+    sources = _deciding()
     digest = hashlib.sha256()
-    for source in sorted(_deciding()):
-        digest.update(source.read_bytes())
+    for path in sorted(sources):
+        digest.update(sources[path].encode())
     return digest.hexdigest()
 
 
-def _deciding() -> set[Path]:
-    """Return the files of the planner, the patches, the landing, and all they import."""
+def _deciding() -> Mapping[Path, str]:
+    """Return the planner, the patches, the landing and all they import, by path."""
     package = _PATCHES.parent
-    found: set[Path] = set()
-    pending = [package / "planning" / "fitting.py"]
-    pending += [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
-    while pending:
-        path = pending.pop()
+    paths = [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
+    paths.append(package / "planning" / "fitting.py")
+    found: dict[Path, str] = {}
+    imports: set[tuple[str, str]] = set()
+    while paths:
+        path = paths.pop()
         if path in found or not path.is_file():
             continue
-        found.add(path)
-        for module, names in _IMPORTS.findall(path.read_text("utf-8")):
+        found[path] = text = path.read_text("utf-8")
+        new = {*_IMPORTS.findall(text)} - imports
+        imports |= new
+        for module, names in new:
             imported = package.joinpath(*module.split(".")[1:])
-            pending += [imported.with_suffix(".py"), imported / "__init__.py"]
-            if imported.is_dir():
-                pending += [imported / f"{one}.py" for one in _WORD.findall(names)]
+            if not imported.is_dir():
+                paths.append(imported.with_suffix(".py"))
+                continue
+            paths += [
+                imported / f"{name}.py" for name in ("__init__", *_WORD.findall(names))
+            ]
     return found
 
 
