@@ -11,10 +11,9 @@ import click
 
 from agentcore_patches._version import __version__
 from agentcore_patches.hints import with_target
-from agentcore_patches.install import Install
-from agentcore_patches.marks import is_created
+from agentcore_patches.installs.install import Install
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import LANDING
+from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.patches.releases import RUST_SERVER
 from agentcore_patches.printing import in_lines
 from agentcore_patches.results import (
@@ -26,6 +25,7 @@ from agentcore_patches.results import (
     StatusResult,
 )
 from agentcore_patches.state.leftovers import some
+from agentcore_patches.state.ownership import is_created
 from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from agentcore_patches.edits import (
     RefuseField,
     Replace,
 )
-from agentcore_patches.patches.files import PROTOCOL, SERVING_COMPLETIONS
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_COMPLETIONS
 
 _COMPLETION = "OpenAIServingCompletion"
 _STREAM = f"{_COMPLETION}._generate_completion_stream"
 
-COMPLETIONS: tuple[Place, ...] = (
-    Place(
+COMPLETIONS: tuple[Hook, ...] = (
+    Hook(
         "completions/request",
         "whether to answer with token IDs; null means absent",
         AddField(
@@ -32,7 +32,7 @@ COMPLETIONS: tuple[Place, ...] = (
             native="return_token_ids: bool = False",
         ),
     ),
-    Place(
+    Hook(
         "completions/choice",
         "the IDs of its prompt, and those generated for it",
         AddField(
@@ -45,7 +45,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": absent("SGLang has the fields"),
         },
     ),
-    Place(
+    Hook(
         "completions/ask-engine",
         "return_token_ids, return_tokens_as_token_ids",
         Insert(
@@ -58,7 +58,7 @@ COMPLETIONS: tuple[Place, ...] = (
             before="return adapted_request, request",
         ),
     ),
-    Place(
+    Hook(
         "completions/whole",
         "return_token_ids, return_routed_experts",
         Insert(
@@ -68,17 +68,17 @@ COMPLETIONS: tuple[Place, ...] = (
             before="choices.append(choice_data)",
         ),
     ),
-    Place(
+    Hook(
         "completions/stamp",
         "token IDs and logprobs go on the lines that leave",
         Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.traces.completions"),
     ),
-    Place(
+    Hook(
         "completions/trace",
         "given if return_token_ids is true",
         AddParameter(SERVING_COMPLETIONS, _STREAM, "trace=None"),
     ),
-    Place(
+    Hook(
         "completions/push",
         "wait until a line carries them",
         Insert(
@@ -88,7 +88,7 @@ COMPLETIONS: tuple[Place, ...] = (
             after='index = content.get("index", 0)',
         ),
     ),
-    Place(
+    Hook(
         "completions/new-text",
         "under --stream-output it is the new text already",
         absent("the text is all of it, with --stream-output too"),
@@ -106,7 +106,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": absent("SGLang knows whether the text is the new one alone"),
         },
     ),
-    Place(
+    Hook(
         "completions/no-field-of-ours",
         "stamped lines would have the field twice",
         RefuseField(
@@ -118,7 +118,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": absent("there are such fields, None where lines are stamped"),
         },
     ),
-    Place(
+    Hook(
         "completions/no-field-of-ours-on-chunks",
         "stamped lines would have the field twice",
         RefuseField(PROTOCOL, "CompletionStreamResponse", ("metadata",)),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import (
     ANTHROPIC_SERVING,
     HTTP_SERVER,
     SERVING_BASE,
 )
-from agentcore_patches.patches.places import Place
 
 _WHY = "true by default if AGENTCORE_DEFAULTS says so"
 
-DEFAULTS: tuple[Place, ...] = (
-    Place(
+DEFAULTS: tuple[Hook, ...] = (
+    Hook(
         "defaults/openai",
         _WHY,
         Insert(
@@ -22,7 +22,7 @@ DEFAULTS: tuple[Place, ...] = (
             "agentcore.defaults.fill(request, self.tokenizer_manager)",
         ),
     ),
-    Place(
+    Hook(
         "defaults/messages",
         _WHY,
         Insert(
@@ -32,7 +32,7 @@ DEFAULTS: tuple[Place, ...] = (
             "request, self.openai_serving_chat.tokenizer_manager)",
         ),
     ),
-    Place(
+    Hook(
         "defaults/native",
         _WHY,
         Insert(

@@ -9,13 +9,13 @@ request with that ID. In all of them an abort ends every request whose ID begins
 from __future__ import annotations
 
 from agentcore_patches.edits import Decorate, Insert, Replace
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     SERVING_BASE,
     SERVING_RESPONSES,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 _STATES_ARE_MADE_FIRST = absent("a request has its state before it is sent")
 
@@ -36,8 +36,8 @@ def _sent_to_scheduler(function: str, message: str) -> Replace:
     )
 
 
-REQUEST_IDS: tuple[Place, ...] = (
-    Place(
+REQUEST_IDS: tuple[Hook, ...] = (
+    Hook(
         "request-ids/reserve",
         "a rid in use is a 400; two requests would share one state",
         Insert(
@@ -47,7 +47,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             after="obj.normalize_batch_and_arguments()",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/release",
         "release the rid once the request is answered",
         Decorate(
@@ -56,7 +56,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.reserving",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/check-generate",
         "a stream with a rid in use is a 400, too",
         Insert(
@@ -70,7 +70,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             before="if obj.stream: ...",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/check-stream",
         "a stream with a rid in use is a 400, too",
         Insert(
@@ -83,7 +83,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.10": absent("a stream's first line is made before its status is sent"),
         },
     ),
-    Place(
+    Hook(
         "request-ids/check-responses",
         "a second request would replace the messages of the first",
         Insert(
@@ -95,7 +95,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             before="generator = self._generate_with_builtin_tools(...)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/send",
         "the engine gets a rid that no other request ever had",
         _sent_to_scheduler("_send_one_request", "tokenized_obj"),
@@ -103,7 +103,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
-    Place(
+    Hook(
         "request-ids/send-batch",
         "the engine gets a rid that no other request ever had",
         _sent_to_scheduler("_send_batch_request", "batch_req"),
@@ -111,7 +111,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
-    Place(
+    Hook(
         "request-ids/abort",
         "the engine ends each request whose rid begins so",
         _sent_to_scheduler("abort_request", "req"),
@@ -119,7 +119,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
-    Place(
+    Hook(
         "request-ids/dispatch",
         "the engine gets a rid that no other request ever had",
         absent("requests and aborts are sent in three places"),
@@ -135,7 +135,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "request-ids/keep",
         "the engine's rid of the request, for its outputs",
         Insert(
@@ -148,7 +148,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.10": _STATES_ARE_MADE_FIRST,
         },
     ),
-    Place(
+    Hook(
         "request-ids/keep-of-batch",
         "the engine's rid of the request, for its outputs",
         Insert(
@@ -161,7 +161,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.10": _STATES_ARE_MADE_FIRST,
         },
     ),
-    Place(
+    Hook(
         "request-ids/output",
         "a late output goes to no request that reuses the rid",
         Insert(
@@ -170,7 +170,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.from_engine(self, recv_obj)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/aborted",
         "a late abort ends no request that reuses the rid",
         Insert(
@@ -179,7 +179,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.abort_from_engine(self, recv_obj)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/left",
         "2 s later the rid may be another request's",
         Replace(
@@ -192,7 +192,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.20": absent("one statement aborts requests and batches"),
         },
     ),
-    Place(
+    Hook(
         "request-ids/left-batch",
         "2 s later the rid may be another request's",
         Replace(
@@ -202,7 +202,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.abort_own(self, rid, obj)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/session",
         "a client names an earlier turn by the rid that it gave",
         Insert(

@@ -7,13 +7,13 @@ outside of gpt-oss, and is not traced.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Decorate, Insert, RefuseField
-from agentcore_patches.patches.files import PROTOCOL, SERVING_RESPONSES
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_RESPONSES
 
 _SERVING = "OpenAIServingResponses"
 
-REQUEST_FLAG: tuple[Place, ...] = (
-    Place(
+REQUEST_FLAG: tuple[Hook, ...] = (
+    Hook(
         "responses/request",
         "whether to answer with token IDs and logprobs",
         AddField(
@@ -25,8 +25,8 @@ REQUEST_FLAG: tuple[Place, ...] = (
 )
 
 # Also of `prefix`.
-RESPONSES_SENT_BACK: tuple[Place, ...] = (
-    Place(
+RESPONSES_SENT_BACK: tuple[Hook, ...] = (
+    Hook(
         "responses/sent-back",
         "read messages with nulls",
         absent("the endpoint takes no items of earlier responses"),
@@ -43,8 +43,8 @@ RESPONSES_SENT_BACK: tuple[Place, ...] = (
 )
 
 # Also of `prefix`.
-RESPONSES_PUSH: tuple[Place, ...] = (
-    Place(
+RESPONSES_PUSH: tuple[Hook, ...] = (
+    Hook(
         "responses/push",
         "what remembers or says token IDs takes them in",
         absent("the endpoint is not traced"),
@@ -58,10 +58,10 @@ RESPONSES_PUSH: tuple[Place, ...] = (
     ),
 )
 
-RESPONSES: tuple[Place, ...] = (
+RESPONSES: tuple[Hook, ...] = (
     *REQUEST_FLAG,
     *RESPONSES_SENT_BACK,
-    Place(
+    Hook(
         "responses/stamp",
         "token IDs and logprobs, or an error that says why not",
         Decorate(
@@ -71,7 +71,7 @@ RESPONSES: tuple[Place, ...] = (
         ),
     ),
     *RESPONSES_PUSH,
-    Place(
+    Hook(
         "responses/no-field-of-ours",
         "stamped responses would have the field twice",
         RefuseField(

@@ -17,13 +17,14 @@ from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
 from agentcore_patches.patches._prompts import PROMPT_TOKEN_IDS
+from agentcore_patches.patches._release_checks import RELEASE_CHECKS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._responses import REQUEST_FLAG as RESPONSES_FLAG
 from agentcore_patches.patches._responses import RESPONSES_PUSH, RESPONSES_SENT_BACK
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
-from agentcore_patches.patches._telltales import TELLTALES
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     PROTOCOL,
@@ -31,7 +32,6 @@ from agentcore_patches.patches.files import (
     SERVING_RESPONSES,
     SERVING_TOKENIZE,
 )
-from agentcore_patches.patches.places import Place, absent
 from agentcore_patches.patches.token_ids import REQUEST_FLAG
 
 RESPONSE_FIELDS = ()
@@ -40,9 +40,9 @@ _CHAT = "OpenAIServingChat"
 _RESPONSES = "OpenAIServingResponses"
 _MESSAGES = "AnthropicServing"
 
-REQUESTS: tuple[Place, ...] = (
+REQUESTS: tuple[Hook, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
-    Place(
+    Hook(
         "prefix/request",
         "the token IDs of the earlier turns",
         AddField(
@@ -54,7 +54,7 @@ REQUESTS: tuple[Place, ...] = (
         ),
     ),
     # Chat templates do not see them.
-    Place(
+    Hook(
         "prefix/message",
         "the token IDs of an earlier turn",
         AddField(
@@ -67,15 +67,15 @@ REQUESTS: tuple[Place, ...] = (
     ),
 )
 
-CHAT: tuple[Place, ...] = (
-    Place(
+CHAT: tuple[Hook, ...] = (
+    Hook(
         "prefix/prompt",
         "the earlier turns as they were, then what comes next",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._process_messages", "agentcore.prefix.continued"
         ),
     ),
-    Place(
+    Hook(
         "prefix/engine",
         "the prompt as token IDs, for multimodal models too",
         Insert(
@@ -85,14 +85,14 @@ CHAT: tuple[Place, ...] = (
             before="return adapted_request, request",
         ),
     ),
-    Place(
+    Hook(
         "prefix/whole",
         "metadata.prefix; the answer is remembered",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._build_chat_response", "agentcore.prefix.whole"
         ),
     ),
-    Place(
+    Hook(
         "prefix/stream",
         "metadata.prefix; the answer is remembered",
         Decorate(
@@ -102,8 +102,8 @@ CHAT: tuple[Place, ...] = (
     *CHAT_PUSH,
 )
 
-RESPONSES: tuple[Place, ...] = (
-    Place(
+RESPONSES: tuple[Hook, ...] = (
+    Hook(
         "prefix/responses-request",
         "the token IDs of the earlier turns",
         AddField(
@@ -112,7 +112,7 @@ RESPONSES: tuple[Place, ...] = (
             "required_prefix_token_ids: agentcore.response_turns.PrefixField = None",
         ),
     ),
-    Place(
+    Hook(
         "prefix/responses",
         "prefix, or a 400 that says why not; it is remembered",
         Decorate(
@@ -124,8 +124,8 @@ RESPONSES: tuple[Place, ...] = (
     *RESPONSES_PUSH,
 )
 
-TOKENIZE: tuple[Place, ...] = (
-    Place(
+TOKENIZE: tuple[Hook, ...] = (
+    Hook(
         "prefix/tokenize-request",
         "messages in place of a prompt",
         Insert(
@@ -141,7 +141,7 @@ TOKENIZE: tuple[Place, ...] = (
         },
         upstream="messages, 0.5.12",
     ),
-    Place(
+    Hook(
         "prefix/tokenize",
         "messages in place of a prompt",
         Insert(
@@ -157,7 +157,7 @@ TOKENIZE: tuple[Place, ...] = (
         },
         upstream="messages, 0.5.12",
     ),
-    Place(
+    Hook(
         "prefix/tokenize-length",
         "JSON cannot hold 10^30",
         Insert(
@@ -168,7 +168,7 @@ TOKENIZE: tuple[Place, ...] = (
         ),
         upstream="for integers, 0.5.19",
     ),
-    Place(
+    Hook(
         "prefix/tokenize-ids",
         "the token IDs of messages are in no dump of them",
         absent("messages are not dumped"),
@@ -183,8 +183,8 @@ TOKENIZE: tuple[Place, ...] = (
     ),
 )
 
-MESSAGES: tuple[Place, ...] = (
-    Place(
+MESSAGES: tuple[Hook, ...] = (
+    Hook(
         "prefix/messages-request",
         "the token IDs of the earlier turns",
         AddField(
@@ -193,7 +193,7 @@ MESSAGES: tuple[Place, ...] = (
             "required_prefix_token_ids: Optional[list[Any]] = None",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-answer",
         "what the answer says of the prefix",
         AddField(
@@ -202,7 +202,7 @@ MESSAGES: tuple[Place, ...] = (
             "metadata: Optional[dict[str, Any]] = None",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-ask-chat",
         "the prefix, and whether the server may remember",
         Insert(
@@ -212,7 +212,7 @@ MESSAGES: tuple[Place, ...] = (
             after="chat_request = ChatCompletionRequest(**request_data)",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-whole",
         "metadata.prefix",
         Insert(
@@ -222,7 +222,7 @@ MESSAGES: tuple[Place, ...] = (
             after="anthropic_response = self._convert_response(response)",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-stream",
         "metadata.prefix",
         Decorate(
@@ -231,7 +231,7 @@ MESSAGES: tuple[Place, ...] = (
             "agentcore.prefix.events",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-refuse",
         "a bad prefix is a 400",
         Insert(
@@ -245,8 +245,8 @@ MESSAGES: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *TELLTALES,
+HOOKS: tuple[Hook, ...] = (
+    *RELEASE_CHECKS,
     *SERVER,
     *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches.files import EVER_PATCHED as EVER_PATCHED
-from agentcore_patches.patches.files import FACTS_MODULE, LANDED, RELEASES
-from agentcore_patches.patches.files import LANDING as LANDING
-from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
+from agentcore_patches.patches.paths import EVER_PATCHED as EVER_PATCHED
+from agentcore_patches.patches.paths import FACTS_MODULE, LANDED, RELEASES
+from agentcore_patches.patches.paths import LANDING as LANDING
+from agentcore_patches.patches.paths import WRITING_ORDER as WRITING_ORDER
 from agentcore_patches.patches.releases import (
     facts_module,
     is_between,
@@ -24,7 +24,7 @@ from agentcore_patches.patches.releases import (
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit, Land
-    from agentcore_patches.patches.places import Patch, Place
+    from agentcore_patches.patches.hooks import Hook, Patch
 
 _PATCHES = Path(__file__).parent
 _IMPORTS = re.compile(
@@ -48,7 +48,7 @@ ORDER = (
 A decorator that is made later is outside.
 """
 
-_OTHER_MODULES = ("files", "places", "registry", "releases")
+_OTHER_MODULES = ("hooks", "paths", "registry", "releases")
 
 
 @cache
@@ -62,9 +62,9 @@ def names() -> tuple[str, ...]:
     )
 
 
-def places(name: str) -> tuple[Place, ...]:
-    """The places that a patch changes, of whatever release."""
-    return _patch(name).places
+def hooks(name: str) -> tuple[Hook, ...]:
+    """The hooks of a patch, for all releases."""
+    return _patch(name).hooks
 
 
 @cache
@@ -79,7 +79,7 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
     """
     from agentcore_patches.edits import Import, Land
 
-    chosen = [edit for place in places(name) for edit in _edits(place, version)]
+    chosen = [edit for hook in hooks(name) for edit in _edits(hook, version)]
     if not chosen:
         raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
     calling = [edit.file for edit in chosen if "agentcore." in edit.new_code]
@@ -111,13 +111,13 @@ def in_order(edits: Iterable[Edit]) -> list[Edit]:
 
     ordered = list(edits)
     for first, second in ORDER:
-        places = [i for i, edit in enumerate(ordered) if edit.name == second]
+        seconds = [i for i, edit in enumerate(ordered) if edit.name == second]
         late = [
-            edit for edit in ordered[min(places, default=0) :] if edit.name == first
+            edit for edit in ordered[min(seconds, default=0) :] if edit.name == first
         ]
-        if places and late:
+        if seconds and late:
             ordered = [edit for edit in ordered if edit not in late]
-            ordered[places[0] : places[0]] = late
+            ordered[seconds[0] : seconds[0]] = late
     inner: dict[tuple[str, str], Edit] = {}
     for edit in ordered:
         if not isinstance(edit, Decorate):
@@ -201,8 +201,8 @@ def _deciding() -> Mapping[Path, str]:
 
 
 @cache
-def _edits(place: Place, version: str) -> tuple[Edit, ...]:
-    return place.edits(version)
+def _edits(hook: Hook, version: str) -> tuple[Edit, ...]:
+    return hook.edits(version)
 
 
 @cache
@@ -213,7 +213,7 @@ def _landing_text(path: str) -> str:
 
 @cache
 def _patch(name: str) -> Patch:
-    from agentcore_patches.patches.places import checked
+    from agentcore_patches.patches.hooks import checked
 
     if tables := unused_lines():
         raise PatchError(f"The tables of releases are wrong: {'; '.join(tables)}.")

@@ -15,7 +15,7 @@ from functools import cache
 from typing import TypeAlias
 
 from agentcore_patches.edits import DEFINITIONS, Decorate, Edit, Land
-from agentcore_patches.patches.files import FACTS_MODULE, LANDING
+from agentcore_patches.patches.paths import FACTS_MODULE, LANDING
 
 _CALL = re.compile(r"\bagentcore\.(\w+)\.(\w+)")
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import requests
 
-from agentcore_patches import install
+from agentcore_patches.installs import install
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.install import _supported_release
+from agentcore_patches.installs.install import _supported_release
 from agentcore_patches.landing import defaults, release, server
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 

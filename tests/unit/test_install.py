@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import install
 from agentcore_patches.errors import AccessError, UnsupportedTarget
-from agentcore_patches.install import Install, find
+from agentcore_patches.installs import install
+from agentcore_patches.installs.install import Install, find
 from tests.helpers.records import write_dist_info
 
 ENGINE = "srt/engine.py"

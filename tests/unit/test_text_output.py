@@ -12,7 +12,7 @@ import pytest
 from agentcore_patches import __version__, api, cli, text_output
 from agentcore_patches.asked import Asked
 from agentcore_patches.failure import Failure
-from agentcore_patches.install import find
+from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state import transaction

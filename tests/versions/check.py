@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from agentcore_patches import apply, install, revert
+from agentcore_patches import apply, revert
+from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify.probe import SHARED_MEMORY

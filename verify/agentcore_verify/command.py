@@ -21,7 +21,7 @@ from agentcore_patches.asked import (
 )
 from agentcore_patches.errors import AccessError
 from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.install import expand_user
+from agentcore_patches.installs.install import expand_user
 from agentcore_patches.printing import print_text
 
 from . import checks, runner

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
-from agentcore_patches.files import FOLDER, read_bytes
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import LANDED, LANDING
+from agentcore_patches.patches.paths import LANDED, LANDING
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.rights import rights_of_owner
-from agentcore_patches.typed_json import parse
+from agentcore_patches.state.filesystem import FOLDER, read_bytes
+from agentcore_patches.state.privileges import rights_of_owner
+from agentcore_patches.state.typed_json import parse
 
 if TYPE_CHECKING:
     from packaging.version import Version
