@@ -22,6 +22,7 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.installs import install as installs
+from agentcore_patches.installs import versions
 from agentcore_patches.installs.install import Install, OnlyLeftovers, StrPath
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import FACTS_MODULE
@@ -86,7 +87,7 @@ def apply(
     patches = select(only)
     install = installs.find(sglang_dir, python)
     if not unlisted:
-        installs.require_release(install)
+        versions.require_release(install)
     install = leftovers.examined(install, strict=True)
     leftovers.refuse_hiding(install)
     result = _applied(install, patches, dry_run, diff, lock_timeout, notify)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import UnsupportedTarget
 from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.installs.install import Install, StrPath, find, require_release
+from agentcore_patches.installs.install import Install, StrPath, find
+from agentcore_patches.installs.versions import require_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
 

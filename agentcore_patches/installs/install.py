@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
+from agentcore_patches.installs.interpreters import Look, ask, look_here
+from agentcore_patches.installs.metadata import dist_info_of, hex_digest, read_record
+from agentcore_patches.installs.versions import UNKNOWN, supported_release, version_of
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import LANDED, LANDING
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state.filesystem import FOLDER, read_bytes
 from agentcore_patches.state.privileges import rights_of_owner
-from agentcore_patches.state.typed_json import parse
-
-if TYPE_CHECKING:
-    from packaging.version import Version
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
-_PROBE = """
-import json, sys
-{look}
-sys.path[:] = [entry for entry in sys.path if entry]
-print("\\nagentcore-patch:", json.dumps({{**look(), "path": sys.path}}))
-"""
-_PROBE_SECONDS = 60
-_ANSWER = "agentcore-patch:"
-
-_GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/python."
 _NAME_ANOTHER = (
     "Name another interpreter with --python, or SGLang's package folder with "
     "--sglang-dir."
 )
-
-UNKNOWN = "unknown"
-"""The version of an SGLang that does not tell it."""
-
-_MOST_VERSION = 1024 * 1024
-_MOST_RECORD = 64 * 1024 * 1024
-
-# The version that setuptools-scm gives where there is no git metadata.
-_PLACEHOLDER = "0.0.0.dev0"
 
 
 @dataclass(frozen=True)
@@ -110,8 +85,8 @@ class Install:
             return {}
         wanted = {f"{self.package.name}/{path}": path for path in paths}
         return {
-            wanted[name]: _hex(digest)
-            for name, digest in _read_record(self.dist_info)
+            wanted[name]: hex_digest(digest)
+            for name, digest in read_record(self.dist_info)
             if name in wanted
         }
 
@@ -136,53 +111,19 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
             found = "given by --sglang-dir"
         else:
             exe = sys.executable if python is None else str(Path(python))
-            seen = _look() if python is None else _ask(expand_user(python))
+            seen = look_here() if python is None else ask(expand_user(python))
             search, found = seen.search, f"imported by {exe}"
             leftovers = _leftovers(seen)
             package = _package_of(seen, leftovers, exe)
-        dist_info, editable = _dist_info(package, search)
-        version = _version(package, dist_info)
+        dist_info, editable = dist_info_of(package, search)
+        version = version_of(package, dist_info)
     except OSError as error:
         raise AccessError(
             f"Cannot read {error.filename}: {error.strerror}. Run the command as a "
             "user who may read SGLang's files."
         ) from error
-    release = _supported_release(version)
+    release = supported_release(version)
     return Install(package, version, release, found, editable, dist_info, leftovers)
-
-
-def require_release(install: Install) -> str:
-    """The supported release that an install has the sources of.
-
-    Raises:
-        UnsupportedTarget: there is none.
-    """
-    if install.release is not None:
-        return install.release
-    if install.version == UNKNOWN:
-        raise UnsupportedTarget(
-            f"The version of the SGLang in {install.package} is unknown: it is neither in "
-            "`_version.py` nor in installed metadata. Install the checkout, which writes "
-            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]})."
-        )
-    parsed = _parsed(install.version)
-    advice = (
-        " This is a development version. If it is a supported release with commits of "
-        "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
-        f"{_nearest(parsed)}+own set. `agentcore-patch apply --unlisted` "
-        "patches any other one that the edits of a release fit."
-        if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
-        else ""
-    )
-    raise UnsupportedTarget(
-        f"SGLang {install.version} in {install.package} is not supported. Supported: "
-        f"{', '.join(SUPPORTED_VERSIONS)}.{advice}"
-    )
-
-
-def same_release(one: str, other: str) -> bool:
-    """Whether two versions differ in their local labels at most (`0.5.9+cu130`)."""
-    return one.partition("+")[0] == other.partition("+")[0]
 
 
 def refuse_both(sglang_dir: object, python: object) -> None:
@@ -260,66 +201,7 @@ def _is_package(folder: Path) -> bool:
     return (folder / "srt").is_dir() and folder.name != "srt"
 
 
-@dataclass(frozen=True)
-class _Look:
-    """What an interpreter knows of `sglang`.
-
-    Attributes:
-        origin: the file of the first module or regular package; None if there is none.
-        hiding: the folders of the namespace package that Python finds before it.
-        search: the search path.
-    """
-
-    origin: str | None
-    hiding: list[str]
-    search: list[str]
-
-
-def look() -> dict[str, object]:
-    """Find `sglang` without importing it. Every interpreter that is asked runs this, too.
-
-    An import takes the first finder's package, even a namespace package (a folder without
-    `__init__.py`). An editable install may have a finder behind that.
-    """
-    import sys
-
-    hiding: list[str] = []
-    for finder in sys.meta_path:
-        try:
-            spec = finder.find_spec("sglang", None)
-        except (AttributeError, ImportError, ValueError):
-            continue
-        if spec is not None and spec.origin is not None:
-            return {"origin": spec.origin, "hiding": hiding}
-        if spec is not None:
-            hiding += spec.submodule_search_locations or ()
-    return {"origin": None, "hiding": hiding}
-
-
-def _look() -> _Look:
-    """Look with this interpreter."""
-    return _look_from({**look(), "path": sys.path})
-
-
-def _look_from(answer: object) -> _Look:
-    """The answer of `look`, with the search path as `path`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    match answer:
-        case {
-            "origin": str() | None as origin,
-            "hiding": [*hiding],
-            "path": [*search],
-        }:
-            texts = [origin or "", *hiding, *search]
-            if all(isinstance(text, str) and "\0" not in text for text in texts):
-                return _Look(origin, hiding, search)
-    raise ValueError("no answer")
-
-
-def _leftovers(seen: _Look) -> tuple[Leftovers, ...]:
+def _leftovers(seen: Look) -> tuple[Leftovers, ...]:
     """Folders with leftovers in the search path."""
     places = (Path(entry) / "sglang" for entry in seen.search if entry)
     hiding = [Path(folder).resolve() for folder in seen.hiding]
@@ -339,72 +221,7 @@ def is_leftover(folder: Path) -> bool:
     )
 
 
-def _ask(python: Path) -> _Look:
-    """Look with another interpreter."""
-    import inspect
-    import shutil
-    import subprocess
-
-    command = python if python.is_file() else shutil.which(python)
-    if command is None:
-        inside = python / "bin" / "python"
-        advice = (
-            f"Did you mean --python {inside}?"
-            if inside.exists()
-            else _GIVE_AN_INTERPRETER
-        )
-        raise UnsupportedTarget(f"There is no program {python}. {advice}")
-    try:
-        # In the root folder, so that it does not import from the current one; without
-        # bytecode, so that a question leaves nothing behind.
-        answer = subprocess.run(
-            [
-                *(Path(command).absolute(), "-B", "-c"),
-                _PROBE.format(look=inspect.getsource(look)),
-            ],
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PROBE_SECONDS,
-            check=True,
-        )
-        return _answer(answer.stdout)
-    except subprocess.TimeoutExpired:
-        raise UnsupportedTarget(
-            f"{python} was asked where its SGLang is and did not answer within "
-            f"{_PROBE_SECONDS} s. Give SGLang's package folder with --sglang-dir instead."
-        ) from None
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UnsupportedTarget(
-            f"{python} was asked where its SGLang is and failed with exit code "
-            f"{error.returncode} ({last}). Give --python a Python 3 interpreter."
-        ) from None
-    except OSError as error:
-        raise UnsupportedTarget(
-            f"Cannot run {python}: {error.strerror}. {_GIVE_AN_INTERPRETER}"
-        ) from None
-    except ValueError:
-        raise UnsupportedTarget(
-            f"{python} is not a Python interpreter: it did not answer as one. "
-            f"{_GIVE_AN_INTERPRETER}"
-        ) from None
-
-
-def _answer(printed: str) -> _Look:
-    """What the probe printed, among what the interpreter prints on its own.
-
-    Raises:
-        ValueError: it did not, or something else.
-    """
-    lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
-    answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None
-    return _look_from(answer)
-
-
-def _package_of(seen: _Look, leftovers: Sequence[Leftovers], python: str) -> Path:
+def _package_of(seen: Look, leftovers: Sequence[Leftovers], python: str) -> Path:
     """The package folder that an interpreter imports, or would without leftovers."""
     if seen.origin is None:
         _refuse_absent(leftovers, python)
@@ -457,147 +274,7 @@ def _neighbour(python: str) -> Path | None:
         candidate = Path(environment) / "bin" / "python"
         if candidate.is_file() and candidate != Path(python):
             with suppress(UnsupportedTarget):
-                origin = _ask(candidate).origin
+                origin = ask(candidate).origin
                 if origin is not None and _is_package(Path(origin).parent):
                     return candidate
     return None
-
-
-def _dist_info(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:
-    """The metadata folder of a package, and whether the install is editable."""
-    for folder in _metadata_folders(package.parent):
-        prefix = f"{package.name}/"
-        if any(name.startswith(prefix) for name, _ in _read_record(folder)):
-            return folder, False
-    for entry in search:
-        for folder in _metadata_folders(Path(entry)):
-            if (folder / "METADATA").is_file():
-                return folder, True
-    return None, False
-
-
-def _metadata_folders(site: Path) -> list[Path]:
-    return sorted(site.glob("sglang-*.dist-info"))
-
-
-def _read_record(dist_info: Path) -> Iterator[tuple[str, str]]:
-    """Path and SHA-256 of each file in a RECORD; none if it is missing or damaged."""
-    try:
-        record = read_bytes(dist_info / "RECORD", follow=True, most=_MOST_RECORD)
-    except FileNotFoundError:
-        return
-    lines = io.StringIO(record.decode("utf-8", errors="replace"), newline="")
-    with suppress(csv.Error):
-        for row in csv.reader(lines):
-            if len(row) > 1 and row[1].startswith("sha256="):
-                yield row[0], row[1]
-
-
-def _hex(digest: str) -> str:
-    encoded = digest.removeprefix("sha256=")
-    try:
-        return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
-    except ValueError:
-        return "damaged"
-
-
-def _version(package: Path, dist_info: Path | None) -> str:
-    """The version in the package, or else in its metadata."""
-    stated = [
-        _literal_version(package / name) for name in ("_version.py", "version.py")
-    ]
-    if dist_info is not None:
-        stated.append(_metadata_version(dist_info / "METADATA"))
-    for version in stated:
-        if version is not None and version != _PLACEHOLDER and version.isprintable():
-            return version[:100]
-    return UNKNOWN
-
-
-def _literal_version(file: Path) -> str | None:
-    """The string that a module assigns to `__version__` at its top level."""
-    import ast
-
-    try:
-        body = ast.parse(read_bytes(file, follow=True, most=_MOST_VERSION)).body
-    except (
-        *(FileNotFoundError, NotADirectoryError),
-        *(SyntaxError, ValueError, RecursionError, MemoryError),
-    ):
-        return None
-    for statement in body:
-        if (
-            isinstance(statement, ast.Assign)
-            and isinstance(statement.value, ast.Constant)
-            and isinstance(statement.value.value, str)
-            and any(
-                isinstance(target, ast.Name) and target.id == "__version__"
-                for target in statement.targets
-            )
-        ):
-            return statement.value.value
-    return None
-
-
-def _metadata_version(file: Path) -> str | None:
-    try:
-        text = read_bytes(file, follow=True).decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    header = text.replace("\r\n", "\n").partition("\n\n")[0]
-    found = re.search(r"^Version:\s*(\S+)", header, re.MULTILINE)
-    return found and found[1]
-
-
-def _supported_release(version: str) -> str | None:
-    if version in SUPPORTED_VERSIONS:
-        return version
-    parsed = _parsed(version)
-    if parsed is None:
-        return None
-    from packaging.version import Version
-
-    return next(
-        (name for name in SUPPORTED_VERSIONS if _is_release(parsed, Version(name))),
-        None,
-    )
-
-
-def _parsed(version: str) -> Version | None:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return Version(version)
-    except InvalidVersion:
-        return None
-
-
-def _nearest(version: Version) -> str:
-    """The newest supported release that is no newer, else the oldest one."""
-    from packaging.version import Version
-
-    older = [name for name in SUPPORTED_VERSIONS if Version(name) <= version]
-    return older[-1] if older else SUPPORTED_VERSIONS[0]
-
-
-def _is_release(version: Version, release: Version) -> bool:
-    """Whether a version stands for the sources of a release, maybe changed locally.
-
-    So does one with a local label (`0.5.9+cu130`), and the versions that setuptools-scm
-    gives to the tagged commit itself with uncommitted changes: zero commits after it,
-    and a date (`0.5.10.dev0+g1a2b3c4.d20260301`).
-    """
-    if version.public == release.public:
-        return True
-    *head, micro = release.release
-    names = (
-        (f"{release.base_version}.post{release.post + 1}.dev0",)
-        if release.post is not None
-        else (
-            f"{'.'.join(map(str, [*head, micro + 1]))}.dev0",
-            f"{release.public}.post1.dev0",
-            f"{release.public}.post0",
-        )
-    )
-    dirty = re.search(r"(^|\.)d\d{8}$", version.local or "")
-    return version.public in names and dirty is not None

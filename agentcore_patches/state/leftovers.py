@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError, SourceConflict
-from agentcore_patches.installs.install import UNKNOWN, Install
+from agentcore_patches.installs.install import Install
+from agentcore_patches.installs.versions import UNKNOWN
 from agentcore_patches.state import transaction
 from agentcore_patches.state.filesystem import FOLDER, remove_if_empty
 from agentcore_patches.state.ownership import is_created

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.installs.install import Install, same_release
+from agentcore_patches.installs.install import Install
+from agentcore_patches.installs.versions import same_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.state.filesystem import FOLDER, digest, read_bytes
