@@ -13,20 +13,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from agentcore_patches import install as installs
 from agentcore_patches._version import __version__
+from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
     UnsupportedTarget,
     UsageError,
 )
-from agentcore_patches.files import FOLDER, digest
-from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.install import Install, OnlyLeftovers, StrPath
-from agentcore_patches.marks import is_created, is_ours
+from agentcore_patches.installs import install as installs
+from agentcore_patches.installs import versions
+from agentcore_patches.installs.install import Install, OnlyLeftovers, StrPath
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import FACTS_MODULE
+from agentcore_patches.patches.paths import FACTS_MODULE
 from agentcore_patches.patches.releases import (
     FIRST_WITH_RUST,
     RUST_SERVER,
@@ -42,9 +41,11 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.rights import access
 from agentcore_patches.state import leftovers, transaction
+from agentcore_patches.state.filesystem import FOLDER, digest
 from agentcore_patches.state.originals import Originals
+from agentcore_patches.state.ownership import is_created, is_ours
+from agentcore_patches.state.privileges import access
 from agentcore_patches.state.snapshot import (
     FileState,
     Snapshot,
@@ -89,7 +90,7 @@ def apply(
     patches = select(only)
     install = installs.find(sglang_dir, python)
     if not unlisted:
-        installs.require_release(install)
+        versions.require_release(install)
     install = leftovers.examined(install, strict=True)
     leftovers.refuse_hiding(install)
     result = _applied(install, patches, dry_run, diff, lock_timeout, notify, warn)

@@ -1,4 +1,4 @@
-"""What `list` shows: the patches, and the places that they change.
+"""What `list` shows: the patches, and their hooks.
 
 Apart from `api` and `results`, as each class takes time at every start of the command.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.errors import UnsupportedTarget
-from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.install import Install, StrPath, find, require_release
+from agentcore_patches.installs.install import Install, StrPath, find
+from agentcore_patches.installs.versions import require_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
 
 if TYPE_CHECKING:
-    from agentcore_patches.patches.places import Place
+    from agentcore_patches.patches.hooks import Hook
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class PatchInfo:
 
 @dataclass(frozen=True)
 class EditInfo:
-    """What patches change at one place, in a range of releases.
+    """The change that a hook makes in a range of releases.
 
     Attributes:
-        name: of the place: it stands in SGLang's file above the change, and in
+        name: of the hook: it stands in SGLang's file above the change, and in
             agentcore_patches/patches.
         why: the reason.
         upstream: what SGLang does or proposes of it; empty if nothing.
-        patches: those that have the place.
+        patches: those that have the hook.
         since: the first of the releases.
         until: the last of them.
         file: below the `sglang` package; empty if nothing is changed.
@@ -57,7 +58,7 @@ class EditInfo:
 
 @dataclass(frozen=True)
 class EditList:
-    """The places that patches change, in the order of the patches."""
+    """The hooks of all patches, in the order of the patches."""
 
     edits: tuple[EditInfo, ...]
 
@@ -119,7 +120,7 @@ def release_of(
 
 
 def listed_edits(release: str | None = None) -> EditList:
-    """What the patches change at which place, in which releases of SGLang.
+    """Return the changes of all hooks, each with its releases of SGLang.
 
     Args:
         release: only what is for this release, as it is called there.
@@ -127,25 +128,25 @@ def listed_edits(release: str | None = None) -> EditList:
     Raises:
         UsageError: `release` is not a supported one.
     """
-    from agentcore_patches.patches.places import Absent
+    from agentcore_patches.patches.hooks import Absent
 
     if release is not None:
         refuse_unknown([release], SUPPORTED_VERSIONS, "release", "releases")
-    holders: dict[Place, list[str]] = {}
+    holders: dict[Hook, list[str]] = {}
     for name in registry.names():
-        for place in registry.places(name):
-            holders.setdefault(place, []).append(name)
+        for hook in registry.hooks(name):
+            holders.setdefault(hook, []).append(name)
     found = []
-    for place, patches in holders.items():
-        for since, until, form in place.ranges():
+    for hook, patches in holders.items():
+        for since, until, form in hook.ranges():
             if release is not None and not is_between(release, since, until):
                 continue
-            edits = place.edits(release or until)
+            edits = hook.edits(release or until)
             found.append(
                 EditInfo(
-                    name=place.name,
-                    why=place.why,
-                    upstream=place.upstream,
+                    name=hook.name,
+                    why=hook.why,
+                    upstream=hook.upstream,
                     patches=tuple(patches),
                     since=since,
                     until=until,

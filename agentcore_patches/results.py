@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from agentcore_patches.install import Install
+from agentcore_patches.installs.install import Install
 from agentcore_patches.planning.plan import EditOutcome
 from agentcore_patches.state.snapshot import FileState
 

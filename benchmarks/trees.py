@@ -16,7 +16,7 @@ from typing import Any
 import report
 
 from agentcore_patches import apply, revert
-from agentcore_patches.install import find
+from agentcore_patches.installs.install import find
 from agentcore_verify import cpu
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions

@@ -17,9 +17,11 @@ from typing import Any
 
 import click
 
-from agentcore_patches import failure, install, listing, results
-from agentcore_patches.cli import commands
+from agentcore_patches import listing, results
 from agentcore_patches.cluster import results as cluster_results
+from agentcore_patches.command import exit_codes
+from agentcore_patches.command.cli import commands
+from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.planning import plan
 from agentcore_verify import checks
@@ -180,7 +182,7 @@ PARTS: dict[str, Any] = {
     "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
     "FileChangeDocument": results.FileChange,
-    "FailureDocument": failure.Failure,
+    "FailureDocument": exit_codes.Failure,
     "FileDocument": results.FileStatus,
     "NodeDocument": cluster_results.NodeResult,
 }

@@ -12,20 +12,20 @@ from agentcore_patches.edits import (
     RefuseField,
     Replace,
 )
-from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
 
 _STREAM = "OpenAIServingChat._generate_chat_stream"
 _STAMPED = ("token_ids", "prompt_token_ids", "metadata")
 
 # Also of `prefix`.
-CHAT_PUSH: tuple[Place, ...] = (
-    Place(
+CHAT_PUSH: tuple[Hook, ...] = (
+    Hook(
         "chat-streams/trace",
         "pass the trace; it is None if return_token_ids is false",
         AddParameter(SERVING_CHAT, _STREAM, "trace: Any = None"),
     ),
-    Place(
+    Hook(
         "chat-streams/push",
         "record each output; its token IDs go on the next line sent",
         Insert(
@@ -37,15 +37,15 @@ CHAT_PUSH: tuple[Place, ...] = (
     ),
 )
 
-CHAT_STREAMS: tuple[Place, ...] = (
-    Place(
+CHAT_STREAMS: tuple[Hook, ...] = (
+    Hook(
         "chat-streams/stamp",
         "write token IDs and logprobs on each line of the stream",
         Decorate(SERVING_CHAT, _STREAM, "agentcore.traces.chat"),
         upstream="PR 37365, open",
     ),
     *CHAT_PUSH,
-    Place(
+    Hook(
         "chat-streams/new-text",
         "--stream-output already delivers only the new text",
         absent("the text is all of it, with --stream-output too"),
@@ -63,13 +63,13 @@ CHAT_STREAMS: tuple[Place, ...] = (
             "0.5.11": absent("SGLang knows whether the text is the new one alone"),
         },
     ),
-    Place(
+    Hook(
         "chat-streams/no-field-of-ours",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", _STAMPED),
         also=("ChatCompletionStreamResponse",),
     ),
-    Place(
+    Hook(
         "chat-streams/no-field-of-ours-on-structs",
         "the patch writes this field itself; lines would have it twice",
         absent("all chunks are pydantic models"),

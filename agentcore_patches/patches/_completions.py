@@ -15,14 +15,14 @@ from agentcore_patches.edits import (
     RefuseField,
     Replace,
 )
-from agentcore_patches.patches.files import PROTOCOL, SERVING_COMPLETIONS
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_COMPLETIONS
 
 _COMPLETION = "OpenAIServingCompletion"
 _STREAM = f"{_COMPLETION}._generate_completion_stream"
 
-COMPLETIONS: tuple[Place, ...] = (
-    Place(
+COMPLETIONS: tuple[Hook, ...] = (
+    Hook(
         "completions/request",
         "return_token_ids: true adds token IDs; null counts as absent",
         AddField(
@@ -32,7 +32,7 @@ COMPLETIONS: tuple[Place, ...] = (
             native="return_token_ids: bool = False",
         ),
     ),
-    Place(
+    Hook(
         "completions/choice",
         "hold the token IDs of the prompt and of this choice",
         AddField(
@@ -45,7 +45,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": absent("SGLang has the fields"),
         },
     ),
-    Place(
+    Hook(
         "completions/ask-engine",
         "ask the engine for prompt IDs, and for logprobs without text",
         Insert(
@@ -58,7 +58,7 @@ COMPLETIONS: tuple[Place, ...] = (
             before="return adapted_request, request",
         ),
     ),
-    Place(
+    Hook(
         "completions/whole",
         "add token IDs and routed experts to the choice if requested",
         Insert(
@@ -68,17 +68,17 @@ COMPLETIONS: tuple[Place, ...] = (
             before="choices.append(choice_data)",
         ),
     ),
-    Place(
+    Hook(
         "completions/stamp",
         "write token IDs and logprobs on each line of the stream",
         Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.traces.completions"),
     ),
-    Place(
+    Hook(
         "completions/trace",
         "pass the trace; it is None unless return_token_ids is true",
         AddParameter(SERVING_COMPLETIONS, _STREAM, "trace=None"),
     ),
-    Place(
+    Hook(
         "completions/push",
         "record each output; its token IDs go on the next line sent",
         Insert(
@@ -88,7 +88,7 @@ COMPLETIONS: tuple[Place, ...] = (
             after='index = content.get("index", 0)',
         ),
     ),
-    Place(
+    Hook(
         "completions/new-text",
         "--stream-output already delivers only the new text",
         absent("the text is all of it, with --stream-output too"),
@@ -106,7 +106,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": absent("SGLang knows whether the text is the new one alone"),
         },
     ),
-    Place(
+    Hook(
         "completions/no-field-of-ours",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(
@@ -118,7 +118,7 @@ COMPLETIONS: tuple[Place, ...] = (
             "0.5.17": absent("there are such fields, None where lines are stamped"),
         },
     ),
-    Place(
+    Hook(
         "completions/no-field-of-ours-on-chunks",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "CompletionStreamResponse", ("metadata",)),

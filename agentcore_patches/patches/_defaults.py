@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import (
     ANTHROPIC_SERVING,
     HTTP_SERVER,
     SERVING_BASE,
 )
-from agentcore_patches.patches.places import Place
 
-DEFAULTS: tuple[Place, ...] = (
-    Place(
+DEFAULTS: tuple[Hook, ...] = (
+    Hook(
         "defaults/openai",
         "apply AGENTCORE_DEFAULTS to requests of the OpenAI endpoints",
         Insert(
@@ -20,7 +20,7 @@ DEFAULTS: tuple[Place, ...] = (
             "agentcore.defaults.fill(request, self.tokenizer_manager)",
         ),
     ),
-    Place(
+    Hook(
         "defaults/messages",
         "apply AGENTCORE_DEFAULTS to requests of /v1/messages",
         Insert(
@@ -30,7 +30,7 @@ DEFAULTS: tuple[Place, ...] = (
             "request, self.openai_serving_chat.tokenizer_manager)",
         ),
     ),
-    Place(
+    Hook(
         "defaults/native",
         "apply AGENTCORE_DEFAULTS to requests of the native endpoints",
         Insert(

@@ -9,7 +9,8 @@ on a stand-in prompt for one token, which is not the model's answer.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     MULTI_TOKENIZER,
     SCHEDULE_BATCH,
@@ -18,13 +19,12 @@ from agentcore_patches.patches.files import (
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 _CHAT_STREAM = "OpenAIServingChat._generate_chat_stream"
 _COMPLETION_STREAM = "OpenAIServingCompletion._generate_completion_stream"
 
-ABORTED_ANSWERS: tuple[Place, ...] = (
-    Place(
+ABORTED_ANSWERS: tuple[Hook, ...] = (
+    Hook(
         "ended-requests/customized-info",
         "collect a custom sampler's values of all tokens, by key",
         AddField(
@@ -39,7 +39,7 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
         },
         upstream="PR 27205",
     ),
-    Place(
+    Hook(
         "ended-requests/answered",
         "ignore the abort if an output has already finished the request",
         Insert(
@@ -52,7 +52,7 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
             "0.5.14": absent("SGLang does the same"),
         },
     ),
-    Place(
+    Hook(
         "ended-requests/finish",
         "complete the final output with the fields that others have",
         Insert(
@@ -70,9 +70,9 @@ ABORTED_ANSWERS: tuple[Place, ...] = (
     ),
 )
 
-ENDED_REQUESTS: tuple[Place, ...] = (
+ENDED_REQUESTS: tuple[Hook, ...] = (
     *ABORTED_ANSWERS,
-    Place(
+    Hook(
         "ended-requests/refused",
         "drop the token sampled from the scheduler's stand-in prompt",
         Insert(
@@ -82,7 +82,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
             before="self.to_finish = FINISH_ABORT(...)",
         ),
     ),
-    Place(
+    Hook(
         "ended-requests/refused-chat",
         "fail the stream with the scheduler's reason for the rejection",
         Insert(
@@ -93,7 +93,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
             after='index = content.get("index", 0)',
         ),
     ),
-    Place(
+    Hook(
         "ended-requests/refused-completion",
         "fail the stream with the scheduler's reason for the rejection",
         Insert(
@@ -106,7 +106,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     # With several tokenizer workers any of them may be asked, and the scheduler tells
     # only the one that sent a request that it ended.
-    Place(
+    Hook(
         "ended-requests/abort-elsewhere",
         "abort a request even if another tokenizer worker owns it",
         Insert(
@@ -121,7 +121,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
             "0.5.13": absent("a worker passes on the aborts of unknown requests"),
         },
     ),
-    Place(
+    Hook(
         "ended-requests/address",
         "send the abort to the tokenizer worker that owns the request",
         Insert(
@@ -134,7 +134,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
             "0.5.18": absent("SGLang addresses what it sends of any request"),
         },
     ),
-    Place(
+    Hook(
         "ended-requests/discard",
         "abort the discarded request in the engine as well",
         absent("a request is aborted before it is forgotten"),
@@ -151,7 +151,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     # With `n` above 1 SGLang keeps `n` for a prompt, then makes new ones to run, and lets go
     # of the first alone.
-    Place(
+    Hook(
         "ended-requests/samples",
         "drop the placeholder requests that n > 1 never runs",
         absent("a request is kept when it is sent"),
@@ -168,7 +168,7 @@ ENDED_REQUESTS: tuple[Place, ...] = (
     ),
     # From 0.5.20 on a request is aborted once: an abort that the scheduler got before
     # the request, while its images were loaded, did nothing.
-    Place(
+    Hook(
         "ended-requests/abort-sent",
         "allow another abort if the scheduler has no such request yet",
         absent("a request may be aborted again"),
@@ -186,8 +186,8 @@ ENDED_REQUESTS: tuple[Place, ...] = (
 _NO_ABORT_IS_AN_ERROR = absent("no abort is an error")
 _STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
 
-ABORTED_STREAMS: tuple[Place, ...] = (
-    Place(
+ABORTED_STREAMS: tuple[Hook, ...] = (
+    Hook(
         "ended-requests/aborted-chat",
         "an abort that a client asked for is not an error",
         _NO_ABORT_IS_AN_ERROR,
@@ -201,7 +201,7 @@ ABORTED_STREAMS: tuple[Place, ...] = (
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
     ),
-    Place(
+    Hook(
         "ended-requests/aborted-completion",
         "an abort that a client asked for is not an error",
         _NO_ABORT_IS_AN_ERROR,
@@ -221,8 +221,8 @@ _WORKERS_ARE_TOLD = absent("all tokenizer workers are told of a pause")
 _PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers pauses are refused")
 
 # A pause may come at any moment, and after another pause.
-PAUSES: tuple[Place, ...] = (
-    Place(
+PAUSES: tuple[Hook, ...] = (
+    Hook(
         "ended-requests/pause-after-prefill",
         "check both batches first: either one may be empty",
         Replace(
@@ -235,7 +235,7 @@ PAUSES: tuple[Place, ...] = (
             "0.5.10": absent("SGLang looks whether they are"),
         },
     ),
-    Place(
+    Hook(
         "ended-requests/abort-paused",
         "resume the scheduler: a paused one never finishes the aborts",
         Insert(
@@ -245,7 +245,7 @@ PAUSES: tuple[Place, ...] = (
             after="self.abort_request(...)",
         ),
     ),
-    Place(
+    Hook(
         "ended-requests/pause-with-workers",
         "reject the pause: the other tokenizer workers would not see it",
         Insert(
@@ -258,7 +258,7 @@ PAUSES: tuple[Place, ...] = (
         },
         also=("TokenizerManager.continue_generation",),
     ),
-    Place(
+    Hook(
         "ended-requests/workers-hear",
         "start the handle loop now, or a worker misses an early pause",
         _PAUSES_TELL_NO_WORKER,
@@ -271,7 +271,7 @@ PAUSES: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "ended-requests/router-abort-paused",
         "resume the scheduler: a paused one never finishes the aborts",
         _PAUSES_TELL_NO_WORKER,

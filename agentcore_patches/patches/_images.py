@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddKeyword, Decorate, Insert, Replace
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     MM_PROCESSOR,
     SERVING_CHAT,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 # SGLang's processors decode a prompt of IDs and tokenize its text again, and expand the
 # image tokens of a second turn once more. From 0.5.13 on they keep such a prompt beside
 # its text, but not in its place.
-_PROCESSORS: tuple[Place, ...] = (
-    Place(
+_PROCESSORS: tuple[Hook, ...] = (
+    Hook(
         "images/token-ids",
         "keep the prompt if the request gave it as token IDs",
         AddField(
@@ -24,7 +24,7 @@ _PROCESSORS: tuple[Place, ...] = (
             "token_ids: Optional[List[int]] = None",
         ),
     ),
-    Place(
+    Hook(
         "images/load",
         "keep a prompt of token IDs: its text would tokenize differently",
         Decorate(
@@ -33,7 +33,7 @@ _PROCESSORS: tuple[Place, ...] = (
             "agentcore.images.keep_token_ids",
         ),
     ),
-    Place(
+    Hook(
         "images/fast-load",
         "keep the token IDs with which some processors call this",
         absent("it takes no prompt of token IDs beside the text"),
@@ -46,7 +46,7 @@ _PROCESSORS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "images/check-loaded",
         "reject a prompt that has more placeholders than images",
         Insert(
@@ -56,7 +56,7 @@ _PROCESSORS: tuple[Place, ...] = (
             after="all_loaded_data = base_output.organize_results()",
         ),
     ),
-    Place(
+    Hook(
         "images/restore",
         "restore the request's token IDs; expand only the placeholders",
         Insert(
@@ -68,7 +68,7 @@ _PROCESSORS: tuple[Place, ...] = (
             before="for mm_item in all_collected_items: ...",
         ),
     ),
-    Place(
+    Hook(
         "images/no-text",
         "ignore the text that the request log added to the request",
         Replace(
@@ -78,7 +78,7 @@ _PROCESSORS: tuple[Place, ...] = (
             "input_text = obj.text if obj.input_ids is None else None",
         ),
     ),
-    Place(
+    Hook(
         "images/check-prefilled",
         "reject a prompt whose token IDs the processor changed",
         Insert(
@@ -88,7 +88,7 @@ _PROCESSORS: tuple[Place, ...] = (
             before="self._validate_one_request(obj, input_ids)",
         ),
     ),
-    Place(
+    Hook(
         "images/own",
         "copy the images: sending strips pixels, and n > 1 shares them",
         absent("sending leaves the images alone"),
@@ -105,8 +105,8 @@ _PROCESSORS: tuple[Place, ...] = (
 )
 
 # A stream would have sent its status before its images are processed.
-_REFUSALS: tuple[Place, ...] = (
-    Place(
+_REFUSALS: tuple[Hook, ...] = (
+    Hook(
         "images/go-on",
         "continue the stream that images.start_stream started",
         Insert(
@@ -118,7 +118,7 @@ _REFUSALS: tuple[Place, ...] = (
             "    return",
         ),
     ),
-    Place(
+    Hook(
         "images/end",
         "close a started stream that a disconnected client never read",
         Insert(
@@ -128,7 +128,7 @@ _REFUSALS: tuple[Place, ...] = (
             before="background_tasks.add_task(abort_request)",
         ),
     ),
-    Place(
+    Hook(
         "images/refuse-generate",
         "reject bad image placeholders before a stream sends its status",
         Insert(
@@ -142,7 +142,7 @@ _REFUSALS: tuple[Place, ...] = (
             before="if obj.stream: ...",
         ),
     ),
-    Place(
+    Hook(
         "images/refuse-chat",
         "reject bad image placeholders before a stream sends its status",
         Insert(
@@ -160,4 +160,4 @@ _REFUSALS: tuple[Place, ...] = (
     ),
 )
 
-IMAGES: tuple[Place, ...] = (*_PROCESSORS, *_REFUSALS)
+IMAGES: tuple[Hook, ...] = (*_PROCESSORS, *_REFUSALS)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
 )
-from agentcore_patches.patches.places import Place
 
-LOGPROBS: tuple[Place, ...] = (
-    Place(
+LOGPROBS: tuple[Hook, ...] = (
+    Hook(
         "logprobs/refuse-chat",
         "reject logprobs that the engine does not record",
         Insert(
@@ -23,7 +23,7 @@ LOGPROBS: tuple[Place, ...] = (
             "        return agentcore_refusal",
         ),
     ),
-    Place(
+    Hook(
         "logprobs/refuse-completion",
         "reject logprobs that the engine does not record",
         Insert(
@@ -35,7 +35,7 @@ LOGPROBS: tuple[Place, ...] = (
             "        return agentcore_refusal",
         ),
     ),
-    Place(
+    Hook(
         "logprobs/refuse-generate",
         "reject logprobs that the engine does not record",
         Insert(
@@ -48,7 +48,7 @@ LOGPROBS: tuple[Place, ...] = (
             "    return _create_error_response(agentcore_refusal)",
         ),
     ),
-    Place(
+    Hook(
         "logprobs/cut-chat",
         "drop logprobs after a stop; fail if a token has none",
         Insert(
@@ -58,7 +58,7 @@ LOGPROBS: tuple[Place, ...] = (
             "    agentcore.logprobs.cut(ret)",
         ),
     ),
-    Place(
+    Hook(
         "logprobs/cut-completion",
         "drop logprobs after a stop; fail if a token has none",
         Insert(

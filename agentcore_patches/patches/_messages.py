@@ -7,14 +7,14 @@ no such endpoint, and not its files.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddParameter, Decorate, Insert
-from agentcore_patches.patches.files import ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING
-from agentcore_patches.patches.places import Place
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING
 
 _SERVING = "AnthropicServing"
 _STREAM = f"{_SERVING}._generate_anthropic_stream"
 
-REQUEST_FLAG: tuple[Place, ...] = (
-    Place(
+REQUEST_FLAG: tuple[Hook, ...] = (
+    Hook(
         "messages/request",
         "return_token_ids: true adds token IDs and logprobs",
         AddField(
@@ -25,9 +25,9 @@ REQUEST_FLAG: tuple[Place, ...] = (
     ),
 )
 
-MESSAGES: tuple[Place, ...] = (
+MESSAGES: tuple[Hook, ...] = (
     *REQUEST_FLAG,
-    Place(
+    Hook(
         "messages/answer",
         "hold token IDs and logprobs if return_token_ids is true",
         AddField(
@@ -38,7 +38,7 @@ MESSAGES: tuple[Place, ...] = (
             "token_logprobs: Optional[list[float]] = None",
         ),
     ),
-    Place(
+    Hook(
         "messages/ask-chat",
         "/v1/messages returns token IDs only on request",
         Insert(
@@ -50,7 +50,7 @@ MESSAGES: tuple[Place, ...] = (
             before="chat_request = ChatCompletionRequest(**request_data)",
         ),
     ),
-    Place(
+    Hook(
         "messages/whole",
         "copy token IDs and logprobs from the chat response",
         Insert(
@@ -61,17 +61,17 @@ MESSAGES: tuple[Place, ...] = (
             after="anthropic_response = self._convert_response(response)",
         ),
     ),
-    Place(
+    Hook(
         "messages/stamp",
         "write token IDs and logprobs on each event of the stream",
         Decorate(ANTHROPIC_SERVING, _STREAM, "agentcore.messages.events"),
     ),
-    Place(
+    Hook(
         "messages/trace",
         "pass the trace; it is None unless return_token_ids is true",
         AddParameter(ANTHROPIC_SERVING, _STREAM, "trace=None"),
     ),
-    Place(
+    Hook(
         "messages/push",
         "record each chat chunk; its token IDs go on the next event",
         Insert(

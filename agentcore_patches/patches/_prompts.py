@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Decorate, Insert, Replace
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     IO_STRUCT,
     PROTOCOL,
@@ -12,15 +13,14 @@ from agentcore_patches.patches.files import (
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 _UPSTREAM = "return_prompt_token_ids, PR 23751, 0.5.13"
 
 # The IDs of the prompt, taken once, where a request is tokenized: only there are they
 # known whatever way the prompt came (text, IDs, images).
 # Aborted answers say how many tokens their prompts have.
-KEPT_PROMPTS: tuple[Place, ...] = (
-    Place(
+KEPT_PROMPTS: tuple[Hook, ...] = (
+    Hook(
         "prompts/keep",
         "record the prompt that the engine prefills",
         Insert(
@@ -29,7 +29,7 @@ KEPT_PROMPTS: tuple[Place, ...] = (
             "agentcore.prompts.keep(self, obj, input_ids)",
         ),
     ),
-    Place(
+    Hook(
         "prompts/keep-of-batch",
         "record the prompt again: obj[i] creates a new object each time",
         Insert(
@@ -44,9 +44,9 @@ KEPT_PROMPTS: tuple[Place, ...] = (
     ),
 )
 
-PROMPT_TOKEN_IDS: tuple[Place, ...] = (
+PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
     *KEPT_PROMPTS,
-    Place(
+    Hook(
         "prompts/flag",
         "return the prompt's token IDs; null counts as absent",
         AddField(
@@ -58,7 +58,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
         upstream=_UPSTREAM,
         also=("EmbeddingReqInput",),
     ),
-    Place(
+    Hook(
         "prompts/of-batch",
         "pass the batch's fields on to each of its requests",
         Decorate(
@@ -70,7 +70,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
         upstream=_UPSTREAM,
         also=("EmbeddingReqInput.__getitem__",),
     ),
-    Place(
+    Hook(
         "prompts/add",
         "add the prompt's token IDs to the output if requested",
         Insert(
@@ -81,7 +81,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
         ),
     ),
     # From 0.5.22 on a schema is compared with the request, too.
-    Place(
+    Hook(
         "prompts/contract",
         "drop the flag if it is null: null counts as absent",
         absent("SGLang compares no schema with requests"),
@@ -96,7 +96,7 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "prompts/log",
         "hide the prompt's token IDs where the log hides output_ids",
         Insert(
@@ -109,8 +109,8 @@ PROMPT_TOKEN_IDS: tuple[Place, ...] = (
 )
 
 # The prompt's IDs on each choice of a whole answer.
-CHOICE_PROMPT_TOKEN_IDS: tuple[Place, ...] = (
-    Place(
+CHOICE_PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
+    Hook(
         "prompts/choice",
         "hold the prompt's token IDs if the request asks for them",
         AddField(
@@ -126,8 +126,8 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Place, ...] = (
 )
 
 # A choice's fields of several patches.
-DROPPED_FIELDS: tuple[Place, ...] = (
-    Place(
+DROPPED_FIELDS: tuple[Hook, ...] = (
+    Hook(
         "prompts/choice-json",
         "omit the added fields from the JSON if they are None",
         Insert(
@@ -142,10 +142,10 @@ DROPPED_FIELDS: tuple[Place, ...] = (
 
 # A token ID outside the vocabulary ends the engine at the embedding lookup, whichever
 # endpoint it came by. A stream is refused before its status is sent.
-CHECKED_PROMPTS: tuple[Place, ...] = (
+CHECKED_PROMPTS: tuple[Hook, ...] = (
     # A batch makes its requests before it knows to which of several tokenizer workers
     # the answers go: they go to none, and the batch waits for ever.
-    Place(
+    Hook(
         "prompts/worker-of-batch",
         "set the worker first: the batch's requests are copies of it",
         absent("the requests of a batch are made later"),
@@ -160,7 +160,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             "0.5.13": absent("SGLang does it"),
         },
     ),
-    Place(
+    Hook(
         "prompts/check",
         "reject token IDs beyond the vocabulary: they crash the engine",
         Insert(
@@ -170,7 +170,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             before="obj.normalize_batch_and_arguments()",
         ),
     ),
-    Place(
+    Hook(
         "prompts/check-completion",
         "reject bad token IDs before a stream sends its status",
         Insert(
@@ -183,7 +183,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             before="return None",
         ),
     ),
-    Place(
+    Hook(
         "prompts/check-chat",
         "reject bad input_ids before a stream sends its status",
         absent("only tito adds input_ids, and checks them"),
@@ -200,7 +200,7 @@ CHECKED_PROMPTS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "prompts/check-generate",
         "reject bad requests before a stream sends its status",
         Insert(

@@ -9,13 +9,13 @@ request with that ID. In all of them an abort ends every request whose ID begins
 from __future__ import annotations
 
 from agentcore_patches.edits import Decorate, Insert, Replace
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     SERVING_BASE,
     SERVING_RESPONSES,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 _STATES_ARE_MADE_FIRST = absent("a request has its state before it is sent")
 
@@ -36,8 +36,8 @@ def _sent_to_scheduler(function: str, message: str) -> Replace:
     )
 
 
-REQUEST_IDS: tuple[Place, ...] = (
-    Place(
+REQUEST_IDS: tuple[Hook, ...] = (
+    Hook(
         "request-ids/reserve",
         "reject a rid in use: two requests would share one state",
         Insert(
@@ -47,7 +47,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             after="obj.normalize_batch_and_arguments()",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/release",
         "release the rid once the request is over",
         Decorate(
@@ -56,7 +56,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.reserving",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/check-generate",
         "reject a rid in use before a stream sends its status",
         Insert(
@@ -70,7 +70,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             before="if obj.stream: ...",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/check-stream",
         "reject a rid in use before a stream sends its status",
         Insert(
@@ -83,7 +83,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.10": absent("a stream's first line is made before its status is sent"),
         },
     ),
-    Place(
+    Hook(
         "request-ids/check-responses",
         "reject a rid in use: it would overwrite another conversation",
         Insert(
@@ -95,7 +95,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             before="generator = self._generate_with_builtin_tools(...)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/send",
         "give the engine a unique rid that no other request ever had",
         _sent_to_scheduler("_send_one_request", "tokenized_obj"),
@@ -103,7 +103,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
-    Place(
+    Hook(
         "request-ids/send-batch",
         "give each request of the batch a unique rid in the engine",
         _sent_to_scheduler("_send_batch_request", "batch_req"),
@@ -111,7 +111,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
-    Place(
+    Hook(
         "request-ids/abort",
         "abort only this request: the engine matches rids by prefix",
         _sent_to_scheduler("abort_request", "req"),
@@ -119,7 +119,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.15": _SENT_IN_ONE_PLACE,
         },
     ),
-    Place(
+    Hook(
         "request-ids/dispatch",
         "replace each rid by a unique one on its way to the engine",
         absent("requests and aborts are sent in three places"),
@@ -135,7 +135,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "request-ids/keep",
         "record the engine's rid to recognize outputs of the request",
         Insert(
@@ -148,7 +148,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.10": _STATES_ARE_MADE_FIRST,
         },
     ),
-    Place(
+    Hook(
         "request-ids/keep-of-batch",
         "record the engine's rid to recognize outputs of the request",
         Insert(
@@ -161,7 +161,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.10": _STATES_ARE_MADE_FIRST,
         },
     ),
-    Place(
+    Hook(
         "request-ids/output",
         "map rids back; a late output must not reach a reused rid",
         Insert(
@@ -170,7 +170,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.from_engine(self, recv_obj)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/aborted",
         "map the rid back; a late abort must not end a reused rid",
         Insert(
@@ -179,7 +179,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.abort_from_engine(self, recv_obj)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/left",
         "abort only this client's request: its rid may be reused by now",
         Replace(
@@ -192,7 +192,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "0.5.20": absent("one statement aborts requests and batches"),
         },
     ),
-    Place(
+    Hook(
         "request-ids/left-batch",
         "abort only this client's batch: its rids may be reused by now",
         Replace(
@@ -202,7 +202,7 @@ REQUEST_IDS: tuple[Place, ...] = (
             "agentcore.request_ids.abort_own(self, rid, obj)",
         ),
     ),
-    Place(
+    Hook(
         "request-ids/session",
         "find the earlier turn that the client names by its own rid",
         Insert(

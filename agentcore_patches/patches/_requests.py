@@ -5,17 +5,17 @@ from __future__ import annotations
 from agentcore_patches.edits import Insert
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS
 from agentcore_patches.patches._request_ids import REQUEST_IDS
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
     MIN_NEW_TOKENS,
 )
-from agentcore_patches.patches.places import Place, absent
 
 # A request without `token_ids_logprob` that shares a batch with one that has it counts
 # as one that asks for no IDs: None crashes the scheduler, or shifts the others' values.
-SCORING: tuple[Place, ...] = (
-    Place(
+SCORING: tuple[Hook, ...] = (
+    Hook(
         "scoring/batch",
         "replace None by []: None crashes the copy to the CPU",
         Insert(
@@ -40,7 +40,7 @@ SCORING: tuple[Place, ...] = (
         },
         upstream="0.5.21",
     ),
-    Place(
+    Hook(
         "scoring/chunk",
         "replace None by []: None shifts the values of other requests",
         Insert(
@@ -63,8 +63,8 @@ SCORING: tuple[Place, ...] = (
 
 # A grammar may leave nothing but the end, which `min_new_tokens` forbids: no token at all
 # has a chance then, and sampling crashes.
-GRAMMARS: tuple[Place, ...] = (
-    Place(
+GRAMMARS: tuple[Hook, ...] = (
+    Hook(
         "requests/grammar",
         "keep EOS possible: a grammar may allow nothing else",
         Insert(
@@ -76,7 +76,7 @@ GRAMMARS: tuple[Place, ...] = (
     ),
 )
 
-CHECKED_REQUESTS: tuple[Place, ...] = (
+CHECKED_REQUESTS: tuple[Hook, ...] = (
     *CHECKED_PROMPTS,
     *REQUEST_IDS,
     *SCORING,

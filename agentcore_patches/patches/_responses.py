@@ -7,13 +7,13 @@ outside of gpt-oss, and is not traced.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Decorate, Insert, RefuseField
-from agentcore_patches.patches.files import PROTOCOL, SERVING_RESPONSES
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_RESPONSES
 
 _SERVING = "OpenAIServingResponses"
 
-REQUEST_FLAG: tuple[Place, ...] = (
-    Place(
+REQUEST_FLAG: tuple[Hook, ...] = (
+    Hook(
         "responses/request",
         "return_token_ids: true adds token IDs and logprobs",
         AddField(
@@ -25,8 +25,8 @@ REQUEST_FLAG: tuple[Place, ...] = (
 )
 
 # Also of `prefix`.
-RESPONSES_SENT_BACK: tuple[Place, ...] = (
-    Place(
+RESPONSES_SENT_BACK: tuple[Hook, ...] = (
+    Hook(
         "responses/sent-back",
         "drop IDs and nulls of earlier messages: SGLang rejects them",
         absent("the endpoint takes no items of earlier responses"),
@@ -43,8 +43,8 @@ RESPONSES_SENT_BACK: tuple[Place, ...] = (
 )
 
 # Also of `prefix`.
-RESPONSES_PUSH: tuple[Place, ...] = (
-    Place(
+RESPONSES_PUSH: tuple[Hook, ...] = (
+    Hook(
         "responses/push",
         "record the engine's results for token IDs and for the memory",
         absent("the endpoint is not traced"),
@@ -58,10 +58,10 @@ RESPONSES_PUSH: tuple[Place, ...] = (
     ),
 )
 
-RESPONSES: tuple[Place, ...] = (
+RESPONSES: tuple[Hook, ...] = (
     *REQUEST_FLAG,
     *RESPONSES_SENT_BACK,
-    Place(
+    Hook(
         "responses/stamp",
         "add token IDs and logprobs if requested, or reject the request",
         Decorate(
@@ -71,7 +71,7 @@ RESPONSES: tuple[Place, ...] = (
         ),
     ),
     *RESPONSES_PUSH,
-    Place(
+    Hook(
         "responses/no-field-of-ours",
         "the patch writes this field itself; events would have it twice",
         RefuseField(

@@ -12,14 +12,14 @@ from agentcore_patches.edits import (
     Insert,
     RefuseField,
 )
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 _CHAT = "OpenAIServingChat"
 _COMPLETION = "OpenAIServingCompletion"
@@ -30,8 +30,8 @@ _CHOICE = (
 )
 
 # Also of `tito`, whose `return_meta_info` has them.
-ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
-    Place(
+ENGINE_ROUTED_EXPERTS: tuple[Hook, ...] = (
+    Hook(
         "routed-experts/one-each",
         "keep one entry per request, None for those without experts",
         Insert(
@@ -47,7 +47,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             "0.5.13": absent("SGLang does it"),
         },
     ),
-    Place(
+    Hook(
         "routed-experts/take",
         "cut the experts to the requested start, and report the start",
         Insert(
@@ -58,7 +58,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
             after='if getattr(recv_obj, "routed_experts", None): ...',
         ),
     ),
-    Place(
+    Hook(
         "routed-experts/request",
         "return the routed experts of each token",
         AddField(
@@ -71,7 +71,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         },
         also=("CompletionRequest",),
     ),
-    Place(
+    Hook(
         "routed-experts/start",
         "return experts from this token on; null counts as 0",
         AddField(
@@ -83,7 +83,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         upstream=_UPSTREAM,
         also=("CompletionRequest",),
     ),
-    Place(
+    Hook(
         "routed-experts/ask-in-chat",
         "reject a start beyond the prompt before a stream begins",
         Insert(
@@ -94,7 +94,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "routed-experts/ask-in-completions",
         "reject a start beyond the prompt before a stream begins",
         Insert(
@@ -107,9 +107,9 @@ ENGINE_ROUTED_EXPERTS: tuple[Place, ...] = (
     ),
 )
 
-ROUTED_EXPERTS: tuple[Place, ...] = (
+ROUTED_EXPERTS: tuple[Hook, ...] = (
     *ENGINE_ROUTED_EXPERTS,
-    Place(
+    Hook(
         "routed-experts/format",
         "return experts as npy of a smaller type than int32",
         AddField(
@@ -119,13 +119,13 @@ ROUTED_EXPERTS: tuple[Place, ...] = (
         ),
         also=("CompletionRequest",),
     ),
-    Place(
+    Hook(
         "routed-experts/choice",
         "hold the routed experts of this choice",
         AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
         also=("CompletionResponseChoice",),
     ),
-    Place(
+    Hook(
         "routed-experts/no-field-of-ours",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(

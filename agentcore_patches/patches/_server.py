@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.files import HTTP_SERVER
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import HTTP_SERVER
 
-SERVER: tuple[Place, ...] = (
-    Place(
+SERVER: tuple[Hook, ...] = (
+    Hook(
         "server/check-environment",
         "reject environment variables that are not valid or supported",
         Insert(
@@ -18,7 +18,7 @@ SERVER: tuple[Place, ...] = (
     ),
     # /server_info has all of the scheduler's. With several tokenizer workers each one
     # says so: only now it has a log.
-    Place(
+    Hook(
         "server/announce",
         "report the installed patches in the log and in /server_info",
         Insert(
@@ -29,7 +29,7 @@ SERVER: tuple[Place, ...] = (
             "OpenAIServingCompletion(...)",
         ),
     ),
-    Place(
+    Hook(
         "server/answer-first",
         "start the handle loop now; control requests hang until it runs",
         Insert(

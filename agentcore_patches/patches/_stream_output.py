@@ -9,11 +9,11 @@ up before their consumer wakes. From 0.5.10 on SGLang merges queued chunks, all 
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.files import TOKENIZER_MANAGER
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import TOKENIZER_MANAGER
 
-WHOLE_STREAM_OUTPUT: tuple[Place, ...] = (
-    Place(
+WHOLE_STREAM_OUTPUT: tuple[Hook, ...] = (
+    Hook(
         "stream-output/merge-queued",
         "merge queued chunks: each has only its own token IDs and values",
         Insert(

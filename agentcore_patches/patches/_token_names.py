@@ -7,15 +7,15 @@ The engine is asked for logprobs without text (`token-ids/ask-engine`,
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Insert
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     OPENAI_UTILS,
     PROTOCOL,
     SERVING_CHAT,
 )
-from agentcore_patches.patches.places import Place, absent
 
-TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
-    Place(
+TOKENS_AS_TOKEN_IDS: tuple[Hook, ...] = (
+    Hook(
         "token-names/request",
         'name tokens by ID in logprobs: "token_id:42"',
         AddField(
@@ -25,7 +25,7 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
         ),
         also=("CompletionRequest",),
     ),
-    Place(
+    Hook(
         "token-names/tokens",
         "name tokens by ID if the engine omitted their text",
         Insert(
@@ -34,7 +34,7 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
             "token_logprobs = agentcore.logprobs.name_by_id(token_logprobs)",
         ),
     ),
-    Place(
+    Hook(
         "token-names/top",
         "name top tokens by ID if the engine omitted their text",
         Insert(
@@ -43,7 +43,7 @@ TOKENS_AS_TOKEN_IDS: tuple[Place, ...] = (
             "top_logprobs = agentcore.logprobs.name_top_by_id(top_logprobs)",
         ),
     ),
-    Place(
+    Hook(
         "token-names/chat",
         "name tokens by ID if the engine omitted their text",
         absent("chat takes its logprobs from to_openai_style_logprobs"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Replace
-from agentcore_patches.patches.files import SERVING_BASE
-from agentcore_patches.patches.places import Place
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import SERVING_BASE
 
 # FastAPI's encoder takes a microsecond and a half for each token ID. From 0.5.22 on
 # pydantic writes whole answers, and the hook writes what `fast-answers` left out.
-ANSWER_BY_ORJSON: tuple[Place, ...] = (
-    Place(
+ANSWER_BY_ORJSON: tuple[Hook, ...] = (
+    Hook(
         "whole-answers/by-orjson",
         "write the response with orjson: FastAPI's encoder is slow",
         Replace(

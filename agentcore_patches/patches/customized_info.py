@@ -10,23 +10,23 @@ from __future__ import annotations
 from agentcore_patches.edits import AddKeyword, Insert, Replace
 from agentcore_patches.patches._ended_requests import ABORTED_ANSWERS
 from agentcore_patches.patches._prompts import KEPT_PROMPTS
+from agentcore_patches.patches._release_checks import RELEASE_CHECKS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
-from agentcore_patches.patches._telltales import TELLTALES
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     MULTI_TOKENIZER,
     OUTPUT_STREAMER,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 RESPONSE_FIELDS = ()
 
 # The sampler may give values in some steps only, or for a batch that others join later:
 # 0.5.9 then hands a request's values to another one, or runs out of the list.
-SCHEDULER: tuple[Place, ...] = (
-    Place(
+SCHEDULER: tuple[Hook, ...] = (
+    Hook(
         "customized-info/collect",
         "pad with None for tokens without a value",
         Insert(
@@ -38,7 +38,7 @@ SCHEDULER: tuple[Place, ...] = (
             before="req.customized_info[k].append(...)",
         ),
     ),
-    Place(
+    Hook(
         "customized-info/send",
         "send exactly one value per token ID",
         Replace(
@@ -68,8 +68,8 @@ SCHEDULER: tuple[Place, ...] = (
 
 # With several tokenizer workers each request's output is cut out of its batch, and the
 # worker then takes element 0 of every field, of the values of a dict as well.
-TOKENIZER_WORKERS: tuple[Place, ...] = (
-    Place(
+TOKENIZER_WORKERS: tuple[Hook, ...] = (
+    Hook(
         "customized-info/output-of-request",
         "cut a dict of columns to a batch of one, like the lists",
         Insert(
@@ -83,7 +83,7 @@ TOKENIZER_WORKERS: tuple[Place, ...] = (
             "0.5.15": absent("SGLang makes a batch of one"),
         },
     ),
-    Place(
+    Hook(
         "customized-info/token-output-of-request",
         "pass the values on with --skip-tokenizer-init as well",
         AddKeyword(
@@ -100,8 +100,8 @@ TOKENIZER_WORKERS: tuple[Place, ...] = (
     ),
 )
 
-ACCUMULATION: tuple[Place, ...] = (
-    Place(
+ACCUMULATION: tuple[Hook, ...] = (
+    Hook(
         "customized-info/accumulate",
         "keep the values of all tokens, one per token ID",
         Replace(
@@ -134,8 +134,8 @@ ACCUMULATION: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *TELLTALES,
+HOOKS: tuple[Hook, ...] = (
+    *RELEASE_CHECKS,
     *SERVER,
     *CHECKED_REQUESTS,
     *KEPT_PROMPTS,

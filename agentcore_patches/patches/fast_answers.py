@@ -9,17 +9,17 @@ way takes the old way.
 from __future__ import annotations
 
 from agentcore_patches.edits import Replace
+from agentcore_patches.patches._release_checks import RELEASE_CHECKS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._server import SERVER
-from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches._whole_answers import ANSWER_BY_ORJSON
-from agentcore_patches.patches.files import HTTP_SERVER, IO_STRUCT, SERVING_CHAT
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import HTTP_SERVER, IO_STRUCT, SERVING_CHAT
 
 RESPONSE_FIELDS: tuple[str, ...] = ()
 
-FAST_ANSWERS: tuple[Place, ...] = (
-    Place(
+FAST_ANSWERS: tuple[Hook, ...] = (
+    Hook(
         "fast-answers/logprobs",
         "skip the pydantic model per token: orjson writes the logprobs",
         Replace(
@@ -29,7 +29,7 @@ FAST_ANSWERS: tuple[Place, ...] = (
             "choice_logprobs = agentcore.answers.build_logprobs(self, ret_item)",
         ),
     ),
-    Place(
+    Hook(
         "fast-answers/generate",
         "write the response with orjson: FastAPI's encoder is slow",
         Replace(
@@ -42,7 +42,7 @@ FAST_ANSWERS: tuple[Place, ...] = (
             "0.5.10": absent("SGLang answers /generate by orjson"),
         },
     ),
-    Place(
+    Hook(
         "fast-answers/prompt",
         "skip pydantic for a list of token IDs: it checks them twice",
         Replace(
@@ -57,8 +57,8 @@ FAST_ANSWERS: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *TELLTALES,
+HOOKS: tuple[Hook, ...] = (
+    *RELEASE_CHECKS,
     *SERVER,
     *CHECKED_REQUESTS,
     *ANSWER_BY_ORJSON,

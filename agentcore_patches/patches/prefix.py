@@ -17,13 +17,14 @@ from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
 from agentcore_patches.patches._prompts import PROMPT_TOKEN_IDS
+from agentcore_patches.patches._release_checks import RELEASE_CHECKS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._responses import REQUEST_FLAG as RESPONSES_FLAG
 from agentcore_patches.patches._responses import RESPONSES_PUSH, RESPONSES_SENT_BACK
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
-from agentcore_patches.patches._telltales import TELLTALES
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     PROTOCOL,
@@ -31,7 +32,6 @@ from agentcore_patches.patches.files import (
     SERVING_RESPONSES,
     SERVING_TOKENIZE,
 )
-from agentcore_patches.patches.places import Place, absent
 from agentcore_patches.patches.token_ids import REQUEST_FLAG
 
 RESPONSE_FIELDS = ()
@@ -40,9 +40,9 @@ _CHAT = "OpenAIServingChat"
 _RESPONSES = "OpenAIServingResponses"
 _MESSAGES = "AnthropicServing"
 
-REQUESTS: tuple[Place, ...] = (
+REQUESTS: tuple[Hook, ...] = (
     # Elements are checked by hand: pydantic would take "7" and report every bad one.
-    Place(
+    Hook(
         "prefix/request",
         "start the prompt with these token IDs of the earlier turns",
         AddField(
@@ -54,7 +54,7 @@ REQUESTS: tuple[Place, ...] = (
         ),
     ),
     # Chat templates do not see them.
-    Place(
+    Hook(
         "prefix/message",
         "carry the token IDs of an earlier turn; templates skip them",
         AddField(
@@ -67,15 +67,15 @@ REQUESTS: tuple[Place, ...] = (
     ),
 )
 
-CHAT: tuple[Place, ...] = (
-    Place(
+CHAT: tuple[Hook, ...] = (
+    Hook(
         "prefix/prompt",
         "start the prompt with the exact tokens of the earlier turns",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._process_messages", "agentcore.prefix.continued"
         ),
     ),
-    Place(
+    Hook(
         "prefix/engine",
         "pass the prompt as token IDs, also for multimodal models",
         Insert(
@@ -85,14 +85,14 @@ CHAT: tuple[Place, ...] = (
             before="return adapted_request, request",
         ),
     ),
-    Place(
+    Hook(
         "prefix/whole",
         "add metadata.prefix, and remember the answer for later turns",
         Decorate(
             SERVING_CHAT, f"{_CHAT}._build_chat_response", "agentcore.prefix.whole"
         ),
     ),
-    Place(
+    Hook(
         "prefix/stream",
         "add metadata.prefix, and remember the answer for later turns",
         Decorate(
@@ -102,8 +102,8 @@ CHAT: tuple[Place, ...] = (
     *CHAT_PUSH,
 )
 
-RESPONSES: tuple[Place, ...] = (
-    Place(
+RESPONSES: tuple[Hook, ...] = (
+    Hook(
         "prefix/responses-request",
         "start the prompt with these token IDs of the earlier turns",
         AddField(
@@ -112,7 +112,7 @@ RESPONSES: tuple[Place, ...] = (
             "required_prefix_token_ids: agentcore.response_turns.PrefixField = None",
         ),
     ),
-    Place(
+    Hook(
         "prefix/responses",
         "apply the prefix or reject it with a 400; remember the answer",
         Decorate(
@@ -124,8 +124,8 @@ RESPONSES: tuple[Place, ...] = (
     *RESPONSES_PUSH,
 )
 
-TOKENIZE: tuple[Place, ...] = (
-    Place(
+TOKENIZE: tuple[Hook, ...] = (
+    Hook(
         "prefix/tokenize-request",
         "accept messages instead of a prompt",
         Insert(
@@ -141,7 +141,7 @@ TOKENIZE: tuple[Place, ...] = (
         },
         upstream="messages, 0.5.12",
     ),
-    Place(
+    Hook(
         "prefix/tokenize",
         "tokenize the prompt of the messages, its prefix included",
         Insert(
@@ -157,7 +157,7 @@ TOKENIZE: tuple[Place, ...] = (
         },
         upstream="messages, 0.5.12",
     ),
-    Place(
+    Hook(
         "prefix/tokenize-length",
         "report the model's limit: JSON cannot hold the default 10^30",
         Insert(
@@ -168,7 +168,7 @@ TOKENIZE: tuple[Place, ...] = (
         ),
         upstream="for integers, 0.5.19",
     ),
-    Place(
+    Hook(
         "prefix/tokenize-ids",
         "copy the token IDs of messages, which model_dump leaves out",
         absent("messages are not dumped"),
@@ -183,8 +183,8 @@ TOKENIZE: tuple[Place, ...] = (
     ),
 )
 
-MESSAGES: tuple[Place, ...] = (
-    Place(
+MESSAGES: tuple[Hook, ...] = (
+    Hook(
         "prefix/messages-request",
         "start the prompt with these token IDs of the earlier turns",
         AddField(
@@ -193,7 +193,7 @@ MESSAGES: tuple[Place, ...] = (
             "required_prefix_token_ids: Optional[list[Any]] = None",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-answer",
         "report the prefix with which the prompt starts",
         AddField(
@@ -202,7 +202,7 @@ MESSAGES: tuple[Place, ...] = (
             "metadata: Optional[dict[str, Any]] = None",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-ask-chat",
         "pass the prefix on to chat, and whether to use the memory",
         Insert(
@@ -212,7 +212,7 @@ MESSAGES: tuple[Place, ...] = (
             after="chat_request = ChatCompletionRequest(**request_data)",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-whole",
         "copy metadata.prefix from the chat response",
         Insert(
@@ -222,7 +222,7 @@ MESSAGES: tuple[Place, ...] = (
             after="anthropic_response = self._convert_response(response)",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-stream",
         "add metadata.prefix to the first event",
         Decorate(
@@ -231,7 +231,7 @@ MESSAGES: tuple[Place, ...] = (
             "agentcore.prefix.events",
         ),
     ),
-    Place(
+    Hook(
         "prefix/messages-refuse",
         "answer 400 to a prefix that cannot be used",
         Insert(
@@ -245,8 +245,8 @@ MESSAGES: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *TELLTALES,
+HOOKS: tuple[Hook, ...] = (
+    *RELEASE_CHECKS,
     *SERVER,
     *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,

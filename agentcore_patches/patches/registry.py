@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches.files import EVER_PATCHED as EVER_PATCHED
-from agentcore_patches.patches.files import FACTS_MODULE, LANDED, RELEASES
-from agentcore_patches.patches.files import LANDING as LANDING
-from agentcore_patches.patches.files import WRITING_ORDER as WRITING_ORDER
+from agentcore_patches.patches.paths import EVER_PATCHED as EVER_PATCHED
+from agentcore_patches.patches.paths import FACTS_MODULE, LANDED, RELEASES
+from agentcore_patches.patches.paths import LANDING as LANDING
+from agentcore_patches.patches.paths import WRITING_ORDER as WRITING_ORDER
 from agentcore_patches.patches.releases import (
     facts_module,
     is_between,
@@ -24,11 +24,11 @@ from agentcore_patches.patches.releases import (
 
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit, Land
-    from agentcore_patches.patches.places import Patch, Place
+    from agentcore_patches.patches.hooks import Hook, Patch
 
 _PATCHES = Path(__file__).parent
 _IMPORTS = re.compile(
-    rf"^ *from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE
+    rf"from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)"
 )
 _WORD = re.compile(r"\w+")
 ORDER = (
@@ -48,7 +48,7 @@ ORDER = (
 A decorator that is made later is outside.
 """
 
-_OTHER_MODULES = ("files", "places", "registry", "releases")
+_OTHER_MODULES = ("hooks", "paths", "registry", "releases")
 
 
 @cache
@@ -62,9 +62,9 @@ def names() -> tuple[str, ...]:
     )
 
 
-def places(name: str) -> tuple[Place, ...]:
-    """The places that a patch changes, of whatever release."""
-    return _patch(name).places
+def hooks(name: str) -> tuple[Hook, ...]:
+    """The hooks of a patch, for all releases."""
+    return _patch(name).hooks
 
 
 @cache
@@ -79,7 +79,7 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
     """
     from agentcore_patches.edits import Import, Land
 
-    chosen = [edit for place in places(name) for edit in _edits(place, version)]
+    chosen = [edit for hook in hooks(name) for edit in _edits(hook, version)]
     if not chosen:
         raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
     calling = [edit.file for edit in chosen if "agentcore." in edit.new_code]
@@ -111,13 +111,13 @@ def in_order(edits: Iterable[Edit]) -> list[Edit]:
 
     ordered = list(edits)
     for first, second in ORDER:
-        places = [i for i, edit in enumerate(ordered) if edit.name == second]
+        seconds = [i for i, edit in enumerate(ordered) if edit.name == second]
         late = [
-            edit for edit in ordered[min(places, default=0) :] if edit.name == first
+            edit for edit in ordered[min(seconds, default=0) :] if edit.name == first
         ]
-        if places and late:
+        if seconds and late:
             ordered = [edit for edit in ordered if edit not in late]
-            ordered[places[0] : places[0]] = late
+            ordered[seconds[0] : seconds[0]] = late
     inner: dict[tuple[str, str], Edit] = {}
     for edit in ordered:
         if not isinstance(edit, Decorate):
@@ -168,34 +168,41 @@ def response_fields() -> frozenset[str]:
 @cache
 def fingerprint() -> str:
     """A hash of all the code that decides what a patched install looks like."""
+    sources = _deciding()
     digest = hashlib.sha256()
-    for source in sorted(_deciding()):
-        digest.update(source.read_bytes())
+    for path in sorted(sources):
+        digest.update(sources[path].encode())
     return digest.hexdigest()
 
 
-def _deciding() -> set[Path]:
-    """Return the files of the planner, the patches, the landing, and all they import."""
+def _deciding() -> Mapping[Path, str]:
+    """Return the planner, the patches, the landing and all they import, by path."""
     package = _PATCHES.parent
-    found: set[Path] = set()
-    pending = [package / "planning" / "fitting.py"]
-    pending += [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
-    while pending:
-        path = pending.pop()
+    paths = [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
+    paths.append(package / "planning" / "fitting.py")
+    found: dict[Path, str] = {}
+    imports: set[tuple[str, str]] = set()
+    while paths:
+        path = paths.pop()
         if path in found or not path.is_file():
             continue
-        found.add(path)
-        for module, names in _IMPORTS.findall(path.read_text("utf-8")):
+        found[path] = text = path.read_text("utf-8")
+        new = {*_IMPORTS.findall(text)} - imports
+        imports |= new
+        for module, names in new:
             imported = package.joinpath(*module.split(".")[1:])
-            pending += [imported.with_suffix(".py"), imported / "__init__.py"]
-            if imported.is_dir():
-                pending += [imported / f"{one}.py" for one in _WORD.findall(names)]
+            if not imported.is_dir():
+                paths.append(imported.with_suffix(".py"))
+                continue
+            paths += [
+                imported / f"{name}.py" for name in ("__init__", *_WORD.findall(names))
+            ]
     return found
 
 
 @cache
-def _edits(place: Place, version: str) -> tuple[Edit, ...]:
-    return place.edits(version)
+def _edits(hook: Hook, version: str) -> tuple[Edit, ...]:
+    return hook.edits(version)
 
 
 @cache
@@ -206,7 +213,7 @@ def _landing_text(path: str) -> str:
 
 @cache
 def _patch(name: str) -> Patch:
-    from agentcore_patches.patches.places import checked
+    from agentcore_patches.patches.hooks import checked
 
     if tables := unused_lines():
         raise PatchError(f"The tables of releases are wrong: {'; '.join(tables)}.")

@@ -10,7 +10,7 @@ from string import Template
 from typing import Generic, TypeVar
 
 from agentcore_patches._version import __version__
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.paths import (
     COMMUNICATOR_MIXIN,
     CONTROL_MIXIN,
     OLD_SESSION_CONTROLLER,

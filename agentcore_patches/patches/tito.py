@@ -16,12 +16,12 @@ from agentcore_patches.patches._prompts import (
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._release_checks import RELEASE_CHECKS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._routed_experts import ENGINE_ROUTED_EXPERTS
 from agentcore_patches.patches._server import SERVER
-from agentcore_patches.patches._telltales import TELLTALES
-from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
 
 RESPONSE_FIELDS = ("prompt_token_ids", "meta_info")
 REQUEST_FLAGS = ("return_prompt_token_ids", "return_meta_info")
@@ -29,9 +29,9 @@ REQUEST_FLAGS = ("return_prompt_token_ids", "return_meta_info")
 _CHAT = "OpenAIServingChat"
 _UPSTREAM = "PR 23751, 0.5.13"
 
-FIELDS: tuple[Place, ...] = (
+FIELDS: tuple[Hook, ...] = (
     # SGLang's own refuse null, and take "7" for 7: elements are checked by hand.
-    Place(
+    Hook(
         "tito/request",
         "take the prompt as token IDs; null counts as absent",
         AddField(
@@ -48,7 +48,7 @@ FIELDS: tuple[Place, ...] = (
         ),
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "tito/choice",
         "hold the engine's meta_info if return_meta_info is true",
         AddField(
@@ -63,8 +63,8 @@ FIELDS: tuple[Place, ...] = (
     ),
 )
 
-PROMPT: tuple[Place, ...] = (
-    Place(
+PROMPT: tuple[Hook, ...] = (
+    Hook(
         "tito/check",
         "reject bad input_ids, and flags that streams do not support",
         Insert(
@@ -83,7 +83,7 @@ PROMPT: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "tito/process",
         "apply images and the template's stop strings to input_ids",
         Insert(
@@ -105,7 +105,7 @@ PROMPT: tuple[Place, ...] = (
         },
     ),
     # What is left for a multimodal model is a text, and there is none.
-    Place(
+    Hook(
         "tito/multimodal",
         "pass input_ids to multimodal models too: there is no text",
         AddCondition(
@@ -121,8 +121,8 @@ PROMPT: tuple[Place, ...] = (
     ),
 )
 
-ANSWER: tuple[Place, ...] = (
-    Place(
+ANSWER: tuple[Hook, ...] = (
+    Hook(
         "tito/ask-engine",
         "ask the engine for the prompt's token IDs",
         Insert(
@@ -137,7 +137,7 @@ ANSWER: tuple[Place, ...] = (
         },
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "tito/finish-reason",
         "copy finish_reason: _process_tool_calls writes into it",
         Insert(
@@ -148,7 +148,7 @@ ANSWER: tuple[Place, ...] = (
             after='finish_reason = ret_item["meta_info"]["finish_reason"]',
         ),
     ),
-    Place(
+    Hook(
         "tito/answer",
         "add the prompt's token IDs and meta_info if requested",
         Insert(
@@ -164,8 +164,8 @@ ANSWER: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *TELLTALES,
+HOOKS: tuple[Hook, ...] = (
+    *RELEASE_CHECKS,
     *SERVER,
     *DEFAULTS,
     *CHECKED_REQUESTS,

@@ -23,16 +23,16 @@ from agentcore_patches.patches._prompts import (
     DROPPED_FIELDS,
     PROMPT_TOKEN_IDS,
 )
+from agentcore_patches.patches._release_checks import RELEASE_CHECKS
 from agentcore_patches.patches._requests import CHECKED_REQUESTS
 from agentcore_patches.patches._responses import RESPONSES
 from agentcore_patches.patches._routed_experts import ROUTED_EXPERTS
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches._stream_output import WHOLE_STREAM_OUTPUT
-from agentcore_patches.patches._telltales import TELLTALES
 from agentcore_patches.patches._token_names import TOKENS_AS_TOKEN_IDS
 from agentcore_patches.patches._whole_answers import ANSWER_BY_ORJSON
-from agentcore_patches.patches.files import PROTOCOL, SERVING_CHAT
-from agentcore_patches.patches.places import Place, absent
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
 
 RESPONSE_FIELDS = (
     "prompt_token_ids",
@@ -55,8 +55,8 @@ _GIVE_IDS = AddKeyword(
 )
 
 # Whether a chat request wants them.
-REQUEST_FLAG: tuple[Place, ...] = (
-    Place(
+REQUEST_FLAG: tuple[Hook, ...] = (
+    Hook(
         "token-ids/request",
         "return token IDs unless this is false",
         AddField(
@@ -69,8 +69,8 @@ REQUEST_FLAG: tuple[Place, ...] = (
     ),
 )
 
-CHAT: tuple[Place, ...] = (
-    Place(
+CHAT: tuple[Hook, ...] = (
+    Hook(
         "token-ids/choice",
         "hold the token IDs generated for this choice",
         # In 0.5.17 alone SGLang has the field; `list` tells ours from it.
@@ -82,7 +82,7 @@ CHAT: tuple[Place, ...] = (
         ),
         upstream="called response_token_ids from 0.5.18 on",
     ),
-    Place(
+    Hook(
         "token-ids/prompt",
         "hold the token IDs that the engine prefilled",
         AddField(
@@ -91,7 +91,7 @@ CHAT: tuple[Place, ...] = (
             "prompt_token_ids: Optional[List[int]] = None",
         ),
     ),
-    Place(
+    Hook(
         "token-ids/prompt-json",
         "omit the added fields from the JSON if they are None",
         AddMethod(
@@ -113,7 +113,7 @@ CHAT: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "token-ids/ask-engine",
         "ask the engine for prompt IDs, and for logprobs without text",
         Insert(
@@ -126,7 +126,7 @@ CHAT: tuple[Place, ...] = (
             before="return adapted_request, request",
         ),
     ),
-    Place(
+    Hook(
         "token-ids/stream-is-no-error",
         "allow return_token_ids while streaming: chunks carry the IDs",
         absent("SGLang has no return_token_ids to refuse"),
@@ -144,7 +144,7 @@ CHAT: tuple[Place, ...] = (
         },
         upstream="PR 37365, open",
     ),
-    Place(
+    Hook(
         "token-ids/whole-ids",
         "return token IDs unless the request says false",
         _GIVE_IDS,
@@ -160,7 +160,7 @@ CHAT: tuple[Place, ...] = (
         },
         upstream="called response_token_ids from 0.5.18 on",
     ),
-    Place(
+    Hook(
         "token-ids/whole",
         "add prompt IDs and routed experts to the choice if requested",
         Insert(
@@ -170,7 +170,7 @@ CHAT: tuple[Place, ...] = (
             before="choices.append(choice_data)",
         ),
     ),
-    Place(
+    Hook(
         "token-ids/whole-prompt",
         "return the prompt's token IDs unless the request says false",
         AddKeyword(
@@ -186,8 +186,8 @@ CHAT: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *TELLTALES,
+HOOKS: tuple[Hook, ...] = (
+    *RELEASE_CHECKS,
     *SERVER,
     *DEFAULTS,
     *CHECKED_REQUESTS,

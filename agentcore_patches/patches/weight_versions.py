@@ -20,7 +20,8 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.patches import token_ids
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
     DETOKENIZER,
     DISAGGREGATED_DECODE,
     HTTP_SERVER,
@@ -34,7 +35,6 @@ from agentcore_patches.patches.files import (
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place, absent
 
 RESPONSE_FIELDS = ("weight_version", "weight_versions")
 REQUEST_FLAGS = (*token_ids.REQUEST_FLAGS, "return_weight_versions")
@@ -42,8 +42,8 @@ REQUEST_FLAGS = (*token_ids.REQUEST_FLAGS, "return_weight_versions")
 _NATIVE = absent("SGLang has it")
 _UPSTREAM = "weight_versions of finished answers, 0.5.19"
 
-UPDATES: tuple[Place, ...] = (
-    Place(
+UPDATES: tuple[Hook, ...] = (
+    Hook(
         "weight-versions/update",
         "keep old and new KV cache apart; turn assertions into failures",
         Decorate(
@@ -53,7 +53,7 @@ UPDATES: tuple[Place, ...] = (
         ),
         also=("$weight_updater_class.update_weights_from_distributed",),
     ),
-    Place(
+    Hook(
         "weight-versions/update-with-barrier",
         "let a failed rank enter the barrier where the others wait",
         Decorate(
@@ -63,7 +63,7 @@ UPDATES: tuple[Place, ...] = (
         ),
         also=("$weight_updater_class.update_weights_from_ipc",),
     ),
-    Place(
+    Hook(
         "weight-versions/barrier",
         "a failed rank must enter this barrier, where the others wait",
         Expect(
@@ -73,7 +73,7 @@ UPDATES: tuple[Place, ...] = (
         ),
         also=("$weight_updater_class.update_weights_from_ipc",),
     ),
-    Place(
+    Hook(
         "weight-versions/end-update",
         "start a new cache namespace: only now all weights are new",
         absent("each update is whole"),
@@ -85,7 +85,7 @@ UPDATES: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "weight-versions/lock",
         "do not let a weight update wait for paused requests",
         Replace(
@@ -95,7 +95,7 @@ UPDATES: tuple[Place, ...] = (
             "self.model_update_lock = agentcore.weight_versions.update_lock(self)",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/one-at-a-time",
         "run updates one by one: SGLang answers only the last of several",
         Decorate(
@@ -104,7 +104,7 @@ UPDATES: tuple[Place, ...] = (
             "agentcore.weight_versions.one_at_a_time",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/attach-storage",
         "reject storage that may hold KV cache of other weights",
         absent("storage is there from the start, or never"),
@@ -118,8 +118,8 @@ UPDATES: tuple[Place, ...] = (
     ),
 )
 
-MEMORY: tuple[Place, ...] = (
-    Place(
+MEMORY: tuple[Hook, ...] = (
+    Hook(
         "weight-versions/release-memory",
         "reject it while requests are open: an assertion would crash",
         Decorate(
@@ -128,7 +128,7 @@ MEMORY: tuple[Place, ...] = (
             "agentcore.weight_versions.release_memory",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/resume-memory",
         "reject tags that were not released: they crash the server",
         Decorate(
@@ -137,7 +137,7 @@ MEMORY: tuple[Place, ...] = (
             "agentcore.weight_versions.resume_memory",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/refusal",
         "say why nothing was released or resumed",
         Insert(
@@ -147,7 +147,7 @@ MEMORY: tuple[Place, ...] = (
         ),
         also=("ResumeMemoryOccupationReqOutput",),
     ),
-    Place(
+    Hook(
         "weight-versions/tell-refusal",
         "turn the scheduler's refusal into a 400",
         Replace(
@@ -160,8 +160,8 @@ MEMORY: tuple[Place, ...] = (
     ),
 )
 
-VERSION: tuple[Place, ...] = (
-    Place(
+VERSION: tuple[Hook, ...] = (
+    Hook(
         "weight-versions/start",
         "register this scheduler and the version of its weights",
         Insert(
@@ -170,7 +170,7 @@ VERSION: tuple[Place, ...] = (
             "agentcore.weight_versions.start(self, server_args.weight_version)",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/endpoint",
         "tell the scheduler, which assigns versions to tokens",
         Insert(
@@ -197,7 +197,7 @@ VERSION: tuple[Place, ...] = (
         },
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "weight-versions/dispatch",
         "handle /update_weight_version in the scheduler",
         Insert(
@@ -218,15 +218,15 @@ VERSION: tuple[Place, ...] = (
 )
 
 # A result is handled after the next batch was launched, and maybe after an update.
-TOKENS: tuple[Place, ...] = (
-    Place(
+TOKENS: tuple[Hook, ...] = (
+    Hook(
         "weight-versions/batch",
         "hold the weight version that the batch runs on",
         AddField(
             SCHEDULE_BATCH, "ScheduleBatch", "weight_version: Optional[str] = None"
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/batch-copy",
         "keep the weight version until the copy's result is handled",
         AddKeyword(
@@ -236,14 +236,14 @@ TOKENS: tuple[Place, ...] = (
             "weight_version=self.weight_version",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/mark",
         "record the weight version that the batch runs on",
         Insert(
             SCHEDULER, "Scheduler.run_batch", "agentcore.weight_versions.mark(batch)"
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/handle",
         "recall the weight version that the batch ran on",
         Insert(
@@ -252,7 +252,7 @@ TOKENS: tuple[Place, ...] = (
             "agentcore.weight_versions.handle(batch)",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/record",
         "assign the new tokens to the weights that sampled them",
         Insert(
@@ -261,7 +261,7 @@ TOKENS: tuple[Place, ...] = (
             "agentcore.weight_versions.record(reqs)",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/request",
         "record the weight version of each token; prefix the cache key",
         Insert(
@@ -271,7 +271,7 @@ TOKENS: tuple[Place, ...] = (
             after="self.extra_key = extra_key",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/renew",
         "skip KV cache that other weights computed",
         Insert(
@@ -280,7 +280,7 @@ TOKENS: tuple[Place, ...] = (
             "if tree_cache is not None:\n    agentcore.weight_versions.renew(self)",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/renew-decode",
         "skip KV cache of other weights in the lookup before decoding",
         absent("a server for decoding has no prefix cache"),
@@ -294,8 +294,8 @@ TOKENS: tuple[Place, ...] = (
     ),
 )
 
-WIRE: tuple[Place, ...] = (
-    Place(
+WIRE: tuple[Hook, ...] = (
+    Hook(
         "weight-versions/spans",
         "hold the weight versions of each request's tokens",
         AddField(
@@ -309,7 +309,7 @@ WIRE: tuple[Place, ...] = (
         upstream=_UPSTREAM,
         also=("BatchStrOutput",),
     ),
-    Place(
+    Hook(
         "weight-versions/send",
         "send the weight versions recorded when tokens were sampled",
         AddKeyword(
@@ -330,7 +330,7 @@ WIRE: tuple[Place, ...] = (
         },
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "weight-versions/detokenize",
         "pass the weight versions through the detokenizer",
         AddKeyword(
@@ -344,7 +344,7 @@ WIRE: tuple[Place, ...] = (
         },
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "weight-versions/worker",
         "cut the weight versions to the one request of the worker",
         Insert(
@@ -363,8 +363,8 @@ WIRE: tuple[Place, ...] = (
     ),
 )
 
-ANSWERS: tuple[Place, ...] = (
-    Place(
+ANSWERS: tuple[Hook, ...] = (
+    Hook(
         "weight-versions/take",
         "add the weight versions of the request's tokens",
         Insert(
@@ -375,7 +375,7 @@ ANSWERS: tuple[Place, ...] = (
         ),
         upstream=_UPSTREAM,
     ),
-    Place(
+    Hook(
         "weight-versions/take-finished",
         "add SGLang's own spans only once the request is finished",
         absent("SGLang has no versions"),
@@ -392,7 +392,7 @@ ANSWERS: tuple[Place, ...] = (
         },
     ),
     # Those of an aborted request: ended-requests/finish.
-    Place(
+    Hook(
         "weight-versions/flag",
         "return the weight versions of each choice",
         AddField(
@@ -402,7 +402,7 @@ ANSWERS: tuple[Place, ...] = (
         ),
         also=("CompletionRequest",),
     ),
-    Place(
+    Hook(
         "weight-versions/choice",
         "hold the weight versions of this choice's tokens",
         AddField(
@@ -412,7 +412,7 @@ ANSWERS: tuple[Place, ...] = (
         ),
         also=("CompletionResponseChoice",),
     ),
-    Place(
+    Hook(
         "weight-versions/answer",
         "hold the last token's weight version where gateways look",
         AddField(
@@ -421,7 +421,7 @@ ANSWERS: tuple[Place, ...] = (
         also=("CompletionResponse",),
     ),
     # That of chat is left out by token-ids/prompt-json.
-    Place(
+    Hook(
         "weight-versions/answer-json",
         "omit weight_version from the JSON if it is None",
         AddMethod(
@@ -440,7 +440,7 @@ ANSWERS: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "weight-versions/whole-chat",
         "report the weights that sampled each token",
         Decorate(
@@ -449,7 +449,7 @@ ANSWERS: tuple[Place, ...] = (
             "agentcore.weight_versions.whole",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/whole-completion",
         "report the weights that sampled each token",
         Decorate(
@@ -458,7 +458,7 @@ ANSWERS: tuple[Place, ...] = (
             "agentcore.weight_versions.whole",
         ),
     ),
-    Place(
+    Hook(
         "weight-versions/no-field-of-ours",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(
@@ -467,8 +467,8 @@ ANSWERS: tuple[Place, ...] = (
     ),
 )
 
-PLACES: tuple[Place, ...] = (
-    *token_ids.PLACES,
+HOOKS: tuple[Hook, ...] = (
+    *token_ids.HOOKS,
     *UPDATES,
     *MEMORY,
     *VERSION,

@@ -292,7 +292,9 @@ def _imports_of(module: ast.Module, file: str) -> Mapping[str, list[tuple[str, s
 @cache
 def _added_by(edit: Edit) -> frozenset[str]:
     """Attributes that an edit gives to the class that it is in."""
-    added = {name for owner, name in stores(edit.new_code) if owner == "self"}
+    added = {
+        name for owner, name in attributes(edit.new_code, ast.Store) if owner == "self"
+    }
     if isinstance(edit, AddField):
         added |= {*edit.fields}
     if isinstance(edit, AddMethod):
@@ -304,12 +306,6 @@ def _added_by(edit: Edit) -> frozenset[str]:
 def _declared_by(edit: Insert) -> frozenset[str]:
     """Names that the statements of an insertion declare or assign."""
     return frozenset(_assigned(ast.parse(edit.code).body))
-
-
-@cache
-def stores(code: str) -> tuple[tuple[str, str], ...]:
-    """The attributes of names that code stores."""
-    return tuple(attributes(ast.parse(code), ast.Store)) if "." in code else ()
 
 
 def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -345,13 +341,21 @@ def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
     """The attributes of `self` that the code of a class reads or stores."""
-    return frozenset(
-        node.attr
-        for node in ast.walk(definition)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    )
+    found = set()
+    pending: list[ast.AST] = [definition]
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                found.add(name)
+                continue
+        # `ast.walk` takes three times as long.
+        for child in vars(node).values():
+            if isinstance(child, ast.AST):
+                pending.append(child)
+            elif isinstance(child, list):
+                pending += [one for one in child if isinstance(one, ast.AST)]
+    return frozenset(found)
 
 
 _SERVER_ARGS_NAMES = re.compile(

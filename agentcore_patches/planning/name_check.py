@@ -290,17 +290,15 @@ def _reads(code: str) -> tuple[tuple[str, str], ...]:
 
     The name is that of a variable, or of an attribute in `ATTRIBUTES`.
     """
-    if "." not in code:
-        return ()
-    tree = ast.parse(code)
+    found = attributes(code, ast.Load)
     own = {
         node.id
-        for node in ast.walk(tree)
+        for node in (ast.walk(ast.parse(code)) if found else ())
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     return tuple(
         (owner, attribute)
-        for owner, attribute in dict.fromkeys(attributes(tree, ast.Load))
+        for owner, attribute in found
         if owner not in own and owner not in _OWN_MODULES
     )
 

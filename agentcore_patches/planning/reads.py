@@ -15,7 +15,7 @@ from functools import cache
 from typing import TypeAlias
 
 from agentcore_patches.edits import DEFINITIONS, Decorate, Edit, Land
-from agentcore_patches.patches.files import FACTS_MODULE, LANDING
+from agentcore_patches.patches.paths import FACTS_MODULE, LANDING
 
 _CALL = re.compile(r"\bagentcore\.(\w+)\.(\w+)")
 
@@ -336,6 +336,10 @@ def _names(arguments: ast.arguments) -> tuple[str, ...]:
 
 
 Scope: TypeAlias = dict[str, Kind]
+"""Kinds of the variables of a function, by name."""
+
+_SELF_INSIDE = "self of functions inside"
+"""Where a scope has the class of `self` in the functions that wrap a method."""
 
 
 @dataclass
@@ -388,7 +392,7 @@ class _Reader:
         function: ast.FunctionDef | ast.AsyncFunctionDef,
         around: Scope,
         own: Own | None,
-        method_of: Classes | None = None,
+        method_of: Kind = None,
     ) -> None:
         """Read a function in a scope.
 
@@ -419,11 +423,9 @@ class _Reader:
             match argument.annotation:
                 case ast.Name(id="Any") if kind is None:
                     self._any.add(argument.arg)
-        self._nested_method_of = None if own else method_of
+        scope[_SELF_INSIDE] = None if own else method_of
         self._read(function.body, scope)
         self.place, self._any = outer, outer_any
-
-    _nested_method_of: Classes | None = None
 
     def _read(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
         """Read statements; True if none after them is reached."""
@@ -439,9 +441,7 @@ class _Reader:
                 ends = self._read(body, scope)
                 return self._read(orelse, scope) and ends
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                nested = self._nested_method_of
-                self._function(statement, scope, None, nested)
-                self._nested_method_of = nested
+                self._function(statement, scope, None, scope.get(_SELF_INSIDE))
             case ast.ClassDef():
                 self._nested_class(statement, scope)
             case ast.Return(value=value):
@@ -550,7 +550,7 @@ class _Reader:
             case ast.Name(id=name):
                 return self._name(name, scope)
             case ast.Attribute(value=value, attr=attribute):
-                return self._attribute(value, attribute, scope)
+                return self._attribute(value, attribute, scope)[1]
             case ast.Call():
                 return self._call(node, scope)
             case ast.BoolOp(op=op, values=values):
@@ -612,25 +612,28 @@ class _Reader:
                 return Own(self.module, made)
         return None
 
-    def _attribute(self, value: ast.expr, attribute: str, scope: Scope) -> Kind:
+    def _attribute(
+        self, value: ast.expr, attribute: str, scope: Scope
+    ) -> tuple[Kind, Kind]:
+        """Read an attribute; the kinds of its owner and of its value."""
         match value:
             case ast.Name(id=other) if other not in scope and self.modules.defines(
                 other, attribute
             ):
                 self.references.append((other, attribute))
-                return None
+                return None, None
             case ast.Name(id=name) if name in self._any:
                 function = self.place.function
                 self.unresolved.append(f"{self.module}.{function}: {name}.{attribute}")
         owner = self._kind(value, scope)
         if isinstance(owner, Own):
-            return self.modules.attributes_of(owner).get(attribute)
+            return owner, self.modules.attributes_of(owner).get(attribute)
         if owner is None and isinstance(value, ast.Name | ast.Attribute):
             name = value.id if isinstance(value, ast.Name) else value.attr
             owner = ATTRIBUTES["server_args"] if name == "server_args" else None
         if isinstance(owner, tuple):
             self._need(owner, attribute)
-        return ATTRIBUTES.get(attribute)
+        return owner, ATTRIBUTES.get(attribute)
 
     def _need(self, owners: Classes, attribute: str) -> None:
         self.needs.append(
@@ -659,8 +662,13 @@ class _Reader:
         kinds = [self._kind(argument, scope) for argument in call.args]
         for keyword in call.keywords:
             self._kind(keyword.value, scope)
-        kind = self._kind(call.func, scope)
-        self._needs_call(call, scope)
+        owner: Kind = None
+        match call.func:
+            case ast.Attribute(value=value, attr=attribute):
+                owner, kind = self._attribute(value, attribute, scope)
+            case _:
+                kind = self._kind(call.func, scope)
+        self._needs_call(call, owner, scope)
         match call.func:
             case ast.Name(id=name) if name not in scope:
                 module = self.modules.modules[self.module]
@@ -671,23 +679,25 @@ class _Reader:
                 other not in scope
             ):
                 return self._made(other, name)
-            case ast.Attribute(attr="values" | "copy", value=value):
-                return self._kind(value, scope)
-            case ast.Attribute(attr="model_copy", value=value):
-                return self._kind(value, scope)
+            case ast.Attribute(attr="values" | "copy" | "model_copy"):
+                return owner
         if kinds and isinstance(call.func, ast.Name) and call.func.id in _PASSING:
             return kinds[0]
         return kind if isinstance(kind, Many) else None
 
-    def _needs_call(self, call: ast.Call, scope: Scope) -> None:
-        """Note with which arguments a function of SGLang is called."""
+    def _needs_call(self, call: ast.Call, owners: Kind, scope: Scope) -> None:
+        """Note with which arguments a function of SGLang is called.
+
+        Args:
+            owners: kind of the object whose method is called, if it is a method.
+        """
         module = self.modules.modules[self.module]
         match call.func:
             case ast.Name(id=name) if name not in scope and name in module.imported:
-                owners: Kind = (module.imported[name],)
+                owners = (module.imported[name],)
                 method = "__init__" if _is_class(name) else ""
-            case ast.Attribute(value=value, attr=method):
-                owners = self._silently(value, scope)
+            case ast.Attribute(attr=method):
+                pass
             case _:
                 return
         if not isinstance(owners, tuple):
@@ -708,16 +718,6 @@ class _Reader:
                 is_whole=is_whole,
             )
         )
-
-    def _silently(self, node: ast.expr, scope: Scope) -> Kind:
-        """Return the kind of an expression that was read already."""
-        n_needs, n_references = len(self.needs), len(self.references)
-        n_unresolved = len(self.unresolved)
-        kind = self._kind(node, scope)
-        del self.needs[n_needs:]
-        del self.references[n_references:]
-        del self.unresolved[n_unresolved:]
-        return kind
 
     def _made(self, module: str, name: str) -> Kind:
         """Return the kind of the value that a function or class that lands makes."""
@@ -828,17 +828,21 @@ def _element(kind: Kind) -> Kind:
     return kind.of if isinstance(kind, Many) else None
 
 
+@cache
 def attributes(
-    tree: ast.AST, context: type[ast.expr_context]
-) -> Iterator[tuple[str, str]]:
+    code: str, context: type[ast.expr_context]
+) -> tuple[tuple[str, str], ...]:
     """The attributes of names, and of attributes in `ATTRIBUTES`, that code uses.
 
     Args:
         context: `ast.Load` for those that are read, `ast.Store` for those that are stored.
     """
-    nodes = list(ast.walk(tree))
+    if "." not in code:
+        return ()
+    nodes = list(ast.walk(ast.parse(code)))
     # `self.x += 1` reads it first.
     read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
+    found = []
     for node in nodes:
         if not isinstance(node, ast.Attribute):
             continue
@@ -846,6 +850,7 @@ def attributes(
             continue
         match node.value:
             case ast.Name(id=name):
-                yield name, node.attr
+                found.append((name, node.attr))
             case ast.Attribute(attr=name) if name in ATTRIBUTES:
-                yield name, node.attr
+                found.append((name, node.attr))
+    return tuple(dict.fromkeys(found))

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentcore_patches.files import digest
-from agentcore_patches.install import pristine, read_texts
+from agentcore_patches.installs.install import pristine, read_texts
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.diffs import unified_diff
 from agentcore_patches.planning.fitting import fitting_release
 from agentcore_patches.planning.plan import Plan, make_plan
 from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import ApplyResult, FileChange
+from agentcore_patches.state.filesystem import digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState
 

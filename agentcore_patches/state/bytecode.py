@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.files import (
+from agentcore_patches.state.filesystem import (
     File,
     FileInfo,
     Metadata,

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError, SourceConflict
-from agentcore_patches.files import FOLDER, remove_if_empty
-from agentcore_patches.install import UNKNOWN, Install
-from agentcore_patches.marks import is_created
-from agentcore_patches.rights import access, rights_of_owner
+from agentcore_patches.installs.install import Install
+from agentcore_patches.installs.versions import UNKNOWN
 from agentcore_patches.state import transaction
+from agentcore_patches.state.filesystem import FOLDER, remove_if_empty
+from agentcore_patches.state.ownership import is_created
+from agentcore_patches.state.privileges import access, rights_of_owner
 from agentcore_patches.state.snapshot import UNCHANGED, FileState, Snapshot
 
 

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.files import FileInfo, digest, read_bytes, write_whole
-from agentcore_patches.marks import is_created, may_be_patched
-from agentcore_patches.typed_json import parse, typed
+from agentcore_patches.state.filesystem import FileInfo, digest, read_bytes, write_whole
+from agentcore_patches.state.ownership import is_created, may_be_patched
+from agentcore_patches.state.typed_json import parse, typed
 
 _T = TypeVar("_T")
 

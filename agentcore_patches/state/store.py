@@ -6,7 +6,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from agentcore_patches.errors import AccessError
-from agentcore_patches.files import (
+from agentcore_patches.state.filesystem import (
     digest,
     files_in,
     make_folder,

@@ -16,7 +16,9 @@ from agentcore_patches.errors import (
     SourceConflict,
     UsageError,
 )
-from agentcore_patches.files import (
+from agentcore_patches.installs.install import Install
+from agentcore_patches.state.bytecode import Bytecode
+from agentcore_patches.state.filesystem import (
     FOLDER,
     FileInfo,
     digest,
@@ -35,12 +37,10 @@ from agentcore_patches.files import (
     write_draft,
     write_whole,
 )
-from agentcore_patches.install import Install
-from agentcore_patches.marks import is_created
-from agentcore_patches.rights import access, rights_of_owner
-from agentcore_patches.state.bytecode import Bytecode
 from agentcore_patches.state.lock import Lock
 from agentcore_patches.state.originals import Originals
+from agentcore_patches.state.ownership import is_created
+from agentcore_patches.state.privileges import access, rights_of_owner
 from agentcore_patches.state.records import (
     Change,
     FileRecord,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import apply
-from agentcore_patches.patches.files import LANDING
+from agentcore_patches.patches.paths import LANDING
 from tests.cluster.local_ray import local_ray
 from tests.cluster.nodes import FILES, Cluster, Member, Tree, add, texts
 

@@ -22,7 +22,7 @@ from agentcore_patches import cluster, status
 from agentcore_patches.cluster import driver
 from agentcore_patches.cluster.results import NodeResult
 from agentcore_patches.errors import AccessError
-from agentcore_patches.install import find
+from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.state import transaction
 from tests.cluster.nodes import (

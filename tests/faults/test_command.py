@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import agentcore_patches
-from agentcore_patches.install import find
+from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.state import transaction
 from tests.faults import tracing

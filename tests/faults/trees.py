@@ -10,7 +10,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from agentcore_patches.install import Install
+from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from tests.helpers.records import metadata, record
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import requests
 
-from agentcore_patches import install
+from agentcore_patches.installs import install, versions
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 
@@ -153,4 +153,4 @@ def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
 @cache
 def release_of(python: Path) -> str:
     """The release of SGLang that an interpreter has."""
-    return install.require_release(install.find(python=python))
+    return versions.require_release(install.find(python=python))

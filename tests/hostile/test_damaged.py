@@ -12,7 +12,7 @@ from typing import Any
 
 from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError
-from agentcore_patches.files import FOLDER
+from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.trees import Photograph, photograph
 from tests.hostile.planting import signed
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply

@@ -16,12 +16,11 @@ from unittest import mock
 
 import pytest
 
-from agentcore_patches import files
 from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import AccessError, AgentcoreError
-from agentcore_patches.files import FOLDER, digest
-from agentcore_patches.install import find
-from agentcore_patches.state import transaction
+from agentcore_patches.installs.install import find
+from agentcore_patches.state import filesystem, transaction
+from agentcore_patches.state.filesystem import FOLDER, digest
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import GROUP, USER, give_away, require_root
 from tests.hostile.planting import Planted, signed
@@ -463,11 +462,11 @@ def test_other_kinds_of_files_of_ours_are_not_waited_for(
 
 def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
     with (package / SERVING).open("ab") as file:
-        file.truncate(files.LARGEST + 1)
+        file.truncate(filesystem.LARGEST + 1)
     ran = run("apply")
     assert ran.code == 5 and "Larger than" in ran.err
     (package / SERVING).write_bytes(b"four")
-    assert files.read_bytes(package / SERVING, most=4) == b"four"
+    assert filesystem.read_bytes(package / SERVING, most=4) == b"four"
 
 
 def test_what_others_write_is_not_shown_raw(package: Path, run: Run) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.paths import LANDED
 from tests.sglang_sources.surgery import DEFINITIONS, extent, tree
 
 N_CONTEXT = 1

@@ -10,7 +10,7 @@ from functools import cache
 
 from agentcore_patches.edits import RefuseDefinition, ScopedEdit
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.paths import LANDED
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.plan import Plan, make_plan
 from agentcore_patches.planning.selection import Selection

@@ -16,7 +16,7 @@ from agentcore_patches.edits import (
     Replace,
     ScopedEdit,
 )
-from agentcore_patches.patches.files import LANDED
+from agentcore_patches.patches.paths import LANDED
 from agentcore_patches.patches.registry import edits, names
 from tests.helpers.planning import VERSION, refusal
 from tests.sglang_sources import surgery

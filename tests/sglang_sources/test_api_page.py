@@ -118,7 +118,7 @@ BROUGHT = {
     name: {
         other
         for other in NAMES
-        if set(registry.places(other)) < set(registry.places(name))
+        if set(registry.hooks(other)) < set(registry.hooks(name))
     }
     for name in NAMES
 }

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches import __version__, api, install
+from agentcore_patches import __version__, api
 from agentcore_patches.edits import Edit
+from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import COMMUNICATOR_MIXIN, LANDED
+from agentcore_patches.patches.paths import COMMUNICATOR_MIXIN, LANDED
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
@@ -252,7 +253,7 @@ def test_what_has_nothing_to_do_imports_nothing_heavy(
     if patched:
         run("apply")
     code = (
-        "import sys; from agentcore_patches.cli import main; "
+        "import sys; from agentcore_patches.command.cli import main; "
         "assert main(sys.argv[1:]) == 0; print(*sys.modules, file=sys.stderr)"
     )
 

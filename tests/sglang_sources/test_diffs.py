@@ -30,7 +30,7 @@ from agentcore_patches.edits import (
     apply_edits,
 )
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import UPDATE_WEIGHTS_MIXIN
+from agentcore_patches.patches.paths import UPDATE_WEIGHTS_MIXIN
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
 from tests.sglang_sources.hunks import Hunk, hunks, written

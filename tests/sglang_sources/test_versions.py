@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, install, revert, status
+from agentcore_patches import apply, revert, status
 from agentcore_patches.errors import SourceConflict
+from agentcore_patches.installs import install
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.plan import make_plan

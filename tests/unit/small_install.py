@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentcore_patches.install import Install
+from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import Snapshot
 from tests.helpers import trees

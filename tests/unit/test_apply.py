@@ -11,16 +11,16 @@ from types import ModuleType
 import pytest
 
 import agentcore_patches
-from agentcore_patches import edits, marks
+from agentcore_patches import edits
 from agentcore_patches.api import apply, apply_patch, revert
-from agentcore_patches.state import transaction
+from agentcore_patches.state import ownership, transaction
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
 
 def test_every_comment_of_a_patch_begins_alike() -> None:
-    assert f"# {edits.OWNER}: ".encode() == marks.COMMENT_START
+    assert f"# {edits.OWNER}: ".encode() == ownership.COMMENT_START
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

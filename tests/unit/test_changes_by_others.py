@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
-from agentcore_patches.files import digest
-from agentcore_patches.install import Install
+from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
+from agentcore_patches.state.filesystem import digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.helpers.records import write_dist_info

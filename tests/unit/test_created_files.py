@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
-from agentcore_patches.install import Install
+from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState

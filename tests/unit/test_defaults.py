@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.install import _supported_release
+from agentcore_patches.installs.versions import supported_release
 from agentcore_patches.landing import defaults, release, server
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
@@ -120,7 +120,7 @@ def test_a_session_is_not_asked_for_its_prompt(
     ],
 )
 def test_a_server_lists_the_releases_that_the_command_lists(version: str) -> None:
-    assert server.listed_release(version) == _supported_release(version)
+    assert server.listed_release(version) == supported_release(version)
 
 
 def stated(monkeypatch: pytest.MonkeyPatch, version: str) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import install
 from agentcore_patches.errors import AccessError, UnsupportedTarget
-from agentcore_patches.install import Install, find
+from agentcore_patches.installs import install, interpreters, versions
+from agentcore_patches.installs.install import Install, find
 from tests.helpers.records import write_dist_info
 
 ENGINE = "srt/engine.py"
@@ -45,13 +45,13 @@ def supported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def support(monkeypatch: pytest.MonkeyPatch, *releases: str) -> None:
-    monkeypatch.setattr(install, "SUPPORTED_VERSIONS", releases)
+    monkeypatch.setattr(versions, "SUPPORTED_VERSIONS", releases)
 
 
 def refusal(found: Install) -> str:
     """Why an install may not be patched."""
     with pytest.raises(UnsupportedTarget) as caught:
-        install.require_release(found)
+        versions.require_release(found)
     return str(caught.value)
 
 
@@ -205,7 +205,7 @@ def test_a_version_that_nothing_tells(text: str, tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", None)
     (package / "_version.py").write_text(text)
     found = find(package)
-    assert (found.version, found.release) == (install.UNKNOWN, None)
+    assert (found.version, found.release) == (versions.UNKNOWN, None)
     assert f"The version of the SGLang in {package} is unknown" in refusal(found)
 
 
@@ -450,7 +450,7 @@ def test_a_program_that_is_no_interpreter(
 def test_a_program_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install, "_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(interpreters, "_PROBE_SECONDS", 0.2)
     program = make_program(tmp_path, "exec sleep 30")
     with pytest.raises(UnsupportedTarget, match=r"did not answer within 0\.2 s"):
         find(python=program)

@@ -21,7 +21,7 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import FACTS_MODULE
+from agentcore_patches.patches.paths import FACTS_MODULE
 from agentcore_patches.planning.fitting import fitting_release
 from agentcore_patches.planning.plan import EditOutcome, make_plan
 from agentcore_patches.planning.selection import Selection

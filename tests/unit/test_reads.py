@@ -8,7 +8,7 @@ import pytest
 
 from agentcore_patches.edits import AddField, AddParameter, Decorate, Edit, Insert, Land
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches.files import FACTS_MODULE
+from agentcore_patches.patches.paths import FACTS_MODULE
 from agentcore_patches.planning import reads
 from agentcore_patches.planning.name_check import refuse_undefined_attributes
 from agentcore_patches.planning.reads import AttributeNeed, Class

@@ -15,8 +15,9 @@ from types import ModuleType
 
 import pytest
 
-from agentcore_patches import cli, listing
+from agentcore_patches import listing
 from agentcore_patches._version import __version__
+from agentcore_patches.command import cli
 from agentcore_patches.edits import (
     AddField,
     Check,
@@ -30,7 +31,8 @@ from agentcore_patches.edits import (
 from agentcore_patches.errors import PatchError, UsageError
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches._server import SERVER
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook, Patch, absent
+from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     FACTS_MODULE,
@@ -38,7 +40,6 @@ from agentcore_patches.patches.files import (
     PROTOCOL,
     SERVING_CHAT,
 )
-from agentcore_patches.patches.places import Patch, Place, absent
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from tests.helpers.documents import mismatches
 from tests.helpers.json_documents import EditsDocument
@@ -131,18 +132,18 @@ def test_every_file_of_the_writing_order_is_changed() -> None:
 
 
 @each_patch
-def test_a_place_is_well_written_for_every_release(name: str) -> None:
-    for place in registry.places(name):
-        assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", place.name)
-        assert 0 < len(place.why) <= LONGEST_REASON, place.name
+def test_a_hook_is_well_written_for_every_release(name: str) -> None:
+    for hook in registry.hooks(name):
+        assert re.fullmatch(r"[a-z0-9-]+/[a-z0-9-]+", hook.name)
+        assert 0 < len(hook.why) <= LONGEST_REASON, hook.name
         for version in SUPPORTED_VERSIONS:
-            for edit in place.edits(version):
+            for edit in hook.edits(version):
                 edit.check()
 
 
-def test_a_name_is_that_of_one_place() -> None:
-    places = {place for name in registry.names() for place in registry.places(name)}
-    names = Counter(place.name for place in places)
+def test_a_name_is_that_of_one_hook() -> None:
+    hooks = {hook for name in registry.names() for hook in registry.hooks(name)}
+    names = Counter(hook.name for hook in hooks)
     assert [name for name, count in names.items() if count > 1] == []
 
 
@@ -215,7 +216,7 @@ def test_request_flags_are_boolean_fields_that_the_patches_add_or_change() -> No
 
 @each_patch
 def test_a_server_says_of_every_patch_that_it_is_in_place(name: str) -> None:
-    assert set(SERVER) <= set(registry.places(name))
+    assert set(SERVER) <= set(registry.hooks(name))
 
 
 def test_the_oldest_release_is_spelled_in_the_list_of_releases_only() -> None:
@@ -249,13 +250,13 @@ def test_a_release_that_is_dropped_leaves_what_is_unused_to_be_named(
         for file in (ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING)
     ]
     with pytest.raises(PatchError, match="The tables of releases are wrong: RELEASES"):
-        registry.places("tito")
+        registry.hooks("tito")
     monkeypatch.setattr(registry, "unused_lines", lambda: [])
-    with pytest.raises(PatchError, match="`tito` has a place") as refused:
-        registry.places("tito")
+    with pytest.raises(PatchError, match="`tito` has a hook") as refused:
+        registry.hooks("tito")
     unused = [
-        f"{place}: no supported release is before 0.5.9, so what 0.5.9 replaces is unused"
-        for place in ("telltales/messages", "images/own", "routed-experts/request")
+        f"{hook}: no supported release is before 0.5.9, so what 0.5.9 replaces is unused"
+        for hook in ("telltales/messages", "images/own", "routed-experts/request")
     ]
     assert str(refused.value).endswith(f"written wrongly: {'; '.join(unused)}.")
 
@@ -276,9 +277,9 @@ HOOK = Insert(SERVING_CHAT, "f", "agentcore.prompts.check(x)", before="return x"
 SMALL = Patch(
     "what it gives",
     (
-        Place("a/field", "why", absent("no such class"), {"0.5.10": FIELD}),
-        Place("a/hook", "why", absent("it is there"), {"0.5.9": HOOK}),
-        Place("a/refuse", "why", RefuseField(PROTOCOL, "A", ("c",))),
+        Hook("a/field", "why", absent("no such class"), {"0.5.10": FIELD}),
+        Hook("a/hook", "why", absent("it is there"), {"0.5.9": HOOK}),
+        Hook("a/refuse", "why", RefuseField(PROTOCOL, "A", ("c",))),
     ),
     (),
 )
@@ -326,7 +327,7 @@ def test_files_are_in_writing_order_and_written_ones_only(small: str) -> None:
 def test_a_patch_without_an_edit_for_a_release_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    patch = Patch("what it gives", SMALL.places[:2], ())
+    patch = Patch("what it gives", SMALL.hooks[:2], ())
     monkeypatch.setattr(registry, "_patch", lambda name: patch)
     with pytest.raises(PatchError, match=r"`none` has no edit for SGLang 0\.5\.8\."):
         registry.edits("none", "0.5.8")
@@ -368,16 +369,16 @@ def test_a_mistake_of_the_author_has_an_exit_code_of_its_own(
 ) -> None:
     package = build(tmp_path)
     target = ["--sglang-dir", str(package)] if command == "apply" else []
-    place = Place("a/b", "because", AddField(PROTOCOL, "A b", "c: int = 0"))
+    hook = Hook("a/b", "because", AddField(PROTOCOL, "A b", "c: int = 0"))
     broken = ModuleType("a_patch", "what it gives")
-    vars(broken).update({"PLACES": (place,), "RESPONSE_FIELDS": ()})
+    vars(broken).update({"HOOKS": (hook,), "RESPONSE_FIELDS": ()})
     monkeypatch.setitem(sys.modules, "agentcore_patches.patches.tito", broken)
     registry.edits.cache_clear()
     registry._patch.cache_clear()
     try:
         assert cli.main([command, *target]) == PatchError.exit_code == 7
         told = capsys.readouterr().err
-        assert "The patch `tito` has a place that is written wrongly: a/b: " in told
+        assert "The patch `tito` has a hook that is written wrongly: a/b: " in told
         assert "the scope `A b` is not a dotted name" in told
         assert cli.main([command, "--json", *target]) == 7
         assert json.loads(capsys.readouterr().out)["error"]["kind"] == "patch"
@@ -396,10 +397,10 @@ def test_a_module_that_cannot_be_imported_is_told(
 # What `list --edits` shows
 
 
-def test_every_form_of_every_place_is_listed_once() -> None:
+def test_every_form_of_every_hook_is_listed_once() -> None:
     listed = listing.listed_edits().edits
-    places = {place for name in registry.names() for place in registry.places(name)}
-    assert len(listed) == sum(len(list(place.ranges())) for place in places)
+    hooks = {hook for name in registry.names() for hook in registry.hooks(name)}
+    assert len(listed) == sum(len(list(hook.ranges())) for hook in hooks)
     for edit in listed:
         assert edit.name and edit.why and edit.change and edit.patches
         assert bool(edit.file) == bool(edit.scope)
@@ -407,7 +408,7 @@ def test_every_form_of_every_place_is_listed_once() -> None:
 
 
 @pytest.mark.parametrize("release", ["0.5.8", "0.5.12.post1", "0.5.17", "0.5.23"])
-def test_a_release_has_one_form_of_each_place(release: str) -> None:
+def test_a_release_has_one_form_of_each_hook(release: str) -> None:
     listed = listing.listed_edits(release).edits
     assert len({edit.name for edit in listed}) == len(listed)
     files = {edit.file for edit in listed if not edit.change.startswith("a check")}
@@ -415,14 +416,14 @@ def test_a_release_has_one_form_of_each_place(release: str) -> None:
     assert files - {""} == {path for path in changed if path not in LANDED}
 
 
-def test_a_release_that_is_not_supported_has_no_places() -> None:
+def test_a_release_that_is_not_supported_has_no_hooks() -> None:
     with pytest.raises(UsageError, match=r"no release named 0\.6"):
         listing.listed_edits("0.6")
     ran = cli.main(["list", "--release", "0.5.9"])
     assert ran == 2
 
 
-def test_the_listed_places_are_shown_and_are_as_their_document_says(
+def test_the_listed_hooks_are_shown_and_are_as_their_document_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["list", "--edits", "--release", "0.5.17"]) == 0

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from agentcore_patches.install import Install
+from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.unit.small_install import (

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from agentcore_patches import apply, revert
-from agentcore_patches.install import find
+from agentcore_patches.installs.install import find
 from agentcore_verify import cpu
 from tests.helpers.servers import release_of
 from tests.upstream.accepted import ACCEPTED

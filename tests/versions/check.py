@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from agentcore_patches import apply, install, revert
+from agentcore_patches import apply, revert
+from agentcore_patches.installs import install, versions
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify.probe import SHARED_MEMORY
@@ -196,7 +197,7 @@ def _shared_memory() -> set[str]:
 def _sources(python: Path) -> dict[Path, bytes]:
     """The files that patches change, and the list of all that is in the package."""
     found = install.find(python=python)
-    release = install.require_release(found)
+    release = versions.require_release(found)
     files = [found.package / file for file in registry.files(registry.names(), release)]
     listed = sorted(
         str(path.relative_to(found.package))

@@ -12,23 +12,23 @@ from typing import Any, TextIO
 import click
 from rich.console import Console
 
-from agentcore_patches.asked import (
+from agentcore_patches.command.advice import refuse_unknown
+from agentcore_patches.command.exit_codes import failure_of
+from agentcore_patches.command.options import (
     COLOR,
     Asked,
     names_option,
     remember_target,
 )
-from agentcore_patches.errors import AccessError, ServerError, UsageError
-from agentcore_patches.failure import failure_of
-from agentcore_patches.hints import refuse_unknown
-from agentcore_patches.install import expand_user
-from agentcore_patches.printing import (
+from agentcore_patches.command.terminal import (
     Color,
     has_colours,
     print_text,
     terminal_width,
 )
-from agentcore_patches.text_output import TextOutput
+from agentcore_patches.command.text_output import TextOutput
+from agentcore_patches.errors import AccessError, ServerError, UsageError
+from agentcore_patches.installs.install import expand_user
 
 from . import checks, runner
 from .github_report import render_annotations

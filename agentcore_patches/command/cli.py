@@ -16,7 +16,8 @@ import click
 
 from agentcore_patches import api
 from agentcore_patches._version import __version__
-from agentcore_patches.asked import (
+from agentcore_patches.command.advice import with_target
+from agentcore_patches.command.options import (
     COLOR,
     QUIET,
     Asked,
@@ -26,19 +27,18 @@ from agentcore_patches.asked import (
     remember_target,
     verbose_option,
 )
-from agentcore_patches.errors import PROGRAM, AccessError, UsageError
-from agentcore_patches.hints import with_target
-from agentcore_patches.patches import registry
-from agentcore_patches.printing import (
+from agentcore_patches.command.terminal import (
     can_show,
     has_colours,
     print_text,
     terminal_width,
 )
+from agentcore_patches.errors import PROGRAM, AccessError, UsageError
+from agentcore_patches.patches import registry
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
-    from agentcore_patches.text_output import TextOutput
+    from agentcore_patches.command.text_output import TextOutput
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        from agentcore_patches.failure import DEBUG, failure_of
+        from agentcore_patches.command.exit_codes import DEBUG, failure_of
 
         failure = failure_of(error, _typed(args))
         if failure.kind == "bug" and os.environ.get(DEBUG):
@@ -457,13 +457,13 @@ def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
 
 
 def _print_json(result: object) -> None:
-    from agentcore_patches.json_output import document
+    from agentcore_patches.command.json_output import document
 
     print_text(document(result))
 
 
 def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
-    from agentcore_patches.text_output import TICK, TextOutput
+    from agentcore_patches.command.text_output import TICK, TextOutput
 
     return TextOutput(
         terminal_width(stream),

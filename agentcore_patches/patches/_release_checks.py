@@ -13,7 +13,8 @@ from agentcore_patches.edits import (
     RefuseDefinition,
     RefuseField,
 )
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     MULTI_TOKENIZER,
     PROTOCOL,
@@ -21,12 +22,11 @@ from agentcore_patches.patches.files import (
     SERVING_CHAT,
     TOKENIZER_MANAGER,
 )
-from agentcore_patches.patches.places import Place
 
 
-def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Place:
+def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Hook:
     """A check for a definition that a release and all later ones have."""
-    return Place(
+    return Hook(
         name,
         why,
         RefuseDefinition(file, scope),
@@ -34,7 +34,7 @@ def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Pla
     )
 
 
-TELLTALES: tuple[Place, ...] = (
+RELEASE_CHECKS: tuple[Hook, ...] = (
     _defined_from(
         "0.5.9",
         "telltales/messages",
@@ -63,7 +63,7 @@ TELLTALES: tuple[Place, ...] = (
         MULTI_TOKENIZER,
         "TokenizerWorker.pause_generation",
     ),
-    Place(
+    Hook(
         "telltales/abort-of-unknown",
         "from 0.5.14 on SGLang ignores a late abort",
         Expect(
@@ -79,7 +79,7 @@ TELLTALES: tuple[Place, ...] = (
             ),
         },
     ),
-    Place(
+    Hook(
         "telltales/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
         ExpectDefinition(
@@ -98,7 +98,7 @@ TELLTALES: tuple[Place, ...] = (
         HTTP_SERVER,
         "ORJSONRoute",
     ),
-    Place(
+    Hook(
         "telltales/token-ids",
         "only 0.5.17 has token IDs under the names of this patch",
         RefuseField(PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)),
@@ -129,7 +129,7 @@ TELLTALES: tuple[Place, ...] = (
         TOKENIZER_MANAGER,
         "TokenizerManager._mark_state_dispatched",
     ),
-    Place(
+    Hook(
         "telltales/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob come from its token ID",
         ExpectDefinition(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
@@ -146,7 +146,7 @@ TELLTALES: tuple[Place, ...] = (
         TOKENIZER_MANAGER,
         "TokenizerManager._release_lora_once",
     ),
-    Place(
+    Hook(
         "telltales/reported-info",
         "from 0.5.23 on SGLang hides some of a sampler's values",
         RefuseField(TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)),

@@ -1,4 +1,4 @@
-"""A place in SGLang that a patch changes, in the form that each release needs."""
+"""Changes of SGLang that patches make, each in the form that a release needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from agentcore_patches.edits import Check, MalformedEdit, ScopedEdit
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches.files import RELEASES, WRITING_ORDER
+from agentcore_patches.patches.paths import RELEASES, WRITING_ORDER
 from agentcore_patches.patches.releases import (
     ByRelease,
     is_between,
@@ -30,7 +30,7 @@ absent = Absent
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Hook:
     """One change, whatever form it takes in a release.
 
     Attributes:
@@ -98,7 +98,7 @@ class Place:
             return
         if named.file not in WRITING_ORDER:
             raise MalformedEdit(
-                f"{named.file} is not in WRITING_ORDER of patches/files.py"
+                f"{named.file} is not in WRITING_ORDER of patches/paths.py"
             )
         if not is_between(version, *RELEASES.get(named.file, ("", ""))):
             raise MalformedEdit(f"SGLang {version} has no {named.file}")
@@ -129,7 +129,7 @@ class Patch:
     """What a patch module says: `summary` is one line."""
 
     summary: str
-    places: tuple[Place, ...]
+    hooks: tuple[Hook, ...]
     response_fields: tuple[str, ...]
     request_flags: tuple[str, ...] = ()
 
@@ -138,7 +138,7 @@ def checked(name: str, module: ModuleType) -> Patch:
     """What a patch module says, once it has been checked.
 
     Raises:
-        PatchError: it lacks something, or one of its places is written wrongly.
+        PatchError: it lacks something, or one of its hooks is written wrongly.
     """
     summary = (module.__doc__ or "").strip().partition("\n")[0]
     if not summary:
@@ -147,11 +147,11 @@ def checked(name: str, module: ModuleType) -> Patch:
             "patch gives."
         )
     listed, fields = (
-        getattr(module, attribute, None) for attribute in ("PLACES", "RESPONSE_FIELDS")
+        getattr(module, attribute, None) for attribute in ("HOOKS", "RESPONSE_FIELDS")
     )
     flags = getattr(module, "REQUEST_FLAGS", ())
     for attribute, value, kind in (
-        ("PLACES", listed, Place),
+        ("HOOKS", listed, Hook),
         ("RESPONSE_FIELDS", fields, str),
         ("REQUEST_FLAGS", flags, str),
     ):
@@ -160,18 +160,18 @@ def checked(name: str, module: ModuleType) -> Patch:
                 f"The patch `{name}` must have {attribute}, a tuple of {kind.__name__}."
             )
     assert isinstance(listed, tuple) and isinstance(fields, tuple)
-    names = [place.name for place in listed]
+    names = [hook.name for hook in listed]
     mistakes = []
-    for place in listed:
+    for hook in listed:
         try:
-            if names.count(place.name) > 1:
-                raise MalformedEdit("another place has this name")
-            place.check()
+            if names.count(hook.name) > 1:
+                raise MalformedEdit("another hook has this name")
+            hook.check()
         except MalformedEdit as error:
-            mistakes.append(f"{place.name}: {error}")
+            mistakes.append(f"{hook.name}: {error}")
     if mistakes:
         raise PatchError(
-            f"The patch `{name}` has a place that is written wrongly: "
+            f"The patch `{name}` has a hook that is written wrongly: "
             f"{'; '.join(dict.fromkeys(mistakes))}."
         )
     return Patch(summary, listed, fields, flags)

@@ -19,14 +19,14 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches import releases
-from agentcore_patches.patches.files import (
+from agentcore_patches.patches.hooks import Absent, Hook, Patch, absent, checked
+from agentcore_patches.patches.paths import (
     ANTHROPIC_SERVING,
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
     SSE_UTILS,
 )
-from agentcore_patches.patches.places import Absent, Patch, Place, absent, checked
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, ByRelease
 
 EDIT = AddField(PROTOCOL, "Answer", "ids: list = None")
@@ -39,8 +39,8 @@ Since = Mapping[str, Form]
 ALWAYS: Since = {}
 
 
-def place(form: Form, since: Since = ALWAYS, name: str = "a/b") -> Place:
-    return Place(name, "because", form, since)
+def hook(form: Form, since: Since = ALWAYS, name: str = "a/b") -> Hook:
+    return Hook(name, "because", form, since)
 
 
 HOLDS = [
@@ -62,7 +62,7 @@ HOLDS = [
 def test_a_form_holds_from_its_release_until_that_of_the_next(
     form: Form, since: Since, version: str, edit: ScopedEdit | None
 ) -> None:
-    chosen = place(form, since)
+    chosen = hook(form, since)
     chosen.check()
     named = (replace(edit, name="a/b", note="because"),) if edit else ()
     assert chosen.edits(version) == named
@@ -70,16 +70,16 @@ def test_a_form_holds_from_its_release_until_that_of_the_next(
 
 def test_the_ranges_of_forms_cover_all_releases() -> None:
     since: Since = {"0.5.9": NONE, "0.5.11": OTHER}
-    assert list(place(EDIT, since).ranges()) == [
+    assert list(hook(EDIT, since).ranges()) == [
         ("0.5.8", "0.5.8.post1", EDIT),
         ("0.5.9", "0.5.10.post1", NONE),
         ("0.5.11", SUPPORTED_VERSIONS[-1], OTHER),
     ]
-    assert list(place(EDIT).ranges()) == [("0.5.8", SUPPORTED_VERSIONS[-1], EDIT)]
+    assert list(hook(EDIT).ranges()) == [("0.5.8", SUPPORTED_VERSIONS[-1], EDIT)]
 
 
 def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
-    chosen = place(replace(EDIT, file=ANTHROPIC_SERVING))
+    chosen = hook(replace(EDIT, file=ANTHROPIC_SERVING))
     chosen.check()
     assert chosen.edits("0.5.8.post1") == ()
     assert [range_[:2] for range_ in chosen.ranges()] == [
@@ -97,7 +97,7 @@ def test_a_name_stands_for_what_the_release_calls_it(
         "flag": ByRelease("self.old"),
     }
     monkeypatch.setattr(releases, "NAMES", names)
-    chosen = place(Insert("$file", "A.$function", "x = ${flag}s", before="$function()"))
+    chosen = hook(Insert("$file", "A.$function", "x = ${flag}s", before="$function()"))
     chosen.check()
     about = {"name": "a/b", "note": "because"}
     assert chosen.edits("0.5.12.post1") == (
@@ -113,7 +113,7 @@ def test_the_same_is_done_in_each_of_several_scopes(
 ) -> None:
     names = {"other": ByRelease("Other", {"0.5.13": "Another"})}
     monkeypatch.setattr(releases, "NAMES", names)
-    chosen = Place("a/b", "because", EDIT, also=("$other", "A.Third"))
+    chosen = Hook("a/b", "because", EDIT, also=("$other", "A.Third"))
     chosen.check()
     scopes = [edit.scope for edit in chosen.edits("0.5.13")]
     assert scopes == ["Answer", "Another", "A.Third"]
@@ -122,7 +122,7 @@ def test_the_same_is_done_in_each_of_several_scopes(
 
 
 def test_a_file_that_is_only_looked_at_is_not_written() -> None:
-    place(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
+    hook(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
 
 
 MALFORMED = [
@@ -188,32 +188,32 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("form", "since", "words"), MALFORMED)
-def test_a_place_that_is_written_wrongly_is_told(
+def test_a_hook_that_is_written_wrongly_is_told(
     form: Form, since: Since, words: str
 ) -> None:
     with pytest.raises(MalformedEdit) as refused:
-        place(form, since).check()
+        hook(form, since).check()
     assert str(refused.value).startswith(words)
 
 
 def test_each_scope_is_looked_at() -> None:
     with pytest.raises(MalformedEdit, match="the scope `A b` is not a dotted name"):
-        Place("a/b", "because", EDIT, also=("A b",)).check()
+        Hook("a/b", "because", EDIT, also=("A b",)).check()
 
 
 def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
     """A patch module as an author may write it."""
     made = ModuleType("a_patch", doc)
-    vars(made).update({"PLACES": (PLACE,), "RESPONSE_FIELDS": ("b",), **names})
+    vars(made).update({"HOOKS": (HOOK,), "RESPONSE_FIELDS": ("b",), **names})
     return made
 
 
-PLACE = place(EDIT)
+HOOK = hook(EDIT)
 
 
 def test_a_module_says_what_its_patch_is() -> None:
     text = "what it gives\n\nand why"
-    assert checked("x", module(text)) == Patch("what it gives", (PLACE,), ("b",))
+    assert checked("x", module(text)) == Patch("what it gives", (HOOK,), ("b",))
 
 
 @pytest.mark.parametrize(
@@ -221,39 +221,39 @@ def test_a_module_says_what_its_patch_is() -> None:
     [
         (module(None), "The patch `x` has no docstring"),
         (module(" "), "The patch `x` has no docstring"),
-        (module(PLACES=None), "The patch `x` must have PLACES, a tuple of Place"),
-        (module(PLACES={"0.5.9": (PLACE,)}), "must have PLACES, a tuple of Place"),
-        (module(PLACES=("b: int",)), "must have PLACES, a tuple of Place"),
-        (module(PLACES=(EDIT,)), "must have PLACES, a tuple of Place"),
+        (module(HOOKS=None), "The patch `x` must have HOOKS, a tuple of Hook"),
+        (module(HOOKS={"0.5.9": (HOOK,)}), "must have HOOKS, a tuple of Hook"),
+        (module(HOOKS=("b: int",)), "must have HOOKS, a tuple of Hook"),
+        (module(HOOKS=(EDIT,)), "must have HOOKS, a tuple of Hook"),
         (module(RESPONSE_FIELDS=None), "must have RESPONSE_FIELDS, a tuple of str"),
         (module(RESPONSE_FIELDS="b"), "must have RESPONSE_FIELDS, a tuple of str"),
         (
-            module(PLACES=(place(replace(EDIT, file="srt/new.py")),)),
-            "a place that is written wrongly: a/b: srt/new.py is not in WRITING_ORDER",
+            module(HOOKS=(hook(replace(EDIT, file="srt/new.py")),)),
+            "a hook that is written wrongly: a/b: srt/new.py is not in WRITING_ORDER",
         ),
         (
             module(
-                PLACES=(
-                    PLACE,
-                    place(replace(EDIT, declarations="b = 0"), ALWAYS, "c/d"),
+                HOOKS=(
+                    HOOK,
+                    hook(replace(EDIT, declarations="b = 0"), ALWAYS, "c/d"),
                 )
             ),
-            "The patch `x` has a place that is written wrongly: c/d: `b = 0` does not "
+            "The patch `x` has a hook that is written wrongly: c/d: `b = 0` does not "
             "declare fields.",
         ),
         (
-            module(PLACES=(place(NONE, ALWAYS, "a/a"), place(EDIT, {"0.5.7": OTHER}))),
-            "a place that is written wrongly: a/a: it has no edit for any release; "
+            module(HOOKS=(hook(NONE, ALWAYS, "a/a"), hook(EDIT, {"0.5.7": OTHER}))),
+            "a hook that is written wrongly: a/a: it has no edit for any release; "
             "a/b: no supported release is before 0.5.7, so what 0.5.7 replaces is "
             "unused.",
         ),
         (
-            module(PLACES=(PLACE, place(OTHER))),
-            "a place that is written wrongly: a/b: another place has this name.",
+            module(HOOKS=(HOOK, hook(OTHER))),
+            "a hook that is written wrongly: a/b: another hook has this name.",
         ),
     ],
 )
-def test_a_mistake_of_the_author_is_told_with_patch_and_place(
+def test_a_mistake_of_the_author_is_told_with_patch_and_hook(
     written: ModuleType, words: str
 ) -> None:
     with pytest.raises(PatchError, match=re.escape(words)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.files import LANDING
+from agentcore_patches.patches.paths import LANDING
 
 COMMENT_START = b"# agentcore-patch: "
 """How every comment that a patch adds begins."""

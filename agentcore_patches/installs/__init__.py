@@ -1,0 +1,1 @@
+"""Where SGLang is installed, found without importing it."""

@@ -1,0 +1,147 @@
+"""Python interpreters, asked where they would import SGLang from."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentcore_patches.errors import UnsupportedTarget
+from agentcore_patches.state.typed_json import parse
+
+_PROBE = """
+import json, sys
+{look}
+sys.path[:] = [entry for entry in sys.path if entry]
+print("\\nagentcore-patch:", json.dumps({{**look(), "path": sys.path}}))
+"""
+_PROBE_SECONDS = 60
+_ANSWER = "agentcore-patch:"
+
+_GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/python."
+
+
+@dataclass(frozen=True)
+class Look:
+    """What an interpreter knows of `sglang`.
+
+    Attributes:
+        origin: the file of the first module or regular package; None if there is none.
+        hiding: the folders of the namespace package that Python finds before it.
+        search: the search path.
+    """
+
+    origin: str | None
+    hiding: list[str]
+    search: list[str]
+
+
+def look() -> dict[str, object]:
+    """Find `sglang` without importing it. Every interpreter that is asked runs this, too.
+
+    An import takes the first finder's package, even a namespace package (a folder without
+    `__init__.py`). An editable install may have a finder behind that.
+    """
+    import sys
+
+    hiding: list[str] = []
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec("sglang", None)
+        except (AttributeError, ImportError, ValueError):
+            continue
+        if spec is not None and spec.origin is not None:
+            return {"origin": spec.origin, "hiding": hiding}
+        if spec is not None:
+            hiding += spec.submodule_search_locations or ()
+    return {"origin": None, "hiding": hiding}
+
+
+def look_here() -> Look:
+    """Look with this interpreter."""
+    return _look_from({**look(), "path": sys.path})
+
+
+def _look_from(answer: object) -> Look:
+    """The answer of `look`, with the search path as `path`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match answer:
+        case {
+            "origin": str() | None as origin,
+            "hiding": [*hiding],
+            "path": [*search],
+        }:
+            texts = [origin or "", *hiding, *search]
+            if all(isinstance(text, str) and "\0" not in text for text in texts):
+                return Look(origin, hiding, search)
+    raise ValueError("no answer")
+
+
+def ask(python: Path) -> Look:
+    """Look with another interpreter."""
+    import inspect
+    import shutil
+    import subprocess
+
+    command = python if python.is_file() else shutil.which(python)
+    if command is None:
+        inside = python / "bin" / "python"
+        advice = (
+            f"Did you mean --python {inside}?"
+            if inside.exists()
+            else _GIVE_AN_INTERPRETER
+        )
+        raise UnsupportedTarget(f"There is no program {python}.", hint=advice)
+    try:
+        # In the root folder, so that it does not import from the current one; without
+        # bytecode, so that a question leaves nothing behind.
+        answer = subprocess.run(
+            [
+                *(Path(command).absolute(), "-B", "-c"),
+                _PROBE.format(look=inspect.getsource(look)),
+            ],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+            check=True,
+        )
+        return _answer(answer.stdout)
+    except subprocess.TimeoutExpired:
+        raise UnsupportedTarget(
+            f"{python} was asked where its SGLang is and did not answer within "
+            f"{_PROBE_SECONDS} s.",
+            hint="Give SGLang's package folder with --sglang-dir instead.",
+        ) from None
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UnsupportedTarget(
+            f"{python} was asked where its SGLang is and failed with exit code "
+            f"{error.returncode} ({last}).",
+            hint="Give --python a Python 3 interpreter.",
+        ) from None
+    except OSError as error:
+        raise UnsupportedTarget(
+            f"Cannot run {python}: {error.strerror}.", hint=_GIVE_AN_INTERPRETER
+        ) from None
+    except ValueError:
+        raise UnsupportedTarget(
+            f"{python} is not a Python interpreter: it did not answer as one.",
+            hint=_GIVE_AN_INTERPRETER,
+        ) from None
+
+
+def _answer(printed: str) -> Look:
+    """What the probe printed, among what the interpreter prints on its own.
+
+    Raises:
+        ValueError: it did not, or something else.
+    """
+    lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
+    answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None
+    return _look_from(answer)

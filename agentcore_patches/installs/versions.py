@@ -1,0 +1,170 @@
+"""The version of an install, and the supported release that it stands for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentcore_patches.errors import UnsupportedTarget
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.state.filesystem import read_bytes
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from agentcore_patches.installs.install import Install
+
+
+UNKNOWN = "unknown"
+"""The version of an SGLang that does not tell it."""
+
+_MOST_VERSION = 1024 * 1024
+
+# The version that setuptools-scm gives where there is no git metadata.
+_PLACEHOLDER = "0.0.0.dev0"
+
+
+def require_release(install: Install) -> str:
+    """The supported release that an install has the sources of.
+
+    Raises:
+        UnsupportedTarget: there is none.
+    """
+    if install.release is not None:
+        return install.release
+    if install.version == UNKNOWN:
+        raise UnsupportedTarget(
+            f"The version of the SGLang in {install.package} is unknown: it is neither in "
+            "`_version.py` nor in installed metadata.",
+            hint=f"Install the checkout, which writes "
+            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]}).",
+        )
+    parsed = _parsed(install.version)
+    advice = (
+        "This is a development version. If it is a supported release with commits of "
+        "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+        f"{_nearest(parsed)}+own set. `agentcore-patch apply --unlisted` "
+        "patches any other one that the edits of a release fit."
+        if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
+        else ""
+    )
+    raise UnsupportedTarget(
+        f"SGLang {install.version} in {install.package} is not supported.",
+        hint=f"Supported: {', '.join(SUPPORTED_VERSIONS)}. {advice}".rstrip(),
+    )
+
+
+def is_older_than_supported(version: str) -> bool:
+    """Return whether a version is older than every supported release."""
+    from packaging.version import Version
+
+    parsed = _parsed(version)
+    return parsed is not None and parsed < Version(SUPPORTED_VERSIONS[0])
+
+
+def same_release(one: str, other: str) -> bool:
+    """Whether two versions differ in their local labels at most (`0.5.9+cu130`)."""
+    return one.partition("+")[0] == other.partition("+")[0]
+
+
+def version_of(package: Path, dist_info: Path | None) -> str:
+    """The version in the package, or else in its metadata."""
+    stated = [
+        _literal_version(package / name) for name in ("_version.py", "version.py")
+    ]
+    if dist_info is not None:
+        stated.append(_metadata_version(dist_info / "METADATA"))
+    for version in stated:
+        if version is not None and version != _PLACEHOLDER and version.isprintable():
+            return version[:100]
+    return UNKNOWN
+
+
+def _literal_version(file: Path) -> str | None:
+    """The string that a module assigns to `__version__` at its top level."""
+    import ast
+
+    try:
+        body = ast.parse(read_bytes(file, follow=True, most=_MOST_VERSION)).body
+    except (
+        *(FileNotFoundError, NotADirectoryError),
+        *(SyntaxError, ValueError, RecursionError, MemoryError),
+    ):
+        return None
+    for statement in body:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Constant)
+            and isinstance(statement.value.value, str)
+            and any(
+                isinstance(target, ast.Name) and target.id == "__version__"
+                for target in statement.targets
+            )
+        ):
+            return statement.value.value
+    return None
+
+
+def _metadata_version(file: Path) -> str | None:
+    try:
+        text = read_bytes(file, follow=True).decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    header = text.replace("\r\n", "\n").partition("\n\n")[0]
+    found = re.search(r"^Version:\s*(\S+)", header, re.MULTILINE)
+    return found and found[1]
+
+
+def supported_release(version: str) -> str | None:
+    if version in SUPPORTED_VERSIONS:
+        return version
+    parsed = _parsed(version)
+    if parsed is None:
+        return None
+    from packaging.version import Version
+
+    return next(
+        (name for name in SUPPORTED_VERSIONS if _is_release(parsed, Version(name))),
+        None,
+    )
+
+
+def _parsed(version: str) -> Version | None:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(version)
+    except InvalidVersion:
+        return None
+
+
+def _nearest(version: Version) -> str:
+    """The newest supported release that is no newer, else the oldest one."""
+    from packaging.version import Version
+
+    older = [name for name in SUPPORTED_VERSIONS if Version(name) <= version]
+    return older[-1] if older else SUPPORTED_VERSIONS[0]
+
+
+def _is_release(version: Version, release: Version) -> bool:
+    """Whether a version stands for the sources of a release, maybe changed locally.
+
+    So does one with a local label (`0.5.9+cu130`), and the versions that setuptools-scm
+    gives to the tagged commit itself with uncommitted changes: zero commits after it,
+    and a date (`0.5.10.dev0+g1a2b3c4.d20260301`).
+    """
+    if version.public == release.public:
+        return True
+    *head, micro = release.release
+    names = (
+        (f"{release.base_version}.post{release.post + 1}.dev0",)
+        if release.post is not None
+        else (
+            f"{'.'.join(map(str, [*head, micro + 1]))}.dev0",
+            f"{release.public}.post1.dev0",
+            f"{release.public}.post0",
+        )
+    )
+    dirty = re.search(r"(^|\.)d\d{8}$", version.local or "")
+    return version.public in names and dirty is not None
