@@ -1,4 +1,4 @@
-"""What the command says of an exception: an exit code and a paragraph, no traceback."""
+"""Turn an exception into an exit code and a message, without a traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUG = 70
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a command fails; `kind` is for scripts, `message` for people."""
+    """The failure of a command; `kind` is for scripts, `message` for people."""
 
     kind: FailureKind
     exit_code: int
@@ -27,7 +27,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What to tell of an exception; any that is not expected is a bug."""
+    """Describe an exception; an unexpected one is a bug."""
     match error:
         case AgentcoreError():
             return Failure(error.kind, error.exit_code, str(error))

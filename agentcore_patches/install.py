@@ -1,4 +1,4 @@
-"""Where SGLang is: found without importing it, with its version and its wheel's hashes."""
+"""Find SGLang without importing it, with its version and its wheel's hashes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def require_release(install: Install) -> str:
 
 
 def same_release(one: str, other: str) -> bool:
-    """Whether two versions differ in their local labels at most (`0.5.9+cu130`)."""
+    """True if two versions differ in their local labels at most (`0.5.9+cu130`)."""
     return one.partition("+")[0] == other.partition("+")[0]
 
 
@@ -192,7 +192,7 @@ def refuse_both(sglang_dir: object, python: object) -> None:
 
 
 def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | None]:
-    """Whether files (SHA-256 by path) are as in the wheel; None if unknown."""
+    """Compare files (SHA-256 by path) with the wheel; None if unknown."""
     wheel = install.wheel_hashes(hashes)
     return {
         path: wheel[path] == digest if path in wheel else None
@@ -262,7 +262,7 @@ def _is_package(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Look:
-    """What an interpreter knows of `sglang`.
+    """Reply of an interpreter about `sglang`.
 
     Attributes:
         origin: the file of the first module or regular package; None if there is none.
@@ -394,7 +394,7 @@ def _ask(python: Path) -> _Look:
 
 
 def _answer(printed: str) -> _Look:
-    """What the probe printed, among what the interpreter prints on its own.
+    """Extract the probe's output from everything that the interpreter printed.
 
     Raises:
         ValueError: it did not, or something else.
@@ -581,7 +581,7 @@ def _nearest(version: Version) -> str:
 
 
 def _is_release(version: Version, release: Version) -> bool:
-    """Whether a version stands for the sources of a release, maybe changed locally.
+    """True if a version stands for the sources of a release, maybe changed locally.
 
     So does one with a local label (`0.5.9+cu130`), and the versions that setuptools-scm
     gives to the tagged commit itself with uncommitted changes: zero commits after it,

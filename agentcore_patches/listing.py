@@ -1,4 +1,4 @@
-"""What `list` shows: the patches, and the places that they change.
+"""Data of `list`: the patches, and the places that they change.
 
 Apart from `api` and `results`, as each class takes time at every start of the command.
 """
@@ -29,7 +29,7 @@ class PatchInfo:
 
 @dataclass(frozen=True)
 class EditInfo:
-    """What patches change at one place, in a range of releases.
+    """Change that patches make at one place, in a range of releases.
 
     Attributes:
         name: of the place: it stands in SGLang's file above the change, and in
@@ -119,7 +119,7 @@ def release_of(
 
 
 def listed_edits(release: str | None = None) -> EditList:
-    """What the patches change at which place, in which releases of SGLang.
+    """List the changes of all patches by place and by range of releases.
 
     Args:
         release: only what is for this release, as it is called there.

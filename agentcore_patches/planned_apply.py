@@ -1,4 +1,4 @@
-"""What `apply` has to change in an install, by planning its patches."""
+"""The changes `apply` will make to one installation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentcore_patches.state.snapshot import FileState
 
 
 class PlannedApply:
-    """What `apply` has to change in an install, and the result that tells of it.
+    """The changes `apply` will make to one installation, and their result.
 
     Raises:
         SourceConflict: the patches do not fit its sources.
@@ -47,7 +47,7 @@ class PlannedApply:
         self.paths = [p for p in paths if p in self.before or p in self.after]
 
     def dry_run(self, *, diff: bool) -> ApplyResult:
-        """What would be done.
+        """Return the result of a dry run.
 
         Raises:
             SourceConflict: it could not be.
@@ -66,7 +66,7 @@ class PlannedApply:
         dry_run: bool = False,
         recovered: str | None = None,
     ) -> ApplyResult:
-        """What was done, if these files were changed."""
+        """Return the result for the files that were changed."""
         record = None if self.snapshot.superseded else self.snapshot.record
         before = record.patches if record else ()
         return ApplyResult(

@@ -1,4 +1,4 @@
-"""What people see: tables, sentences and diffs. Nothing is printed here."""
+"""Output for people: tables, sentences and diffs. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class TextOutput:
         return "\n".join(map(self.wrapped, lines))
 
     def _heading(self, install: Install) -> str:
-        """Which SGLang it is, and how it was found; only if that was asked for."""
+        """Name the SGLang and the way it was found; only with -v."""
         if not self.verbose:
             return ""
         return self.wrapped(
@@ -358,7 +358,7 @@ def _status(result: StatusResult) -> Iterator[str]:
 
 
 def _patched_files(result: StatusResult) -> str:
-    """How many files are patched, and whether their sources are as released."""
+    """Count the patched files, and compare their sources with the release."""
     files = [
         file
         for file in result.files
@@ -369,7 +369,7 @@ def _patched_files(result: StatusResult) -> str:
 
 
 def _changed(files: Sequence[FileStatus]) -> Iterator[str]:
-    """Which files were changed since they were patched, and what to do."""
+    """List the files that changed since they were patched, with the remedy."""
     paths: dict[FileState, list[str]] = {state: [] for state in FileState}
     for file in files:
         paths[file.state].append(file.path)
@@ -405,7 +405,7 @@ def _left(install: Install) -> Iterator[str]:
 
 
 def _cleared(install: Install, *, would: bool) -> Iterator[str]:
-    """What was done about leftovers of uninstalled SGLangs."""
+    """Report leftovers of uninstalled SGLangs that were removed."""
     for entry in install.leftovers:
         if entry.problem:
             yield f"{entry.folder} {_ONLY_OURS}. It cannot be removed: {entry.problem}"
@@ -508,7 +508,7 @@ def _summary(status: StatusResult | None) -> str:
 
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:
-    """What `modified` and `unknown` in the column SOURCE mean."""
+    """Explain `modified` and `unknown` in the column SOURCE."""
     release = f"SGLang {result.install.release or result.install.version}"
     if differing := [file.path for file in result.files if file.pristine is False]:
         differ = "differs" if len(differing) == 1 else "differ"
@@ -524,7 +524,7 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
 
 
 def _edits(file: FileChange) -> str:
-    """How many edits the file has when patched, and how many it had before."""
+    """Count the edits that a file gets, and those that it had before."""
     count = str(file.applied + file.present)
     return f"{count}, {file.present} there before" if file.present else count
 

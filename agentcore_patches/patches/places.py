@@ -130,7 +130,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a patch module says: `summary` is one line."""
+    """Contents of a patch module; `summary` is one line."""
 
     summary: str
     places: tuple[Place, ...]
@@ -139,7 +139,7 @@ class Patch:
 
 
 def checked(name: str, module: ModuleType) -> Patch:
-    """What a patch module says, once it has been checked.
+    """Check a patch module and return its contents.
 
     Raises:
         PatchError: it lacks something, or one of its places is written wrongly.

@@ -1,4 +1,4 @@
-"""Which SGLang releases there are patches for, and what differs between them."""
+"""The supported SGLang releases, and the differences between them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "0.5.22": "serve_generate_request",
     },
 }
-"""What a release calls a thing, from which release on: `$stream_output` in an edit."""
+"""Names that differ between releases, by first release: `$stream_output` in an edit."""
 
 FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
     "STREAM_OUTPUT": (
@@ -204,11 +204,11 @@ FACTS: Mapping[str, tuple[str, Mapping[str, str | bool]]] = {
         {"0.5.8": "mm_utils", "0.5.18": "mm_schedule"},
     ),
 }
-"""What the code that lands is told of the release, from which release on."""
+"""Facts about a release for the code that lands, by first release."""
 
 
 def of_release(version: str, by_first: Mapping[str, T]) -> T:
-    """What holds for a release, of values by the first release that each is for."""
+    """Return the value for a release, from values by their first release."""
     return [
         value for first, value in by_first.items() if is_between(version, first, "")
     ][-1]
@@ -269,7 +269,7 @@ def _literal(value: object) -> str:
 
 
 def is_between(version: str, since: str, until: str) -> bool:
-    """Whether a release is one of `since` to `until`, both included.
+    """True if a release is one of `since` to `until`, both included.
 
     An empty `since` or `until` is no limit. A post-release counts as its release: the
     patches change the two alike.
