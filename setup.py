@@ -1,4 +1,4 @@
-"""What `setup.cfg` cannot say: which packages there are, and the page on an index.
+"""Settings that `setup.cfg` cannot express: the packages, and the page on an index.
 
 `README.md` is the long description. An index shows it without the files beside it, so
 there each link to one of these becomes the file's name, and each picture is left out.
@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 REPOSITORY = ""
-"""Where people browse the files, up to the slash before `docs/`; links lead there if set."""
+"""URL of the files on the web, up to the slash before `docs/`; links use it if set."""
 
 
 def long_description(readme: str, repository: str = REPOSITORY) -> str:

@@ -148,7 +148,7 @@ def status(
     python: StrPath | None = None,
     only: Sequence[str] = (),
 ) -> StatusResult:
-    """What is in place. Writes nothing.
+    """Report the patches in place. Writes nothing.
 
     Args:
         sglang_dir, python: as for `apply`.
@@ -308,7 +308,7 @@ def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _asks_for_rust_server(install: Install) -> bool:
-    """Whether a server that is started here would be the one in Rust."""
+    """True if a server that is started here would be the one in Rust."""
     asked = os.environ.get(RUST_SERVER, "").lower() in ("true", "1", "yes", "y")
     return asked and (
         install.release is None or is_between(install.release, FIRST_WITH_RUST, "")
@@ -356,7 +356,7 @@ def _file_statuses(
 
 
 def _may_change(install: Install, path: str) -> bool:
-    """Whether patches may change a file of this SGLang; any if its release is unknown."""
+    """True if patches may change this file; any file if the release is unknown."""
     if install.release is None:
         return not is_created(path)
     return registry.is_file_of(install.release, path)

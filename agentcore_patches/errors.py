@@ -17,7 +17,7 @@ FailureKind: TypeAlias = Literal[
     "interrupted",
     "bug",
 ]
-"""What a script may tell apart in the JSON document of an error."""
+"""Kind of the error in the JSON document, for scripts."""
 
 
 class AgentcoreError(Exception):

@@ -1,4 +1,4 @@
-"""What `list` shows: the patches, and their hooks.
+"""Data of `list`: the patches, and their hooks.
 
 Apart from `api` and `results`, as each class takes time at every start of the command.
 """

@@ -1,4 +1,4 @@
-"""What `apply`, `status` and `revert` return."""
+"""Results of `apply`, `status` and `revert`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentcore_patches.state.snapshot import FileState
 
 @dataclass(frozen=True)
 class FileChange:
-    """What `apply` did to one file, or would do in a dry run.
+    """Change of one file by `apply`, or in a dry run by a later `apply`.
 
     Attributes:
         path: below the `sglang` package.
@@ -35,7 +35,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """What `apply` found and did.
+    """Result of `apply`.
 
     Attributes:
         install: the SGLang that was patched.
@@ -71,7 +71,7 @@ class ApplyResult:
 
 
 class PatchState(str, Enum):
-    """Whether a patch is in an install."""
+    """State of a patch in an install."""
 
     IN_PLACE = "in place"
     OUTDATED = "outdated"
@@ -99,7 +99,7 @@ class FileStatus:
 
 @dataclass(frozen=True)
 class StatusResult:
-    """What is in place.
+    """State of the patches in an install.
 
     Attributes:
         install: the SGLang that was looked at.
@@ -133,7 +133,7 @@ class StatusResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every patch asked about is in place, complete and up to date.
+        """True if every requested patch is in place, complete and up to date.
 
         False while leftovers hide the install: Python does not import it.
         """
@@ -144,7 +144,7 @@ class StatusResult:
 
 @dataclass(frozen=True)
 class RevertResult:
-    """What `revert` did.
+    """Result of `revert`.
 
     Attributes:
         install: the SGLang that was reverted.

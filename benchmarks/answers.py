@@ -77,13 +77,13 @@ VOCABULARY = [
 
 
 def logprob(i: int) -> tuple[float, int, str]:
-    """What the engine says of a token; every other one it was nearly sure of."""
+    """Return a token's logprob row; every other token is nearly certain."""
     value = -(((i * 7919) % 10_007 / 10_007) ** 10) * 10 - 1e-9
     return value, i % MODEL_VOCABULARY, VOCABULARY[i % len(VOCABULARY)]
 
 
 def result_of(workload: Workload) -> dict[str, Any]:
-    """What the tokenizer manager hands on for an answer."""
+    """Build the tokenizer manager's result for a response."""
     n = workload.tokens
     meta_info: dict[str, Any] = {}
     if workload.logprobs:

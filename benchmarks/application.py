@@ -17,7 +17,7 @@ CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/gener
 
 
 def result(n: int, **meta_info: Any) -> dict[str, Any]:
-    """What the tokenizer manager hands on for an answer of `n` tokens."""
+    """Build the tokenizer manager's result for a response of `n` tokens."""
     return {
         "text": "word " * n,
         "output_ids": [i % MODEL_VOCABULARY for i in range(n)],

@@ -1,4 +1,4 @@
-"""How the benchmarks show their figures."""
+"""Show the figures of the benchmarks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, str | float]
 
 
 def options(docstring: str) -> argparse.Namespace:
-    """What a benchmark was asked for, `quick` and `json`."""
+    """Parse the options of a benchmark, `quick` and `json`."""
     parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", type=Path, help="write the figures to this file")

@@ -48,7 +48,7 @@ def body(tokens: int, **more: Any) -> dict[str, Any]:
 async def stream(
     session: aiohttp.ClientSession, url: str, tokens: int = TOKENS, **more: Any
 ) -> list[float]:
-    """When each event of one stream arrived, in seconds."""
+    """Return the arrival time of each event of one stream, in seconds."""
     arrived: list[float] = []
     async with session.post(url, json=body(tokens, stream=True, **more)) as answer:
         assert answer.status == 200, await answer.text()

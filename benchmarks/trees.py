@@ -37,7 +37,7 @@ def copies() -> Iterator[tuple[Path, Path]]:
 
 
 def measured(script: str, tree: Path) -> Any:
-    """What a benchmark prints as JSON in a process of its own, on the SGLang in `tree`."""
+    """Run a benchmark in a process of its own on `tree`; return its JSON."""
     env = {**os.environ, **cpu.ENV, "PYTHONPATH": f"{tree}:{cpu.SITE}:{ROOT}"}
     done = subprocess.run(
         [sys.executable, script, "--child"],

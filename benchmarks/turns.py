@@ -1,4 +1,4 @@
-"""What a prefix saves of each turn on a real server, and what it costs other requests.
+"""Measure the savings of a prefix per turn on a real server, and its cost elsewhere.
 
     python benchmarks/turns.py [--quick] [--json FILE]
 

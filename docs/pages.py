@@ -97,9 +97,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 CHECKS_INTRODUCTION = """\
 # The checks of `verify`
 
-`agentcore-patch verify` starts an SGLang server, sends it the kinds of requests that RL
-trainers send, and compares the token IDs and logprobs of the answers. It uses greedy
-decoding, except where it samples several choices. `--check NAME` runs one check only.
+`agentcore-patch verify` starts an SGLang server, sends requests like those of RL trainers,
+and compares the token IDs and logprobs of the responses. It uses greedy decoding, except
+where it samples several choices. `--check NAME` runs only one check.
 """
 
 CHECKS_END = """\
@@ -107,28 +107,28 @@ CHECKS_END = """\
 
 | outcome | meaning | counts as |
 |---|---|---|
-| passed | what must hold was seen to hold | passed |
-| failed | it does not hold; the details show where two sequences differ | failed |
-| inconclusive | two equal requests got different answers, so nothing can be compared | failed |
-| not exercised | the model did not do what the check is about, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot be run on this server, for example without a reasoning parser | neither |
+| passed | the property holds | passed |
+| failed | the property does not hold; the details show where two sequences differ | failed |
+| inconclusive | two equal requests got different responses, so nothing can be compared | failed |
+| not exercised | the model did not show the tested behavior, for example called no tool | neither; failed with `--strict` |
+| skipped | the check cannot run on this server, for example without a reasoning parser | neither |
 
 A run passes if at least one check passed and none failed.
 
 ## The scripted model
 
 `--model scripted` needs no download. The command trains a model of two layers once, in
-about 20 s on two cores, and keeps it in the user's cache folder. It answers fourteen
-questions word for word under greedy decoding, in float32, bfloat16 and float16, with emoji,
-Chinese and Japanese text, tool calls, reasoning and a long answer. Its probabilities differ
-from token to token, so a logprob that belongs to another token is noticed. It takes no
-images.
+about 20 s on two cores, and stores it in the user's cache folder. With greedy decoding, in
+float32, bfloat16 and float16, the model answers fourteen questions word for word, with
+emoji, Chinese and Japanese text, tool calls, reasoning and a long answer. Its probabilities
+differ from token to token, so that `verify` notices a logprob of another token. It does not
+support images.
 
 ## Reports
 
 `--json` prints [one document](json.md) instead of the table, and `--json-file FILE` writes
-it. `--junit FILE` writes a test suite with a test case per check, `--svg FILE` the table as
-a picture, `--log FILE` the output of the server.
+it to a file. `--junit FILE` writes a test suite with one test case per check. `--svg FILE`
+writes the table as a picture, and `--log FILE` the output of the server.
 """
 
 
@@ -142,7 +142,7 @@ def checks_page() -> str:
         parts += [f"### {check.name}", text]
     return _joined(
         CHECKS_INTRODUCTION,
-        _table(("check", "what must hold", "patches that it needs"), rows),
+        _table(("check", "property", "required patches"), rows),
         "## Each check",
         *parts,
         CHECKS_END,
@@ -159,9 +159,9 @@ def _backticks(text: str) -> str:
 JSON_INTRODUCTION = """\
 # The JSON documents
 
-With `--json` every command prints one document on stdout, errors included. Later versions
-may add keys; they remove none. A key is named as the attribute of a result that it stands
-for; those of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
+With `--json`, every command prints one document on stdout, errors included. Later versions
+may add keys, but remove none. A key has the name of the result attribute that it represents;
+the results of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
 """
 
 DOCUMENTS = (
@@ -223,7 +223,7 @@ def _meaning(key: str, texts: dict[str, str], explained: Any) -> str:
 
 
 def _attributes(explained: Any) -> Iterator[tuple[str, str]]:
-    """What a docstring says of each attribute, below `Attributes:`."""
+    """Yield each attribute below `Attributes:` of a docstring, with its text."""
     text = inspect.getdoc(explained) or "" if explained else ""
     _, _, listed = text.partition("Attributes:\n")
     for found in re.finditer(

@@ -45,7 +45,7 @@ def retokenization() -> str:
 
 
 def prefix() -> str:
-    """What was sampled, what the template makes of it, and a prompt with a prefix."""
+    """Draw the sampled tokens, the template's rendering, and a prompt with a prefix."""
     tokenizer = _tokenizer()
     thinking, answer = "<think>\nHello\n</think>\n", "Hello!<|im_end|>"
     following = "\n<|im_start|>user"

@@ -1,4 +1,4 @@
-"""What tests share: an interpreter with SGLang, the model, copies, what is counted.
+"""Shared fixtures: an interpreter with SGLang, the model, copies, the summary.
 
 The suite may be run by several processes (pytest-xdist). Tests that share a server are
 run by one of them, and what tests count is added up over all.
@@ -67,7 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """When a test is run: by its folder."""
+    """Return the position of a test in the run, by its folder."""
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else -1
 
@@ -160,7 +160,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def bytecode(sglang_python: Path, sglang_package: Path, run_folder: Path) -> Bytecode:
-    """What servers compiled before; saves 15 s of CPU time at each start."""
+    """Bytecode of earlier servers; saves 15 s of CPU time at each start."""
     return Bytecode(run_folder / "dependencies", sglang_python, sglang_package)
 
 
@@ -200,7 +200,7 @@ def slow_engine(trees: Trees) -> Iterator[None]:
 def fork_server(
     bytecode: Bytecode, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ForkServer]:
-    """What most servers are forked from."""
+    """The process from which most servers are forked."""
     log = tmp_path_factory.mktemp("fork") / "fork_server.log"
     running = ForkServer(bytecode, log)
     yield running

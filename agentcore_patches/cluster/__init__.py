@@ -232,7 +232,7 @@ def _nodes(message: dict[str, Any]) -> list[RayNode]:
 
 
 def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
-    """What a node answered, or that its answer is not one."""
+    """Return a node's reply, or an error for a reply that is not valid."""
     if "error" in message:
         return NodeResult(node, error=message["error"])
     try:

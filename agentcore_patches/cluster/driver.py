@@ -49,7 +49,7 @@ def main(fd: int) -> None:
 
 
 def run_on_node(action: Action, options: dict[str, Any]) -> str:
-    """What the task on a node does; errors of the commands are part of the answer.
+    """Run the command on a node; errors of the command are part of the reply.
 
     Returns a NodeAnswer as JSON.
     """

@@ -1,4 +1,4 @@
-"""What `apply` and `status` return for the nodes of a Ray cluster.
+"""Results of `apply` and `status` for the nodes of a Ray cluster.
 
 Apart from `results`, as each class takes time at every start of the command.
 """
@@ -21,7 +21,7 @@ class RayNode:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What a node itself says, as the attributes of its NodeResult. It is sent as JSON."""
+    """A node's own reply, with the attributes of its NodeResult. It is sent as JSON."""
 
     before: StatusResult | None
     applied: ApplyResult | None
@@ -39,7 +39,7 @@ class NodeAnswer:
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What was found and done on one node of a Ray cluster.
+    """State and changes of one node of a Ray cluster.
 
     Attributes:
         node: the node.
@@ -57,10 +57,10 @@ class NodeResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every patch asked about is in place there, complete and up to date."""
+        """True if every requested patch is in place there, complete and up to date."""
         return self.error is None and self.status is not None and self.status.complete
 
     @property
     def changed(self) -> bool:
-        """Whether any file was changed there; in a dry run, would be."""
+        """True if any file was changed there; in a dry run, would be."""
         return self.applied is not None and self.applied.changed

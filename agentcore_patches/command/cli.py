@@ -79,7 +79,7 @@ def _typed(args: Sequence[str]) -> str:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """Whether --json is given, also where the arguments cannot be parsed."""
+    """True if --json is given, also where the arguments cannot be parsed."""
     ours = args[: args.index("--")] if "--" in args else args
     return "--json" in ours
 
@@ -475,7 +475,7 @@ def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
 
 
 def _notify(asked: Asked) -> Callable[[str], None]:
-    """What shows a line about the command's progress on stderr."""
+    """Return a function that prints a line of progress on stderr."""
 
     def notify(line: str) -> None:
         if asked.detail != "quiet":

@@ -1,4 +1,4 @@
-"""What scripts see: one JSON document for each command, made from its result.
+"""Output for scripts: one JSON document for each command, made from its result.
 
 A result becomes an object: a key for each attribute and property of its class, which
 says what they mean. Keys are only ever added.

@@ -1,4 +1,4 @@
-"""What the user asked for by the options that many commands share."""
+"""Options that many commands share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass
 class Asked:
-    """What the user asked for.
+    """The values of the shared options.
 
     Attributes:
         target: the options that name the SGLang, with their values as they were given.

@@ -1,4 +1,4 @@
-"""What people see: tables, sentences and diffs. Nothing is printed here."""
+"""Output for people: tables, sentences and diffs. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class TextOutput:
         return click.style(text, **style) if self.colour else text
 
     def _heading(self, install: Install) -> str:
-        """Which SGLang it is, and how it was found; only if that was asked for."""
+        """Name the SGLang and the way it was found; only with -v."""
         if not self.verbose:
             return ""
         return self.wrapped(
@@ -423,14 +423,14 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
 
 
 def _patched_files(result: StatusResult) -> str:
-    """How many files are edited and added."""
+    """Count the files that are edited and added."""
     patched = [file for file in result.files if file.state is FileState.PATCHED]
     made = Counter("add" if is_created(file.path) else "edit" for file in patched)
     return ", ".join(_counted(made, would=False))
 
 
 def _counted(made: Mapping[str, int], *, would: bool) -> Iterator[str]:
-    """Numbers of files by what is done with them; only the first says `files`."""
+    """Count files by their change; only the first count says `files`."""
     noun = True
     for verb, past in _PAST.items():
         if count := made.get(verb, 0):
@@ -440,7 +440,7 @@ def _counted(made: Mapping[str, int], *, would: bool) -> Iterator[str]:
 
 
 def _changed(result: StatusResult) -> Iterator[str]:
-    """Which files were changed since they were patched, and what to do."""
+    """List the files that changed since they were patched, with the remedy."""
     paths: dict[FileState, list[str]] = {state: [] for state in FileState}
     for file in result.files:
         paths[file.state].append(file.path)
@@ -476,7 +476,7 @@ def _left(install: Install) -> Iterator[str]:
 
 
 def _cleared(install: Install, *, would: bool) -> Iterator[str]:
-    """What was done about leftovers of uninstalled SGLangs."""
+    """Report leftovers of uninstalled SGLangs that were removed."""
     for entry in install.leftovers:
         if entry.problem:
             yield f"{entry.folder} {_ONLY_OURS}. It cannot be removed: {entry.problem}"
@@ -579,7 +579,7 @@ def _summary(status: StatusResult | None) -> str:
 
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:
-    """What `modified` and `unknown` in the column SOURCE mean."""
+    """Explain `modified` and `unknown` in the column SOURCE."""
     release = f"SGLang {result.install.release or result.install.version}"
     if differing := [file.path for file in result.files if file.pristine is False]:
         differ = "differs" if len(differing) == 1 else "differ"
@@ -595,7 +595,7 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
 
 
 def _edits(file: FileChange) -> str:
-    """How many edits the file has when patched, and how many it had before."""
+    """Count the edits that a file gets, and those that it had before."""
     count = str(file.applied + file.present)
     return f"{count}, {file.present} there before" if file.present else count
 

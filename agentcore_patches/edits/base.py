@@ -1,4 +1,4 @@
-"""What every edit has, and what those have that are made in a definition's tree."""
+"""Base classes of all edits, and of edits in the tree of a definition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Edit(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """What the edit puts where, in a few words; never empty."""
+        """Describe the edit and its place in a few words; never empty."""
 
     @property
     def where(self) -> str:
@@ -42,7 +42,7 @@ class Edit(ABC):
 
     @property
     def comment(self) -> str:
-        """What is said above the change; empty if nothing is."""
+        """The comment above the change, empty without one."""
         return ": ".join(filter(None, (self.name, self.note)))
 
     def check(self) -> None:  # noqa: B027 - of some kinds there is nothing to look at

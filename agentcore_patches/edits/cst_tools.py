@@ -1,4 +1,4 @@
-"""How a tree is changed and printed."""
+"""Change and print syntax trees."""
 
 from __future__ import annotations
 

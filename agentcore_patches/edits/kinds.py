@@ -154,7 +154,7 @@ class AddField(DefinitionEdit):
     def _look_for(
         self, declared: Mapping[int, cst.AnnAssign]
     ) -> tuple[int, dict[str, int]]:
-        """How many of the fields a class has, and where it has native ones."""
+        """Count the fields that a class has, and locate its native ones."""
         ours = _declarations(self.declarations)
         native = _declarations(self.native) if self.native else {}
         n_present = 0

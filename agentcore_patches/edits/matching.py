@@ -1,4 +1,4 @@
-"""How a place is found: a shape is compared with the statements of a definition."""
+"""Find places: compare a shape with the statements of a definition."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def capture_names(code: str) -> str:
 
 
 def is_capture(name: str) -> bool:
-    """Whether a name of Python code stands for a capture."""
+    """True if a name of Python code stands for a capture."""
     return name.startswith(_CAPTURE)
 
 
@@ -169,7 +169,7 @@ def compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 
 def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
-    """Whether `node` has the shape of `pattern`; fills in what captures stand for.
+    """True if `node` has the shape of `pattern`; fills in what captures stand for.
 
     Without `captures`, `...` stands for itself.
     """
@@ -210,7 +210,7 @@ def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
 
 
 def _is_anything(pattern: object) -> bool:
-    """Whether it is `...`: an expression, an argument, or a whole suite."""
+    """True if it is `...`: an expression, an argument, or a whole suite."""
     match pattern:
         case cst.Ellipsis():
             return True

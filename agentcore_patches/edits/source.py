@@ -1,4 +1,4 @@
-"""How edits are made in a file: its encoding, its lines, and the spans that change."""
+"""Make edits in a file: its encoding, its lines, and the spans that change."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def _is_definition(node: ast.stmt, name: str) -> TypeGuard[_Definition]:
 
 
 def _is_same(there: ast.stmt, wanted: ast.stmt) -> bool:
-    """Whether a statement is a wanted one, or an import of that name and of others."""
+    """True if a statement is a wanted one, or an import of that name and of others."""
     match there, wanted:
         case ast.ImportFrom(), ast.ImportFrom(names=[name]):
             alone = [other for other in there.names if other.name == name.name]

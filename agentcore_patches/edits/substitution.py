@@ -1,4 +1,4 @@
-"""How what a shape captured is put into new code: as nodes, never as text."""
+"""Put captured expressions into new code: as nodes, never as text."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _put(
 
 
 def _is_read_as_built(module: cst.Module) -> bool:
-    """Whether the text of a tree, parsed, is that tree again."""
+    """True if the text of a tree, parsed, is that tree again."""
     try:
         again = cst.parse_module(module.code)
     except cst.ParserSyntaxError:
@@ -73,7 +73,7 @@ def _is_read_as_built(module: cst.Module) -> bool:
 
 
 def _fits_f_strings(module: cst.Module, path: Path, expression: cst.CSTNode) -> bool:
-    """Whether Python before 3.12 takes an expression in the f-strings around it, if any.
+    """True if Python before 3.12 accepts an expression in the f-strings around it.
 
     There it has no backslash, no comment, one line, and none of the strings' own quotes.
     """

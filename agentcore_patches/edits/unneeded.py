@@ -1,4 +1,4 @@
-"""Which statements of a definition none of its edits can be about.
+"""Find the statements of a definition that none of its edits can match.
 
 libcst is slow: they are left out of what it parses and prints.
 """
@@ -59,7 +59,7 @@ def _look_in(
     edits: Sequence[DefinitionEdit],
     sought: Sequence[_Sought],
 ) -> tuple[bool, list[Span]]:
-    """Whether an edit may be about a statement in a node; and those that none needs."""
+    """Search a node: can an edit match in it, and which statements does none need?"""
     any_needed = False
     spans: list[Span] = []
     for child in _children(node):
@@ -85,7 +85,7 @@ def _look_in(
 
 @cache
 def _sought(shape: str) -> tuple[_Sought, ...]:
-    """What is in any statement that one in a shape stands for."""
+    """Return the text that any statement matching the shape must contain."""
     found: list[_Sought] = []
     blocks = _blocks(ast.parse(capture_names(shape)))
     for block in blocks:
@@ -105,7 +105,7 @@ def _sought(shape: str) -> tuple[_Sought, ...]:
 
 
 def _is_any(block: list[ast.stmt]) -> bool:
-    """Whether a block in a shape stands for whatever block."""
+    """True if a block in a shape stands for whatever block."""
     match block:
         case [ast.Expr(value=ast.Constant(value=value))]:
             return value is ...
@@ -113,7 +113,7 @@ def _is_any(block: list[ast.stmt]) -> bool:
 
 
 def _is_apart(statement: ast.stmt, lines: Sequence[str]) -> bool:
-    """Whether a statement can be taken out of the text, and changes nothing around it."""
+    """True if removing a statement from the text changes nothing around it."""
     _, end = span(statement)
     first = lines[statement.lineno - 1]
     margin = first.removesuffix(first.lstrip())
@@ -132,7 +132,7 @@ def _is_apart(statement: ast.stmt, lines: Sequence[str]) -> bool:
 
 
 def _has_lines_below(lines: Sequence[str], end: int, margin: str) -> bool:
-    """Whether comments or blanks that belong to the last block of a statement follow it."""
+    """True if comments or blank lines of a statement's last block follow it."""
     for line in lines[end:]:
         code = line.strip()
         if code and not code.startswith("#"):

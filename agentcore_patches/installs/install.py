@@ -1,4 +1,4 @@
-"""Where SGLang is: found without importing it, with its version and its wheel's hashes."""
+"""Find SGLang without importing it, with its version and its wheel's hashes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def refuse_both(sglang_dir: object, python: object) -> None:
 
 
 def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | None]:
-    """Whether files (SHA-256 by path) are as in the wheel; None if unknown."""
+    """Compare files (SHA-256 by path) with the wheel; None if unknown."""
     wheel = install.wheel_hashes(hashes)
     return {
         path: wheel[path] == digest if path in wheel else None

@@ -23,7 +23,7 @@ _GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/pyth
 
 @dataclass(frozen=True)
 class Look:
-    """What an interpreter knows of `sglang`.
+    """Reply of an interpreter about `sglang`.
 
     Attributes:
         origin: the file of the first module or regular package; None if there is none.
@@ -137,7 +137,7 @@ def ask(python: Path) -> Look:
 
 
 def _answer(printed: str) -> Look:
-    """What the probe printed, among what the interpreter prints on its own.
+    """Extract the probe's output from everything that the interpreter printed.
 
     Raises:
         ValueError: it did not, or something else.

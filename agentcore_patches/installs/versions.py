@@ -64,7 +64,7 @@ def is_older_than_supported(version: str) -> bool:
 
 
 def same_release(one: str, other: str) -> bool:
-    """Whether two versions differ in their local labels at most (`0.5.9+cu130`)."""
+    """True if two versions differ in their local labels at most (`0.5.9+cu130`)."""
     return one.partition("+")[0] == other.partition("+")[0]
 
 
@@ -148,7 +148,7 @@ def _nearest(version: Version) -> str:
 
 
 def _is_release(version: Version, release: Version) -> bool:
-    """Whether a version stands for the sources of a release, maybe changed locally.
+    """True if a version stands for the sources of a release, maybe changed locally.
 
     So does one with a local label (`0.5.9+cu130`), and the versions that setuptools-scm
     gives to the tagged commit itself with uncommitted changes: zero commits after it,

@@ -1,4 +1,4 @@
-"""What is changed in SGLang: one module per patch; `registry` finds them.
+"""The changes of SGLang: one module per patch; `registry` finds them.
 
 A patch module has
 

@@ -1,4 +1,4 @@
-"""What tells a release from those beside it, where the edits alone would not.
+"""Checks that tell a release from its neighbours if the edits alone would not.
 
 All patches have these: an SGLang that states the number of another release is refused,
 and not patched with forms that fit it and are wrong. Each stands in a file whose code

@@ -1,4 +1,4 @@
-"""Which experts each token was routed to, for `token-ids` and in part for `tito`.
+"""Routed experts of each token, for `token-ids` and in part for `tito`.
 
 The engine has the experts of each choice, and answers say those of the first one. Up to
 0.5.12 a request may get those of another one of its batch, or end the tokenizer manager;

@@ -1,4 +1,4 @@
-"""What a server says of its patches, and refuses to start with; all patches' places."""
+"""Report the patches of a server, and check its environment; part of every patch."""
 
 from __future__ import annotations
 

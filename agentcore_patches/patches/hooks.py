@@ -126,7 +126,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class Patch:
-    """What a patch module says: `summary` is one line."""
+    """Contents of a patch module; `summary` is one line."""
 
     summary: str
     hooks: tuple[Hook, ...]
@@ -135,7 +135,7 @@ class Patch:
 
 
 def checked(name: str, module: ModuleType) -> Patch:
-    """What a patch module says, once it has been checked.
+    """Check a patch module and return its contents.
 
     Raises:
         PatchError: it lacks something, or one of its hooks is written wrongly.

@@ -8,7 +8,7 @@ LANDING = "srt/agentcore"
 """The folder of the modules that land."""
 
 FACTS_MODULE = f"{LANDING}/release.py"
-"""What the others are told of the release and of the patches."""
+"""The module with facts about the release and the patches."""
 
 LANDED = tuple(
     f"{LANDING}/{module.name}"

@@ -1,4 +1,4 @@
-"""Which patches there are, found by the file names of their modules."""
+"""Find the patches by the file names of their modules."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
 
 
 def is_file_of(version: str, path: str) -> bool:
-    """Whether a file is one of SGLang's that patches change in that release."""
+    """True if a file is one of SGLang's that patches change in that release."""
     changed = path in WRITING_ORDER and path not in LANDED
     return changed and is_between(version, *RELEASES.get(path, ("", "")))
 
 
 def summary(name: str) -> str:
-    """What a patch gives, in one line."""
+    """Return the one-line summary of a patch."""
     return _patch(name).summary
 
 

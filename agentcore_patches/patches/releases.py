@@ -1,4 +1,4 @@
-"""Which SGLang releases there are patches for, and what differs between them."""
+"""The supported SGLang releases, and the differences between them."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ NAMES: Mapping[str, ByRelease[str]] = {
         "generate_request", {"0.5.22": "serve_generate_request"}
     ),
 }
-"""What a release calls a thing, from which release on: `$stream_output` in an edit."""
+"""Names that differ between releases, by first release: `$stream_output` in an edit."""
 
 FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
     "STREAM_OUTPUT": (
@@ -248,7 +248,7 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
         ByRelease("mm_utils", {"0.5.18": "mm_schedule"}),
     ),
 }
-"""What the code that lands is told of the release, from which release on."""
+"""Facts about a release for the code that lands, by first release."""
 
 
 def with_names_of(version: str, code: str) -> str:
@@ -332,7 +332,7 @@ def is_first(release: str) -> bool:
 
 
 def is_between(version: str, since: str, until: str) -> bool:
-    """Whether a release is one of `since` to `until`, both included.
+    """True if a release is one of `since` to `until`, both included.
 
     An empty `since` or `until` is no limit. A post-release counts as its release: the
     patches change the two alike.

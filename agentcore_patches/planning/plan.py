@@ -23,7 +23,7 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class EditOutcome:
-    """What one edit found in a file.
+    """Outcome of one edit in a file.
 
     `name` is that of its place, as `list --edits` has it; `scope` is empty where the
     edit is of the whole file.
@@ -39,7 +39,7 @@ class EditOutcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be written.
+    """Files to write.
 
     Attributes:
         files: new text by path below `sglang`, in the order it must be written; files

@@ -1,4 +1,4 @@
-"""What writes into an install: all of a change, or nothing of it.
+"""Write into an install: all of a change, or nothing of it.
 
     .agentcore-patch/
         lock            held (flock) by the command that is at work

@@ -122,7 +122,7 @@ def _regular(file: Path) -> File | None:
 
 
 def _could_run(bytecode: Path, source: FileInfo) -> bool:
-    """Whether Python would run a bytecode file in place of this source (PEP 552)."""
+    """True if Python would run a bytecode file in place of this source (PEP 552)."""
     flags, mtime, size = _header(bytecode)
     if flags & 0b01:
         return not flags & 0b10

@@ -16,7 +16,7 @@ from agentcore_patches.errors import AccessError
 
 FOLDER = ".agentcore-patch"
 LARGEST = 16 * 1024 * 1024
-"""How many bytes a file may have that is read."""
+"""Size limit of files that are read, in bytes."""
 
 # Extended attributes that belong to the file and not to its text.
 _XATTRS = ("system.posix_acl_access", "user.")
@@ -24,7 +24,7 @@ _XATTRS = ("system.posix_acl_access", "user.")
 
 @dataclass(frozen=True)
 class FileInfo:
-    """What a file contains: all that is written down about it.
+    """Description of a file, as it is recorded.
 
     Whose it is, its mode and its attributes are those of the file in whose place it
     comes. `link` is what a symbolic link points to; `sha256` and `size` are then those of
@@ -72,7 +72,7 @@ class File:
 
 
 def same_content(one: FileInfo | None, other: FileInfo | None) -> bool:
-    """Whether both have the same text and are the same kind of file, or neither exists."""
+    """True if both have the same text and kind of file, or if neither exists."""
     if one is None or other is None:
         return one is other
     return (one.sha256, one.link) == (other.sha256, other.link)
@@ -111,13 +111,13 @@ def read(file: Path) -> File | None:
 
 
 def file_info(file: Path) -> FileInfo | None:
-    """What a file contains; None if missing."""
+    """Describe a file, None if it is missing."""
     found = read(file)
     return found.info if found else None
 
 
 def neighbouring_metadata(package: Path, path: str) -> Metadata:
-    """What a file gets that is created.
+    """Return the metadata for a new file.
 
     It may be read and written as the nearest Python file of SGLang, and its owner is
     that of the package.
@@ -131,7 +131,7 @@ def neighbouring_metadata(package: Path, path: str) -> Metadata:
 
 
 def draft_path(target: Path) -> Path:
-    """Where a new file is written before it replaces its target."""
+    """Path at which a new file is written before it replaces its target."""
     return target.with_name(f".{target.name}{FOLDER}")
 
 
@@ -206,7 +206,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """What is in a folder, if it is there: no folders that somebody else made.
+    """Return the files in a folder if it exists, without folders that others made.
 
     Nor what NFS keeps of a removed file until its last reader closes it.
     """
@@ -333,7 +333,7 @@ def add_file_name(file: Path) -> Iterator[None]:
 
 
 def explain(error: BaseException, package: Path) -> str:
-    """What went wrong, with which file, and what to do about it."""
+    """Explain an error: the file, the cause, and the remedy."""
     if not isinstance(error, OSError):
         return str(error) or type(error).__name__
     owner = f"Run the command as the user who owns {package}."

@@ -1,4 +1,4 @@
-"""What SGLang's files were before they were patched. Nothing is written here."""
+"""Original contents of SGLang's files. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Originals:
     def for_commit(
         self, files: Mapping[str, bytes]
     ) -> dict[str, tuple[FileInfo | None, bytes | None]]:
-        """What `of` has of each file that `commit` of these ones looks at, in its order.
+        """Return what `of` returns for each file that `commit` handles, in its order.
 
         First those that are not to be patched any more, the last one first; without
         those that do not exist, as another SGLang does not have them.
@@ -64,7 +64,7 @@ class Originals:
         return self._seen[path]
 
     def present(self, path: str) -> FileInfo | None:
-        """What the file contained when it was first asked for."""
+        """Return the contents of the file at the first call."""
         file = self.seen(path)
         return file.info if file else None
 

@@ -1,4 +1,4 @@
-"""What is written down about an install: the record of its patches, and the journal.
+"""The record of an install's patches, and the journal.
 
 Both are JSON files whose keys are the attributes of these classes. What they name is
 checked when they are read: who can write into the package can write them, too.
@@ -35,7 +35,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Record:
-    """What is in place: by which version of this package, which patches, which files."""
+    """The patches and files in place, and the version that applied them."""
 
     tool_version: str
     sglang_version: str
@@ -96,7 +96,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Journal:
-    """What a command is about to do; `clears`: no record is left after it."""
+    """The work that a command is about to do; `clears`: it leaves no record."""
 
     action: str
     changes: tuple[Change, ...]
@@ -118,7 +118,7 @@ class RecordFile:
         self.next = folder / "state.next"
 
     def read(self) -> Record | None:
-        """What is in place, as the last command left it; None if nothing is."""
+        """Return the record that the last command left, None without one."""
         return _read(self.file, Record)
 
     def prepare(self, record: Record) -> None:
@@ -133,13 +133,13 @@ class RecordFile:
             self.next.replace(self.file)
 
     def can_switch(self, *, clears: bool) -> bool:
-        """Whether the record that `switch` would leave, if any, can be read."""
+        """True if the record that `switch` would leave, if any, can be read."""
         with suppress(AccessError):
             return clears or _read(self.next, Record) is not None
         return False
 
     def is_switched(self, *, clears: bool) -> bool:
-        """Whether `switch` was done already."""
+        """True if `switch` was done already."""
         return not (self.file if clears else self.next).exists()
 
 
@@ -157,17 +157,17 @@ class JournalFile:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Where a journal may be; the first one that exists counts."""
+        """Possible paths of a journal; the first existing one counts."""
         return self.committed, self.prepared, *reversed(self._old)
 
     def read(self) -> Journal | None:
-        """What a command that is at work, or was killed, is about to do."""
+        """Return the journal of a command that is running or was killed."""
         found = (_read(file, Journal) for file in self.files)
         return next(filter(None, found), None)
 
     @property
     def exists(self) -> bool:
-        """Whether there is a journal."""
+        """True if there is a journal."""
         return any(file.exists() for file in self.files)
 
     def adopt(self) -> None:
@@ -196,7 +196,7 @@ class JournalFile:
 
 
 def _read(file: Path, kind: type[_T]) -> _T | None:
-    """What a JSON file of ours says; None if it is missing.
+    """Read one of agentcore-patch's JSON files, None if it is missing.
 
     Raises:
         AccessError: it is damaged, or not such a file.
@@ -227,7 +227,7 @@ def _checksum(content: Mapping[Any, Any]) -> str:
 
 
 def _content(document: Any) -> Any:
-    """What a document says, in its present form.
+    """Convert a document to the current format.
 
     In the first one, a name was another, and there was no checksum.
     """

@@ -25,7 +25,7 @@ UNCHANGED = "Nothing was changed."
 
 
 class FileState(str, Enum):
-    """What has become of a file that patches change."""
+    """State of a file that patches change."""
 
     ORIGINAL = "original"
     """Without patches: as before `apply`, or as in the wheel."""
@@ -61,7 +61,7 @@ class Snapshot:
 
     @property
     def applied(self) -> bool:
-        """Whether patches are in place, in all of their files."""
+        """True if patches are in place, in all of their files."""
         return (
             self.record is not None
             and self.pending is None
@@ -80,14 +80,14 @@ class Snapshot:
 
     @property
     def superseded(self) -> bool:
-        """Whether there is a record, but no file holds any of the patches any more.
+        """True if there is a record, but no file holds any of the patches any more.
 
         Files that we created do not count: pip leaves them where they are.
         """
         return _is_superseded(self.files)
 
     def holds(self, patches: Sequence[str], tool_version: str) -> bool:
-        """Whether exactly these patches are in place, applied by this version."""
+        """True if exactly these patches are in place, applied by this version."""
         return (
             self.record is not None
             and self.applied
@@ -202,7 +202,7 @@ def _look(install: Install, folder: Path) -> Snapshot:
 
 
 def _keeps_originals(install: Install, folder: Path) -> bool:
-    """Whether originals are stored of files that are patched, and only the record is gone."""
+    """True if originals of patched files are stored, and only the record is gone."""
     stored = Store(folder).files()
     return bool(stored) and next(patched_files(install.package), None) is not None
 
@@ -238,7 +238,7 @@ def _sglang_change(
 
 
 def _is_superseded(states: Mapping[str, FileState]) -> bool:
-    """Whether none of SGLang's own files holds any of the patches any more."""
+    """True if none of SGLang's own files holds any of the patches any more."""
     own = {state for path, state in states.items() if not is_created(path)}
     return own <= _UNPATCHED and bool(own - {FileState.MISSING})
 

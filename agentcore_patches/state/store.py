@@ -64,5 +64,5 @@ class Store:
         remove_if_empty(self.folder)
 
     def files(self) -> list[Path]:
-        """What is in the folder."""
+        """Return the files of the folder."""
         return files_in(self.folder)

@@ -254,7 +254,7 @@ class Transaction:
 
 
 class _Files:
-    """How many files of an install are replaced together, or none of them.
+    """Files of an install that are replaced together, or not at all.
 
     The lock must be held, and the rights taken on.
     """
@@ -340,7 +340,7 @@ class _Files:
         remove_if_empty(self.folder)
 
     def _is_done(self, journal: Journal) -> bool:
-        """Whether all of a change is made, and only its journal is left."""
+        """True if all of a change is made, and only its journal is left."""
         committed = self._journal.committed.exists()
         return committed and self._record.is_switched(clears=journal.clears)
 

@@ -141,7 +141,7 @@ def _router(environment: Environment, server: Server, folder: Path) -> Iterator[
 
 
 def _is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:
-    """Whether the router has a worker."""
+    """True if the router has a worker."""
     assert process.poll() is None, "the router died"
     try:
         return requests.get(f"{url}/readiness", timeout=5).status_code == 200

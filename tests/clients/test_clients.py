@@ -1,4 +1,4 @@
-"""What of a trace reaches those who ask by a real client, losses included.
+"""The parts of a trace that reach users of real clients, losses included.
 
 `docs/reference/compatibility.md` says what is measured here.
 """
@@ -44,12 +44,12 @@ CLIENTS = [
 ]
 
 Row = tuple[str, str, str, str]
-"""How it was asked; whether prompt IDs, token IDs and logprobs are there."""
+"""The call, and the presence of prompt IDs, token IDs and logprobs."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What the server sent, by which what a client has is judged."""
+    """The trace that the server sent, for comparison with the client's."""
 
     prompt: list[int]
     token_ids: list[int]
@@ -57,7 +57,7 @@ class Trace:
 
 
 def _sent(server: Server, **asked: Any) -> Trace:
-    """What the server sends to the question that clients ask, or to other messages."""
+    """Return the server's response to the clients' question, or to other messages."""
     whole = ask(server, CASES["emoji"], **asked)
     [choice] = whole.completions
     assert whole.prompt_token_ids and choice.token_ids and choice.logprobs

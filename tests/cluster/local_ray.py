@@ -47,7 +47,7 @@ class LocalNode:
     address: str
     """HOST:PORT of the cluster."""
     client_port: int
-    """Where ray:// is answered, on the head."""
+    """Port of ray:// on the head."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def command_line(process: psutil.Process) -> list[str]:
 
 
 def kill(node: LocalNode) -> None:
-    """What a power cut does to it."""
+    """Kill the node like a power cut."""
     raylet = psutil.Process(node.raylet)
     for process in (raylet, *raylet.children(recursive=True)):
         process.kill()

@@ -39,7 +39,7 @@ def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def edition_of(package: Path) -> str:
-    """Which edition the sources are, if they are all of one."""
+    """Return the edition of the sources, if all are of the same one."""
     marks = {
         path: text.split(b'"')[1].split()[-1].decode()
         for path, text in trees.texts(package).items()

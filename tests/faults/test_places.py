@@ -249,7 +249,7 @@ def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
 
 
 def mark_that_runs(package: Path, path: str, *options: str) -> str:
-    """What a new interpreter finds in a module; it may write bytecode."""
+    """Return the mark that a new interpreter reads; it may write bytecode."""
     module = "sglang." + path.removesuffix(".py").replace("/", ".")
     ended = subprocess.run(
         [sys.executable, *options, "-c", f"import {module} as m; print(m.MARK)"],

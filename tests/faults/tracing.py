@@ -47,7 +47,7 @@ class Call:
 
     @property
     def changes(self) -> bool:
-        """Whether the call changes anything on the disk."""
+        """True if the call changes anything on the disk."""
         return self.kind in CHANGING or "O_CREAT" in self.line
 
 

@@ -1,4 +1,4 @@
-"""What the live tests ask, and how two answers are compared."""
+"""Requests of the live tests, and the comparison of two responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server
 
 LOGPROB_NOISE = 1e-3
-"""How far float32 on a CPU may move a logprob from batch to batch; the scripted
+"""Tolerance for logprobs in float32 on a CPU, from batch to batch; the scripted
 model's logprobs are apart by far more from token to token."""
 
 
@@ -82,7 +82,7 @@ CASES = {
 
 
 def grammar_serves_required_calls(release: str) -> bool:
-    """Whether SGLang takes a required tool call from the scripted model.
+    """True if SGLang takes a required tool call from the scripted model.
 
     From v0.5.11 on its grammar is made of the parser's tags, and llguidance, the backend
     without a GPU, takes `<tool_call>` for one token; the scripted model spells it.

@@ -42,14 +42,14 @@ with open(sys.argv[1], "w") as file:
 
 @dataclass(frozen=True)
 class Bytecode:
-    """What Python keeps of modules that it compiled, beside their sources.
+    """Python's compiled modules beside their sources.
 
     A copy of SGLang has none at first: it would compile for 15 s when it is first
     started.
     """
 
     dependencies: Path
-    """Where the names of the modules go that are not SGLang's."""
+    """File for the names of modules other than SGLang's."""
     python: Path
     installed: Path
     """The `sglang` package of `python`, whose modules are compiled once."""

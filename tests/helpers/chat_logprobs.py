@@ -30,7 +30,7 @@ class Logprobs(pydantic.BaseModel):  # type: ignore[misc,name-defined]
 def chat_logprobs(
     meta_info: dict[str, Any], bytes_of: Sequence[list[int] | None] | None = None
 ) -> Logprobs:
-    """What the engine's lists come to; `bytes_of` has the bytes of a token ID."""
+    """Build logprobs from the engine's lists; `bytes_of` maps IDs to bytes."""
 
     def entry(row: Any) -> dict[str, Any]:
         logprob, token_id, text = row

@@ -66,7 +66,7 @@ def message_of(completion: Completion) -> Message:
 
 
 def is_sent_back(completion: Completion) -> bool:
-    """Whether `message_of` has all that was said: the tiny model breaks some calls."""
+    """True if `message_of` has all that was said: the tiny model breaks some calls."""
     return all(_arguments(call) == call.arguments for call in completion.tool_calls)
 
 
@@ -76,7 +76,7 @@ def _arguments(call: ToolCall) -> str:
 
 
 def is_object(text: str) -> bool:
-    """Whether a text is a JSON object, as SGLang wants the arguments of a call."""
+    """True if a text is a JSON object, as SGLang wants the arguments of a call."""
     try:
         return isinstance(json.loads(text), dict)
     except ValueError:
@@ -84,7 +84,7 @@ def is_object(text: str) -> bool:
 
 
 def follow_up(completion: Completion, question: str) -> list[Message]:
-    """What comes after an answer: the results of its calls, and the next question."""
+    """Return the messages after an answer: tool results and the next question."""
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": f"result {position}"}
         for position, call in enumerate(message_of(completion).get("tool_calls", ()))
@@ -99,7 +99,7 @@ def ids_of(answer: Answer, choice: int = 0) -> list[int]:
 
 
 def prefix_of(answer: Answer) -> dict[str, Any] | None:
-    """What an answer says of its prefix, None if nothing."""
+    """Return `metadata.prefix` of a response, None without one."""
     said = [
         event["metadata"]["prefix"]
         for event in answer.events

@@ -1,4 +1,4 @@
-"""Whether a JSON document is of the type that describes it."""
+"""Compare a JSON document with the type that describes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import (
 
 
 def mismatches(value: Any, described: Any, path: str = "document") -> list[str]:
-    """Where a parsed JSON value differs from a TypedDict or a type used in one.
+    """Find the differences between a JSON value and a TypedDict or a type used in one.
 
     A missing key and a key that the type does not have are differences, too.
     """

@@ -43,7 +43,7 @@ class FileDocument(TypedDict):
 
 
 class FileChangeDocument(TypedDict):
-    """What `apply` did to a file."""
+    """Change of a file by `apply`."""
 
     path: str
     applied: int
@@ -54,7 +54,7 @@ class FileChangeDocument(TypedDict):
 
 
 class EditDocument(TypedDict):
-    """What one edit found in a file."""
+    """Outcome of one edit in a file."""
 
     patch: str
     name: str
@@ -127,7 +127,7 @@ class ListDocument(TypedDict):
 
 
 class EditInfoDocument(TypedDict):
-    """What patches change at one place, in a range of releases."""
+    """Change that patches make at one place, in a range of releases."""
 
     name: str
     why: str
@@ -175,7 +175,7 @@ class CheckDocument(TypedDict):
 
 
 class FailureDocument(TypedDict):
-    """Why a command failed."""
+    """Failure of a command."""
 
     kind: FailureKind
     exit_code: int

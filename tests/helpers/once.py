@@ -1,4 +1,4 @@
-"""What one of a run's processes makes for all of them."""
+"""Resources that one process of a test run makes for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the planner says of sources, for the release whose files the suite reads."""
+"""Plan the patches for sources, by default of the release that the suite reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wheel's metadata says of its files."""
+"""Read the list of files in a wheel's metadata."""
 
 from __future__ import annotations
 

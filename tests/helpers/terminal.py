@@ -13,7 +13,7 @@ from fcntl import ioctl
 
 
 def shown_on_terminal(command: Sequence[str], columns: int, **env: str) -> str:
-    """What a command prints, stderr included, on a terminal of this width."""
+    """Return the output of a command, stderr included, on a terminal of this width."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
     process = subprocess.Popen(

@@ -59,7 +59,7 @@ def _model(folder: Path) -> Any:
 
 
 def routes(folder: Path, token_ids: Sequence[int]) -> np.ndarray[Any, Any]:
-    """Which experts each token goes to, in each layer, by number, in Transformers."""
+    """Return the experts of each token in each layer, as computed by Transformers."""
     import torch
 
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What the files of a folder are, to be compared before and after."""
+"""Snapshots of the files of a folder, to compare before and after."""
 
 from __future__ import annotations
 

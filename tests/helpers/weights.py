@@ -43,7 +43,7 @@ RANK = 4
 """Of the adapters."""
 
 ADAPTED = {"q_proj": (128, 128), "v_proj": (128, 64)}
-"""What they change: inputs and outputs."""
+"""The weights that change: inputs and outputs."""
 
 
 def make_adapter(folder: Path, seed: int) -> Path:

@@ -1,4 +1,4 @@
-"""What happens to an install by accident, between two commands."""
+"""Accidents that happen to an install between two commands."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ WITHOUT_SERVING = {path: text for path, text in OTHER.items() if path != SERVING
 
 
 def pip(package: Path, version: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    """What pip does: it removes the files that it wrote, and writes others.
+    """Act like pip: remove the files that it wrote, and write others.
 
     Returns what is in the package then, but for what is ours.
     """
@@ -43,7 +43,7 @@ def pip(package: Path, version: str, files: dict[str, bytes]) -> dict[str, bytes
 
 
 def check_out(package: Path, files: dict[str, bytes]) -> dict[str, bytes]:
-    """What `git checkout --force` does, with a version that stays as it was."""
+    """Act like `git checkout --force`, with an unchanged version."""
     for path in SOURCES:
         (package / path).unlink(missing_ok=True)
     for path, text in files.items():

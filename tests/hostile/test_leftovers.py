@@ -1,4 +1,4 @@
-"""What an uninstall leaves of a patched SGLang: found, told, and removed if it is ours."""
+"""Leftovers of an uninstalled patched SGLang: found, reported, and removed if ours."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.meta_path.append(Finder)
 
 
 def uninstall(package: Path) -> Path:
-    """What pip does: it removes the files of the wheel, and folders that are empty then.
+    """Act like pip: remove the files of the wheel, and folders that are then empty.
 
     It leaves one empty folder, as pip does where only folders are in a folder.
     """

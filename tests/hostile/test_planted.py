@@ -1,4 +1,4 @@
-"""What can be planted in a package, and commands that root runs on it."""
+"""Files planted in a package, and commands that root runs on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
 
 
 def recover(sglang_dir: Path) -> None:
-    """What each command that writes does first, alone."""
+    """Run only the first step of each writing command: recovery."""
     with transaction.locked(find(sglang_dir)):
         pass
 

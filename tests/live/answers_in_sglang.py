@@ -48,7 +48,7 @@ Case = tuple[str, str, dict[str, Any], Any]
 
 
 def answer(text: str = "Hello é 😀", **meta_info: Any) -> dict[str, Any]:
-    """What the tokenizer manager hands on."""
+    """Build the tokenizer manager's result."""
     entries = meta_info.get("output_token_logprobs", USUAL)
     return {
         "text": text,
@@ -207,7 +207,7 @@ FORKS = {
         "class ChatCompletionTokenLogprob(BaseModel):\n    rank: int = 1\n",
     ),
 }
-"""What a fork replaced in the protocol."""
+"""Classes of the protocol that a fork replaced."""
 
 
 def fork_cases() -> Iterator[Case]:

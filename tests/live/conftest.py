@@ -1,4 +1,4 @@
-"""What the live tests share: servers in each mode, and what slows them down."""
+"""Fixtures of the live tests: servers in each mode, and slowed-down ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of an update that fails on ranks of a scheduler, which are real processes.
+"""Tests of an update that fails on ranks of a scheduler, which are real processes.
 
 Run as `in_sglang` is.
 """
@@ -38,7 +38,7 @@ HANGING = ("the second hangs", (RAISES, HANGS))
 
 
 def scheduler(group: Any) -> Any:
-    """What an update asks of a scheduler without requests."""
+    """Build a scheduler without requests, with the attributes that an update reads."""
     return SimpleNamespace(
         tree_cache=None,
         enable_hicache_storage=False,
@@ -114,7 +114,7 @@ Outcome = tuple[Any, str, str, float]
 
 @cache
 def outcomes() -> dict[tuple[str, bool, int], Outcome]:
-    """What each rank answers in each case, with and without SGLang's barrier."""
+    """Return each rank's answer in each case, with and without SGLang's barrier."""
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def outcomes() -> dict[tuple[str, bool, int], Outcome]:
 
 
 def outcome(name: str, *, has_barrier: bool) -> list[Outcome]:
-    """What the ranks answer in a case, in their order."""
+    """Return the answers of the ranks in a case, in rank order."""
     return [outcomes()[name, has_barrier, rank] for rank in range(N_RANKS)]
 
 

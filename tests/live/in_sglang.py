@@ -1,4 +1,4 @@
-"""What is asked of the patched classes themselves, with stand-ins around them.
+"""Tests of the patched classes themselves, with stand-ins around them.
 
 Run in an interpreter with SGLang, a patched copy first on its path; prints one JSON
 object: for each of `tests_in` this module, the error or null.
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Plain(SimpleNamespace):
-    """What a model without anything special says of itself: None, if it is asked."""
+    """A model configuration without special features: every attribute is None."""
 
     def __getattr__(self, name: str) -> None:
         return None
@@ -91,7 +91,7 @@ def serving(manager: Any, template: str | None = None) -> Any:
 
 
 def template_manager() -> Any:
-    """What knows the templates of a server; it moved in 0.5.20."""
+    """Return the template manager's class; it moved in 0.5.20."""
     try:
         from sglang.srt.parser.template_manager import TemplateManager
     except ImportError:
@@ -204,7 +204,7 @@ def chunks() -> list[Any]:
 
 
 def stamped(chunk: Any, trace: Any) -> Any:
-    """What a trace makes of the line of a chunk, parsed; two tokens wait for it."""
+    """Stamp the line of a chunk with two pending tokens, and parse it."""
     trace.push(0, {"output_ids": [5, 6], "meta_info": {"weight_version": "w"}})
     line = trace.stamp(f"data: {chunk.model_dump_json()}\n\n")
     assert line.startswith("data: ") and line.endswith("}\n\n")

@@ -1,4 +1,4 @@
-"""What is asked of the patched tokenizer manager and chat endpoint, over a stand-in engine.
+"""Tests of the patched tokenizer manager and chat endpoint, with a stand-in engine.
 
 Run as `in_sglang` is; the engine is told what to deliver, step by step, so that it may
 do what no engine on a CPU does: several tokens in a step, or no logprobs.
@@ -147,7 +147,7 @@ class Engine:
 
 
 def output(**values: Any) -> Any:
-    """What the detokenizer hands on for a batch."""
+    """Build the detokenizer's output for a batch."""
     from sglang.srt.managers.io_struct import BatchStrOutput
 
     names = inspect.signature(BatchStrOutput).parameters

@@ -1,4 +1,4 @@
-"""What is asked of SGLang's own processor of Qwen2-VL, patched.
+"""Tests of SGLang's own processor of Qwen2-VL, patched.
 
 Run as `in_sglang` is, with the folder of the tiny vision model as its argument.
 """
@@ -40,7 +40,7 @@ def processor() -> Any:
 
 
 def processed(prompt: str | list[int], image: str | dict[str, Any] = IMAGE) -> Any:
-    """What is sent to the scheduler for a prompt and an image."""
+    """Return the request that the scheduler gets for a prompt and an image."""
     request = SimpleNamespace(video_data=None, audio_data=None, rid="r")
     made = asyncio.run(
         processor().process_mm_data_async(

@@ -23,7 +23,7 @@ class Lost(Exception):
 
 
 class Defect:
-    """What a proxy changes: nothing. Subclasses override one method or two."""
+    """A proxy without a defect. Subclasses override one method or two."""
 
     proxy: Proxy
 

@@ -85,7 +85,7 @@ def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def n_echoed(body: Json, choice: Json) -> int:
-    """How many logprobs before those of the completion belong to the prompt.
+    """Count the prompt's logprobs before those of the completion.
 
     None where 0 alternatives are asked for, as in SGLang from 0.5.21 on.
     """

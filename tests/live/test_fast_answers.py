@@ -42,7 +42,7 @@ def answers(
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Told, Told]:
-    """What the application of the patched and of the vanilla tree answers."""
+    """Responses of the application in the patched and in the vanilla tree."""
     file = tmp_path_factory.mktemp("answers") / "told.json"
     patched, vanilla = (
         told_by(sglang_python, tree, bytecode, file)

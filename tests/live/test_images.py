@@ -24,7 +24,7 @@ from tests.live.conftest import PassesInSGLang
 
 IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 PLACES = 4
-"""How many placeholders the image is expanded to: 56 x 56 pixels, 28 x 28 for each."""
+"""Number of placeholders of the image: 56 x 56 pixels, 28 x 28 for each."""
 
 
 @pytest.fixture(scope="module")

@@ -415,7 +415,7 @@ def test_a_user_s_text_counts_though_it_looks_volatile(
 
 
 def missed(answer: client.Answer) -> Any:
-    """What an answer says that the memory missed."""
+    """Return `missed` of a response's `metadata.prefix`."""
     said = prefix_of(answer)
     assert said is not None
     assert said.keys() == {"source", "missed"} and said["source"] == "template"

@@ -1,4 +1,4 @@
-"""What trainers do to a server while it answers: every answer ends, and is exact.
+"""Trainers disturb a server while it answers: every answer finishes and is exact.
 
 A crowd of requests is disturbed several times while it runs. Each answer must be that of
 a quiet run, or a true prefix of it that says it was aborted; and nothing may be left of
@@ -60,7 +60,7 @@ def pressed(
 
 @pytest.fixture(scope="module")
 def quiet(pressed: Server) -> list[Answer]:
-    """What each case of the crowd is answered when nothing else happens."""
+    """Undisturbed responses to each case of the crowd."""
     return [ask(pressed, case) for case in CROWD]
 
 
@@ -88,7 +88,7 @@ def crowd(server: Server) -> Iterator[dict[str, Future[Answer]]]:
 
 
 def assert_exact(answer: Answer, quiet: Answer) -> bool:
-    """Whether the answer is whole; else it is a true prefix that says it was aborted."""
+    """True for a complete answer; fail unless an aborted one is an exact prefix."""
     assert_whole(answer)
     [said], [wanted] = answer.completions, quiet.completions
     assert answer.prompt_token_ids == quiet.prompt_token_ids
@@ -109,7 +109,7 @@ def under(
     disturb: Callable[[list[str]], None],
     rounds: int = 3,
 ) -> int:
-    """How many of a crowd's answers are whole, though it is disturbed as it runs.
+    """Count the complete answers of a crowd that is disturbed while it runs.
 
     Args:
         quiet: what each case is answered when nothing happens.

@@ -113,7 +113,7 @@ def results_of(response: Json) -> list[Json]:
 
 
 def is_sent_back(response: Json, way: str) -> bool:
-    """Whether SGLang takes back all that was said: the tiny model breaks some calls."""
+    """True if SGLang takes back all that was said: the tiny model breaks some calls."""
     sent = as_sent_back(response, way)
     calls = [item for item in sent if item.get("type") == "function_call"]
     return bool(sent) and all(is_object(call["arguments"] or "{}") for call in calls)

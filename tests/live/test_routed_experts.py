@@ -1,4 +1,4 @@
-"""Which experts each token was routed to: those of the model in Transformers.
+"""Routed experts of each token equal those of the model in Transformers.
 
 The model is a Qwen3-MoE of random weights. How it routes, and what keeps that, are
 SGLang's own; only the kernel for the best experts is the one in PyTorch.

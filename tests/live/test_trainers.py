@@ -1,4 +1,4 @@
-"""What trainers' clients send, and the expressions by which they read the answer."""
+"""Requests of trainers' clients, and the expressions that read the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks for nothing new gets what vanilla gives, byte for byte."""
+"""Requests without new fields get vanilla's response, byte for byte."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES = [
 
 @pytest.fixture(autouse=True)
 def _slow_while_streaming(request: pytest.FixtureRequest, stream: bool) -> None:
-    """What is not streamed is not cut into chunks."""
+    """Slow the server down while streaming; other responses stay in one piece."""
     if stream:
         request.getfixturevalue("slow_engine")
 

@@ -75,7 +75,7 @@ class Weights:
 
 @dataclass
 class Said:
-    """What an answer says: token IDs, the versions of its spans, other places."""
+    """Contents of a response: token IDs, versions of its spans, other fields."""
 
     ids: list[int] = field(default_factory=list)
     spans: list[dict[str, Any]] | None = None
@@ -111,7 +111,7 @@ def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
 
 @pytest.fixture
 def pause(request: pytest.FixtureRequest, release: str, way: str) -> str | None:
-    """How generation is paused while the weights change, None if it is not."""
+    """Mode of the pause while the weights change, None without a pause."""
     mode: str | None = request.param
     if way == "two-workers" and mode and is_between(release, "", "0.5.11"):
         pytest.skip("pauses are refused with several tokenizer workers")

@@ -1,4 +1,4 @@
-"""Whether what a document shows is what was seen."""
+"""Compare output that a document shows with real output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MASKS = (
 
 
 def unlike(shown: str, seen: str) -> str:
-    """How an output differs from what is shown of it; empty if it does not.
+    """Describe how an output differs from the shown one; empty if it does not.
 
     An ellipsis stands for anything in its line; alone in a line, for any lines. Blank
     lines and the width of columns do not count, nor does what `MASKS` covers.
@@ -46,7 +46,7 @@ def _lines(text: str) -> list[str]:
 
 
 def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
-    """Where a JSON value differs from what is shown of it; empty if it does not.
+    """Describe where a JSON value differs from the shown one; empty if nowhere.
 
     Fields that are not shown do not count. A number with a fraction is compared to the
     digits shown; in a list, "59 more" stands for that many entries and "…" for any; in a

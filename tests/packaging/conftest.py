@@ -1,4 +1,4 @@
-"""What a user has: the built package, and places to install it in."""
+"""The built package, and environments to install it in, as a user has them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from tests.packaging.shell import Shell
 
 CHAT = "/v1/chat/completions"
 STREAMS = 5
-"""How often a stream is asked for until an event is like the one that is shown."""
+"""Attempts to get a stream with an event like the one that is shown."""
 
 
 class Failed(Exception):
@@ -254,7 +254,7 @@ class Document:
         return self._launched.base_url if self._launched else self.server()
 
     def _ask(self, path: str, body: Json, words: Mapping[str, str]) -> list[Json]:
-        """What the server answers: one object, or the events of a stream."""
+        """Send a request; return the response object, or the events of a stream."""
         url = self._url + path
         try:
             with client.post(url, body) as response:

@@ -1,4 +1,4 @@
-"""What a document holds: fenced blocks, commands in them, links, places to link to."""
+"""Parse a document: fenced blocks, commands in them, links and anchors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def commands(block: str) -> Iterator[Command]:
 
 
 def links_of(markdown: str) -> list[str]:
-    """What its links and images point to."""
+    """Return the targets of its links and images."""
     inline = [t for t in MarkdownIt().parse(markdown) if t.type == "inline"]
     inside = [child for token in inline for child in token.children or ()]
     found = [token.attrGet("href") or token.attrGet("src") for token in inside]
@@ -64,7 +64,7 @@ def links_of(markdown: str) -> list[str]:
 
 
 def anchors_of(markdown: str) -> list[str]:
-    """What its headings are called in links, as GitHub makes it of them."""
+    """Return the anchors of its headings, as GitHub makes them."""
     tokens = MarkdownIt().parse(markdown)
     heads = [
         after.content

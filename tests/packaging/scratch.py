@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.helpers.records import record_hash
 
 SECONDS = 600
-"""What a command may take here, while other tests run."""
+"""Time limit of a command, while other tests run."""
 
 UV = Path(sys.executable).with_name("uv")
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.live
 
 
 def places(scratch: Scratch) -> dict[str, str]:
-    """Where paths of an image are here: the only thing that is changed in a line."""
+    """Local paths of an image's paths; nothing else in a line changes."""
     return {
         "/sgl-workspace/": f"{scratch.folder}/sgl-workspace/",
         "/opt/venv": str(scratch.venv),
@@ -35,7 +35,7 @@ def places(scratch: Scratch) -> dict[str, str]:
 
 
 def build(dockerfile: Path, scratch: Scratch) -> list[tuple[str, Ran]]:
-    """What each RUN came to, in order, until one fails."""
+    """Return the result of each RUN, in order, until one fails."""
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE)
     for path, here in places(scratch).items():
         text = text.replace(path, here)
@@ -56,7 +56,7 @@ def build(dockerfile: Path, scratch: Scratch) -> list[tuple[str, Ran]]:
 
 
 def run_job(steps: list[Mapping[str, str]], scratch: Scratch) -> dict[str, str]:
-    """How each step of a job ended, by what it runs or uses."""
+    """Return the outcome of each step of a job, by the command or action."""
     ended: dict[str, str] = {}
     for step in steps:
         name = step.get("run") or step["uses"]

@@ -20,7 +20,7 @@ READ = (
     *("parser", "sampling", "utils"),
     *("constants.py", "environ.py", "server_args.py"),
 )
-"""What `apply` reads of SGLang, below `srt`; the rest only takes time to install."""
+"""Files of SGLang that `apply` reads, below `srt`; others only take time to install."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What others do to a source: by `ast` and lines, with nothing of the code under test."""
+"""Change a source as others do: by `ast` and lines, without the code under test."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
 
 
 def keeps_comments(old: bytes, new: bytes) -> bool:
-    """Whether `new` has all lines of `old` that have a `#`, in order, margins aside."""
+    """True if `new` has all lines of `old` that have a `#`, in order, margins aside."""
     lines = iter(_lines_with_hash(new))
     return all(line in lines for line in _lines_with_hash(old))
 

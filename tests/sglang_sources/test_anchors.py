@@ -62,12 +62,12 @@ def variables(edit: Edit) -> list[str]:
 
 
 def has_shape(edit: Edit) -> bool:
-    """Whether an edit looks for a statement: the start of a function is always there."""
+    """True if an edit searches for a statement, not for the start of a function."""
     return bool(shape_of(edit))
 
 
 def reads_variables(edit: Edit) -> bool:
-    """Whether new code reads a variable of its function."""
+    """True if new code reads a variable of its function."""
     return bool(variables(edit))
 
 
@@ -80,7 +80,7 @@ def each(*kinds: type[Edit], where: Callable[[Edit], bool]) -> pytest.MarkDecora
 
 
 def refusal_of(file: str, mutant: bytes) -> str:
-    """What is said of sources with another text for the edit's file."""
+    """Return the refusal of sources with another text for the edit's file."""
     assert mutant != SOURCES[file]
     compile(mutant, file, "exec")
     message = refusal({**SOURCES, file: mutant}, names())

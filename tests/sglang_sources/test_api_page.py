@@ -193,7 +193,7 @@ def fields(text: bytes) -> Mapping[tuple[str, str], str]:
 
 @cache
 def added(version: str, selection: tuple[str, ...] = NAMES) -> dict[Place, str]:
-    """What patches declare anew or otherwise in a release, with the declaration."""
+    """Return the fields that patches declare or change in a release."""
     found: dict[Place, str] = {}
     for (model, name), declared in _changed(version, selection):
         if model in MODELS:

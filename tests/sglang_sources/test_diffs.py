@@ -1,4 +1,4 @@
-"""What all patches change in the files of each release, kept to be read.
+"""The changes of all patches in the files of each release, kept as readable diffs.
 
 Hunks only: the modules that land are read in `agentcore_patches/landing`. A release whose
 hunks are those of the one before says so. What has changed on purpose is written anew by

@@ -166,7 +166,7 @@ def test_mutants_of_other_releases(version: str, count: Counter[str]) -> None:
 
 
 def try_mutant(version: str, number: int) -> str:
-    """What became of a mutant; fails if it was neither patched whole nor refused."""
+    """Patch a mutant; fail if it was neither patched completely nor refused."""
     random = Random(f"{SEED} {number}")
     files = changed_files(version)
     file = files[number % len(files)]

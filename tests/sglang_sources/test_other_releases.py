@@ -18,7 +18,7 @@ from tests.sglang_sources.releases import FAMILIES, NAMES
 def tree(
     selection: tuple[str, ...], release: str, number: str
 ) -> Mapping[str, bytes] | None:
-    """What a release's files become under a number; None if they are refused."""
+    """Patch a release's files under another number; None if they are refused."""
     files = wheel_files(release, registry.files(selection, number))
 
     def read(path: str) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What the patches make of the files of every release that they have edits for."""
+"""The patches fit the files of every supported release."""
 
 from __future__ import annotations
 

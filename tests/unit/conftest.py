@@ -1,4 +1,4 @@
-"""What the unit tests share."""
+"""Fixtures of the unit tests."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @pytest.fixture
 def unchanged(install: Install) -> Iterator[None]:
-    """What the test begins with is there at its end."""
+    """Check that the files at the start of the test are unchanged at its end."""
     before = photograph(install)
     yield
     assert photograph(install) == before

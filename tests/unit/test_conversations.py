@@ -1,4 +1,4 @@
-"""What the server remembers of conversations, and by what it finds them."""
+"""The server's memory of conversations, and their identity."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def said(role: str, content: Any = "", **more: Any) -> Any:
 
 
 class Request(SimpleNamespace):
-    """What a conversation's key is made of."""
+    """The parts of a request that identify a conversation."""
 
     def model_dump(self, include: set[str]) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name in include}
@@ -70,7 +70,7 @@ def answered(*messages: Any, **more: Any) -> Conversation:
 
 
 def why_missed(memory: Memory, *messages: Any, **more: Any) -> str:
-    """Why the memory does not find the turn that the messages ask for."""
+    """Return why the memory does not find the turn of these messages."""
     found, _, _ = conversations.find(SERVING, request(*messages, **more))
     assert found is not None
     assert memory.get(found) is None

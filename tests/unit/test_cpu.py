@@ -11,7 +11,7 @@ from agentcore_verify import cpu
 
 
 def run(code: str, *path: Path) -> str:
-    """What the code prints in an interpreter that starts with `cpu.SITE` on its path."""
+    """Run code in an interpreter with `cpu.SITE` on its path; return its output."""
     pythonpath = os.pathsep.join(map(str, (cpu.SITE, *path)))
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""How requests end that are aborted or refused, and batches that a pause splits."""
+"""Aborted and rejected requests, and batches that a pause splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands fail: with which exit code, and with what on stderr or as a document."""
+"""Failing commands: the exit code, and the message on stderr or as a document."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def dump_logprobs(meta_info: dict[str, Any]) -> bytes:
 
 
 def fastapi(content: Any) -> bytes | None:
-    """What FastAPI writes, None if it fails."""
+    """Return the bytes that FastAPI writes, None if it fails."""
     try:
         body: bytes = responses.JSONResponse(encoders.jsonable_encoder(content)).body
     except (ValueError, RecursionError):
@@ -52,7 +52,7 @@ def fastapi(content: Any) -> bytes | None:
 
 
 def ours(content: Any) -> bytes | None:
-    """What orjson writes of prepared data, None if it is left to FastAPI."""
+    """Return the bytes that orjson writes, None if the data is left to FastAPI."""
     try:
         body: bytes = orjson.dumps(prepare_for_orjson(content))
     except (TypeError, ValueError):
@@ -178,7 +178,7 @@ def test_the_token_ids_of_a_request_are_what_pydantic_makes_of_them(value: Any) 
 
 
 def validated(kind: Any, value: Any) -> Any:
-    """What pydantic makes of a value, or the errors that it finds."""
+    """Validate a value with pydantic; return the result or the errors."""
     try:
         return repr(pydantic.TypeAdapter(kind).validate_python(value))
     except pydantic.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Where SGLang is found, by which version it goes, and whether it is the wheel's."""
+"""Finding SGLang, its version, and differences from its wheel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def support(monkeypatch: pytest.MonkeyPatch, *releases: str) -> None:
 
 
 def refusal(found: Install) -> str:
-    """Why an install may not be patched."""
+    """Return why an install may not be patched."""
     with pytest.raises(UnsupportedTarget) as caught:
         versions.require_release(found)
     return str(caught.value)

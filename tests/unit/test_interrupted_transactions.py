@@ -167,7 +167,7 @@ sync .agentcore-patch
 remove .agentcore-patch/store/TEXT
 remove .agentcore-patch/store/TEXT
 """
-"""What a power failure may cut short at any line: each relies on those before it."""
+"""Transactions that a power failure may stop at any line."""
 
 
 def test_a_change_comes_onto_the_disk_in_order(

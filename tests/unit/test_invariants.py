@@ -1,4 +1,4 @@
-"""What is asserted of answers, on answers written by hand."""
+"""The invariants of responses, on responses written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts see: one document of the described type for every command."""
+"""Output for scripts: one document of the described type for every command."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def manager_of(**values: Any) -> Any:
 
 
 def error_of_server(sampling_params: Any = None, **values: Any) -> str | None:
-    """Why a server with these arguments gives no logprobs."""
+    """Return why a server with these arguments returns no logprobs."""
     error: str | None = logprobs.refusal(manager_of(**values), sampling_params)
     return error
 
@@ -156,7 +156,7 @@ def test_tokens_with_text_keep_it() -> None:
 
 
 def expected(meta_info: dict[str, Any], suffix: str = "") -> str:
-    """What the models come to, as JSON."""
+    """Return the JSON of SGLang's models."""
     model = Serving(suffix)._process_response_logprobs({"meta_info": meta_info})
     text: bytes = orjson.dumps(model.model_dump())
     return text.decode()

@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster answer, and answers that are none."""
+"""Replies of the nodes of a Ray cluster, valid and not."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def malformed(package: Path) -> list[Any]:
 def driven_by(
     monkeypatch: pytest.MonkeyPatch, messages: list[dict[str, Any]]
 ) -> list[NodeResult]:
-    """What is made of a driver's messages."""
+    """Return the results made from a driver's messages."""
 
     @contextmanager
     def answering() -> Iterator[tuple[Connection, Callable[[], str]]]:

@@ -1,4 +1,4 @@
-"""What the stream of a turn says of its prefix, and what is taken in of its lines."""
+"""`metadata.prefix` in the stream of a turn, and the answers recorded from it."""
 
 from __future__ import annotations
 

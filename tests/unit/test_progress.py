@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: lines in a log, a spinner on a terminal."""
+"""Progress of a run: lines in a log, a spinner on a terminal."""
 
 from __future__ import annotations
 

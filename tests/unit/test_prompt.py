@@ -293,7 +293,7 @@ class Request:
         prompts.keep(self.manager, self.obj, prompt)
 
     def answer(self, n_tokens: int, is_stream: bool = False, **out: Any) -> Any:
-        """What is told of the prompt, where `n_tokens` of it were prefilled."""
+        """Return the output for a prompt of which `n_tokens` were prefilled."""
         out["meta_info"] = {"prompt_tokens": n_tokens}
         prompts.add(self.state, out, is_stream)
         return out.get("prompt_token_ids")

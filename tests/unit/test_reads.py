@@ -1,4 +1,4 @@
-"""What the functions of modules that land need of SGLang, and the refusal without it."""
+"""The SGLang names that landing functions need, and the refusal without them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from tests.helpers.planning import VERSION
 from tests.unit.small_sglang import build
 
 MODULES = tuple(path for path in LANDED if path != FACTS_MODULE)
-"""What lands whatever the release and the selection."""
+"""Modules that land for every release and selection."""
 
 LONGEST_REASON = 66
 """A comment of this length has 88 columns at SGLang's deepest indentation."""

@@ -1,4 +1,4 @@
-"""What `verify --base-url` makes of what a running server says of its patches."""
+"""`verify --base-url` and the patches that a running server reports."""
 
 from __future__ import annotations
 

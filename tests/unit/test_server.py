@@ -1,4 +1,4 @@
-"""What launching a server takes, short of a server."""
+"""Launching a server, tested without a server."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def of_response_prefix(lines: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rewriter:
-    """What adds fields to a stream.
+    """A function that adds fields to a stream.
 
     Attributes:
         start: rewrites a stream.
@@ -313,7 +313,7 @@ def test_no_byte_is_lost_wherever_events_are_cut(name: str, data: Any) -> None:
 
 
 def holds(found: Any, sent: Any) -> bool:
-    """Whether an event has all that was sent, None aside."""
+    """True if an event has all that was sent, None aside."""
     if isinstance(sent, dict):
         return isinstance(found, dict) and all(
             holds(found.get(key), value) for key, value in sent.items()

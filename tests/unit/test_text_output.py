@@ -1,4 +1,4 @@
-"""What people see: tables, sentences that say what to do, lines that fit the terminal."""
+"""Output for people: tables, advice, and lines that fit the terminal."""
 
 from __future__ import annotations
 

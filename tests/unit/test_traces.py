@@ -23,7 +23,7 @@ DONE = "data: [DONE]\n\n"
 
 @dataclass
 class Engine:
-    """What one choice has generated; its lists of logprobs are live and run ahead."""
+    """Output of one choice; its lists of logprobs are live and run ahead."""
 
     index: int
     incremental: bool
@@ -59,7 +59,7 @@ def top_logprobs(token_id: int) -> list[tuple[float, int, str]]:
 
 
 def logprobs(token_ids: list[int]) -> dict[str, Any]:
-    """What `write_logprobs` makes of the right slices for these tokens, parsed."""
+    """Return the parsed logprobs that `write_logprobs` must write for these tokens."""
     made = {
         "output_token_logprobs": [token_logprob(token_id) for token_id in token_ids],
         "output_top_logprobs": [top_logprobs(token_id) for token_id in token_ids],
@@ -94,7 +94,7 @@ def line_of(*indices: int, content: str = "a") -> str:
 
 
 def read(line: str) -> dict[str, Any]:
-    """What a line says; every key in it stands once."""
+    """Parse a line; fail if a key occurs twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         assert len(dict(pairs)) == len(pairs), line
@@ -558,7 +558,7 @@ def versions(meta_info: dict[str, Any]) -> dict[str, Any]:
 
 
 def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
-    """What the lines of a stream say of versions; the last one finishes the choice."""
+    """Return the versions on a stream's lines; the last line finishes the choice."""
     engine = Engine(0, True)
     said = []
     for finish in ("null", "null", '"stop"'):

@@ -1,4 +1,4 @@
-"""How `make upstream` compares two runs of SGLang's own tests."""
+"""`make upstream` compares two runs of SGLang's own tests."""
 
 from __future__ import annotations
 

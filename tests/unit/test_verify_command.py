@@ -1,4 +1,4 @@
-"""What the command says before any server is there."""
+"""Messages of `verify` before it starts a server."""
 
 from __future__ import annotations
 

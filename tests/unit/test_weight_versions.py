@@ -137,7 +137,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def release(holder: Any, recv_req: Any) -> Any:
-    """What SGLang does of it, in short."""
+    """Act like SGLang, in short."""
     assert holder.idle, "only when idle."
     holder.offload_tags.update(recv_req.tags)
     assert "broken" not in recv_req.tags

@@ -42,14 +42,14 @@ _SEVERITY = ("passed", "skipped", "failed", "error")
 
 
 class Outcome(NamedTuple):
-    """What became of a test: a word of `_SEVERITY`, or "missing"; and what it said."""
+    """Outcome of a test: a word of `_SEVERITY`, or "missing"; and its message."""
 
     kind: str
     text: str = ""
 
     @property
     def summary(self) -> str:
-        """What failed, without where."""
+        """Return the failure without its location."""
         return (self.text.strip().splitlines() or [""])[0]
 
 

@@ -65,7 +65,7 @@ CORE = (
 
 @dataclass
 class Row:
-    """What was found on one release: by column, what to show."""
+    """Findings on one release, by column."""
 
     version: str
     cells: dict[str, str] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def _environment(version: str) -> Path:
 
 
 def _verified(python: Path, args: Sequence[str]) -> tuple[bool, str]:
-    """Whether verify passes on a server with these arguments, and what it counted."""
+    """Run verify on a server with these arguments; return success and counts."""
     began = time.monotonic()
     command = [
         *(sys.executable, "-m", "agentcore_patches", "verify", "--json"),
@@ -174,7 +174,7 @@ def _verified(python: Path, args: Sequence[str]) -> tuple[bool, str]:
 
 
 def _live_tests(python: Path) -> tuple[bool, str]:
-    """Whether the core of the live tests passes, and their last line."""
+    """Run the core of the live tests; return success and their last line."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE],
         cwd=ROOT,

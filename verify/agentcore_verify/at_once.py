@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def at_once(ask: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-    """What `ask` returns for each item, in order.
+    """Return the results of `ask` for each item, in order.
 
     When all have ended, raises the exception of the first item that has one.
     """

@@ -1,4 +1,4 @@
-"""What failed, as annotations that GitHub Actions shows beside a run."""
+"""Failures as annotations that GitHub Actions shows beside a run."""
 
 from __future__ import annotations
 

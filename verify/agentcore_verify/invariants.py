@@ -1,4 +1,4 @@
-"""What must hold for every answer with token IDs, and for two answers to a question."""
+"""Invariants of every response with token IDs, and of two responses to a question."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def letters(text: str) -> str:
 
 
 def is_in_order(part: str, whole: str) -> bool:
-    """Whether the characters of `part` are a subsequence of those of `whole`."""
+    """True if the characters of `part` are a subsequence of those of `whole`."""
     characters = iter(whole)
     return all(character in characters for character in part)
 
@@ -242,7 +242,7 @@ def _assert_decodes(subject: Subject, reply: Reply, completion: Completion) -> N
 
 
 def _is_text_of(completion: Completion, reply: Reply, decoded: str) -> bool:
-    """Whether the decoded IDs are the text of the choice."""
+    """True if the decoded IDs are the text of the choice."""
     decoded, content = letters(decoded), letters(completion.content)
     stop = completion.raw.get("matched_stop")
     if not isinstance(stop, str) or reply.body.get("no_stop_trim"):
@@ -255,7 +255,7 @@ def _is_text_of(completion: Completion, reply: Reply, decoded: str) -> bool:
 def _is_wrong_in_vanilla(
     subject: Subject, reply: Reply, completion: Completion, decoded: str
 ) -> bool:
-    """Whether the IDs are right and SGLang streams this wrong text without patches, too.
+    """True if the IDs are right and stock SGLang streams the same wrong text.
 
     SGLang repeats Chinese characters with --stream-interval.
     """

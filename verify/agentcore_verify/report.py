@@ -53,7 +53,7 @@ def render_svg(report: Report) -> str:
 
 
 def export_svg(console: Console, title: str) -> str:
-    """What the console recorded as an SVG that loads nothing from the network."""
+    """Export the console's recording as an SVG that loads nothing from the network."""
     return re.sub(
         r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.S
     )

@@ -11,7 +11,7 @@ from agentcore_patches.errors import ServerError
 
 
 class Outcome(str, Enum):
-    """How a check ended."""
+    """Outcome of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -96,7 +96,7 @@ class Report:
     unpatched: str = ""
 
     def is_failure(self, result: Result) -> bool:
-        """Whether this result makes the whole run fail."""
+        """True if this result makes the whole run fail."""
         failures = {Outcome.FAILED, Outcome.INCONCLUSIVE}
         if self.strict:
             failures.add(Outcome.NOT_EXERCISED)
@@ -109,7 +109,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check passed and none failed."""
+        """True if at least one check passed and none failed."""
         return (
             self.error is None
             and not self.failures

@@ -1,4 +1,4 @@
-"""What a router in front of the server does to requests.
+"""Find the request fields that a router in front of the server drops.
 
 Routers read a request into a structure of their own and write it again: a field that they
 do not know never reaches the server, and the answer comes with status 200 all the same.
@@ -46,7 +46,7 @@ class Field:
     meaning: str
     has_effect: Callable[[Answer], bool]
     beside: Mapping[str, Any] = field(default_factory=dict)
-    """What the request needs beside it."""
+    """Other fields that the request needs."""
 
 
 def _choice(answer: Answer) -> dict[str, Any]:
@@ -110,7 +110,7 @@ FIELDS = (
 
 
 def is_router(subject: Subject) -> bool:
-    """Whether the server at this URL lacks an endpoint that every SGLang has."""
+    """True if the server at this URL lacks an endpoint that every SGLang has."""
     try:
         subject.post("/detokenize", {"model": subject.model, "tokens": [5]}).close()
     except HttpError as error:
@@ -132,7 +132,7 @@ def dropped_fields(subject: Subject) -> list[Field]:
 
 
 def _is_dropped(subject: Subject, named: Field, options: Mapping[str, Any]) -> bool:
-    """Whether a field has no effect; what is refused was read."""
+    """True if a field has no effect; what is refused was read."""
     asked = {**options, **named.beside, named.name: named.value}
     try:
         return not named.has_effect(subject.ask("plain", **asked).answer)

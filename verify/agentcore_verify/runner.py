@@ -38,7 +38,7 @@ DEATH_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Options:
-    """What to verify, and how.
+    """Options of a verify run.
 
     Attributes:
         model: path or name, or `scripted`; with `base_url`, the name in the requests.

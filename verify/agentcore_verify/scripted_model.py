@@ -273,7 +273,7 @@ THINK_TAGS = ("<think>", "</think>")
 TENSOR_MULTIPLE = 64
 """GPU kernels need tensor sizes that are multiples of this, and heads of this size."""
 MIN_MARGINS = {"float32": 2.0, "bfloat16": 1.5, "float16": 1.5}
-"""How many logits every scripted token must be ahead of the next best one, by dtype."""
+"""Required lead of every scripted token over the next best one, in logits by dtype."""
 
 CHAT_TEMPLATE = """\
 {%- if messages[0].role == 'system' or tools %}

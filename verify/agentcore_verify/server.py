@@ -49,7 +49,7 @@ _PORT_TAKEN = "address already in use"
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How to launch a server.
+    """Options for launching a server.
 
     Attributes:
         python: the interpreter that has SGLang.
@@ -76,7 +76,7 @@ class ServerOptions:
 
 
 class _Process(Protocol):
-    """What is used of a `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that is used."""
 
     pid: int
     stdin: IO[bytes] | None
@@ -272,7 +272,7 @@ class Server:
             time.sleep(POLL_INTERVAL)
 
     def _generates(self) -> bool:
-        """Whether it generates a token; ServerError if it answers with an error."""
+        """True if it generates a token; ServerError if it answers with an error."""
         body = {
             "input_ids": [10, 11, 12],
             "sampling_params": {"max_new_tokens": 1, "temperature": 0},
@@ -294,7 +294,7 @@ class Server:
         return refusal is None
 
     def _listens(self) -> bool:
-        """Whether one of its processes listens on its port."""
+        """True if one of its processes listens on its port."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 for connection in process.net_connections("inet"):
@@ -358,7 +358,7 @@ def free_port(host: str = HOST) -> int:
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """Whether no process listens on the port of the host."""
+    """True if no process listens on the port of the host."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -369,7 +369,7 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it is running; if it is a zombie child of this process, reap it."""
+    """True if it is running; if it is a zombie child of this process, reap it."""
     try:
         if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             return True

@@ -26,7 +26,7 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 """An answer so long that an abort reaches the engine before its end."""
 
 INTERRUPTION_ATTEMPTS = 3
-"""How often to try: on a busy machine answers may end before they are interrupted."""
+"""Number of attempts: on a busy machine, answers may finish before an interruption."""
 
 NOT_DETERMINISTIC = (
     "The engine is not deterministic, so answers cannot be compared. Launch it with "
@@ -94,7 +94,7 @@ class Subject:
         self.python = python
         self.launched = launched
         self.can_decode = True
-        """Whether it has /detokenize; routers do not."""
+        """True if it has /detokenize; routers do not."""
         self.noise = 0.0
         """The largest logprob difference between two identical requests."""
         self._references: dict[str, Reply] = {}
@@ -127,13 +127,13 @@ class Subject:
         raise Skipped(message, advice=f"Launch the server with {option} NAME.")
 
     def has_messages(self) -> bool:
-        """Whether the server has /v1/messages; yes if its release is unknown."""
+        """True if the server has /v1/messages; yes if its release is unknown."""
         release = self._release()
         serving = "srt/entrypoints/anthropic/serving.py"
         return release is None or registry.is_file_of(release, serving)
 
     def traces_responses(self) -> bool:
-        """Whether the server has /v1/responses with token IDs.
+        """True if the server has /v1/responses with token IDs.
 
         SGLang serves without the endpoint where it cannot load what gpt-oss needs.
         """
@@ -154,7 +154,7 @@ class Subject:
         return self.model
 
     def metadata(self) -> frozenset[str]:
-        """What SGLang itself has in the `metadata` of whole answers."""
+        """SGLang's own fields in the `metadata` of non-streaming responses."""
         release = self._release()
         has_spans = release is None or is_between(release, "0.5.19", "")
         return frozenset(
@@ -162,7 +162,7 @@ class Subject:
         )
 
     def loses_text(self, path: str) -> bool:
-        """Whether this SGLang itself loses text of streams of a path.
+        """True if this SGLang itself loses text of streams of a path.
 
         From 0.5.10 on the engine gives only the new text under --stream-output, which
         chat takes for all of it in 0.5.10, and completions up to 0.5.16.

@@ -1,4 +1,4 @@
-"""What Agent Lightning's proxy records of a chat completion, as its trainer reads it."""
+"""Print the trace that Agent Lightning's proxy records of a chat completion."""
 
 from __future__ import annotations
 

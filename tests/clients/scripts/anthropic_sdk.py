@@ -1,4 +1,4 @@
-"""What the `anthropic` SDK reads of `/v1/messages`."""
+"""Print the fields that the `anthropic` SDK reads from `/v1/messages`."""
 
 from __future__ import annotations
 

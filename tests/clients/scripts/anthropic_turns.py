@@ -18,7 +18,7 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _turns(client: Any, task: dict[str, Any], answer: Any) -> list[Any]:
-    """What is said of the prefix, turn by turn."""
+    """Return `metadata.prefix` of each turn."""
     messages: list[Any] = []
     prefixes = []
     for question in task["questions"]:

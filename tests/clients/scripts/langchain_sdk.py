@@ -1,4 +1,4 @@
-"""What `langchain-openai` keeps of chat completions."""
+"""Print the fields that `langchain-openai` keeps of chat completions."""
 
 from __future__ import annotations
 

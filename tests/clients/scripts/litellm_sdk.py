@@ -1,4 +1,4 @@
-"""What the `litellm` SDK reads of chat completions."""
+"""Print the fields that the `litellm` SDK reads from chat completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `openai` SDK reads of chat completions and completions."""
+"""Print the fields that the `openai` SDK reads from chat and completions."""
 
 from __future__ import annotations
 

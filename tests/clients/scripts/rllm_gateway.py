@@ -1,4 +1,4 @@
-"""What rLLM's model gateway records of the requests that go through it."""
+"""Print the traces that rLLM's model gateway records of requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _serve(worker: str) -> tuple[Any, str]:
 
 
 def _trace(gateway: GatewayClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What is recorded of one request in a session of its own."""
+    """Return the trace of one request in a session of its own."""
     session = gateway.create_session()
     url = f"{gateway.get_session_url(session)}{path}"
     httpx.post(url, json={"model": "default", **body}, timeout=120).raise_for_status()

@@ -1,4 +1,4 @@
-"""What the token client of verifiers 0.1 keeps of two turns."""
+"""Print the tokens that the token client of verifiers 0.1 keeps of two turns."""
 
 from __future__ import annotations
 

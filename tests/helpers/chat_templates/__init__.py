@@ -29,27 +29,27 @@ class Family:
 
     name: str
     special_tokens: tuple[str, ...]
-    """What decoding leaves out by default."""
+    """Tokens that decoding omits by default."""
     stop_tokens: tuple[str, ...]
-    """What the model samples at the end of its turn: after text, then after tool calls."""
+    """Tokens with which the model ends a turn: after text, then after tool calls."""
     spelled: Callable[[Mapping[str, Any]], str]
-    """What the model samples for a message, before the stop token."""
+    """Text that the model samples for a message, before the stop token."""
     template: str | None = None
     """The file in this folder, without its ending: of the family's name if None."""
     added_tokens: tuple[str, ...] = ()
     """Single tokens that decoding keeps."""
     bos_token: str | None = None
     before_text: tuple[str, ...] = ()
-    """What the tokenizer puts before any text that it is not told to leave alone."""
+    """Tokens that the tokenizer adds before a text by default."""
     eos_token: str | None = None
     """As the tokenizer's configuration has it: the first stop token if None."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     tools: bool = True
-    """Whether the template writes tools, tool calls and tool results."""
+    """True if the template writes tools, tool calls and tool results."""
     parallel_calls: bool = True
-    """Whether it takes more than one tool call in a message."""
+    """True if it supports more than one tool call in a message."""
     reasoning: bool = False
-    """Whether the model thinks before it answers."""
+    """True if the model thinks before it answers."""
     call_ids: tuple[str, str] = ("call_1", "call_2")
     """Tool call IDs that the template takes."""
 
@@ -274,7 +274,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def sampled(family: Family, message: Mapping[str, Any]) -> str:
-    """What a model of `family` samples for the assistant's `message`, stop token included.
+    """Return the tokens that a model samples for a message, with the stop token.
 
     Tool arguments have spaces that no template writes.
     """

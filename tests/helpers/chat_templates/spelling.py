@@ -1,4 +1,4 @@
-"""How the models of each family spell an answer: thinking, text and tool calls.
+"""Spell an answer like the models of each family: thinking, text and tool calls.
 
 `reasoning_content` is there if the model thinks, and empty where it thought nothing.
 """

@@ -1,4 +1,4 @@
-"""How a defect is planted, and what must find it."""
+"""Plant defects, and name the checks that must find them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the examples of each kind of edit are read, and how they are tried."""
+"""Parse and try the examples of each kind of edit."""
 
 from __future__ import annotations
 

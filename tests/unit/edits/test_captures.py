@@ -1,4 +1,4 @@
-"""What a shape captured is put into new code as the expression that it is."""
+"""Captured expressions are put into new code as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edit of any kind must do, on the examples of each."""
+"""Properties of every kind of edit, on the examples of each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODULES = [
 
 
 def title(module: ModuleType, words: str) -> str:
-    """What an example is called when its test fails."""
+    """Return the name of an example's test."""
     return f"{module.__name__.rpartition('.')[2]}: {words}"
 
 

@@ -1,4 +1,4 @@
-"""Which statements a shape is, and where they are found."""
+"""Shapes match the right statements."""
 
 from __future__ import annotations
 

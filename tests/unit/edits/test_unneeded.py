@@ -1,4 +1,4 @@
-"""What no edit needs is left out of what is parsed, and nothing changes by it."""
+"""Statements that no edit needs are not parsed, and the result is the same."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FLOAT32_TOLERANCE = 1e-3
 TOLERANCE = 0.05
 """Difference of a logprob between two runs that half precision always allows."""
 TIMES_NOISE = 10
-"""How many times the difference between identical requests is allowed."""
+"""Allowed difference, as a multiple of that between identical requests."""
 
 
 def check(subject: Subject) -> str:

@@ -40,7 +40,7 @@ def check(subject: Subject) -> str:
 
 
 def _paused_answers(subject: Subject, mode: str) -> int:
-    """How many answers were open during a pause; Failed unless all are exact."""
+    """Count the answers that were open during a pause; Failed unless all are exact."""
     wanted = subject.reference("long")
     for _ in range(INTERRUPTION_ATTEMPTS):
         replies, n_open = _interrupted(subject, mode)
@@ -53,7 +53,7 @@ def _paused_answers(subject: Subject, mode: str) -> int:
 
 
 def _aborted_answers(subject: Subject) -> int:
-    """How many answers were aborted; Failed unless each begins as the whole one."""
+    """Count the aborted answers; Failed unless each starts like the complete one."""
     for _ in range(INTERRUPTION_ATTEMPTS):
         aborted, _ = _interrupted(subject, "abort", **ENDLESS)
         n_aborted = sum(_assert_prefix(subject, reply) for reply in aborted)
@@ -104,7 +104,7 @@ def _continue(subject: Subject) -> None:
 
 
 def _assert_prefix(subject: Subject, reply: Reply) -> bool:
-    """Whether the answer was aborted; Failed unless it begins as the whole one."""
+    """True if the answer was aborted; Failed unless it starts like the complete one."""
     assert_whole(subject, reply)
     [said] = reply.completions
     if said.finish_reason != "abort":

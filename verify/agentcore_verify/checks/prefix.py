@@ -129,7 +129,7 @@ def _assert_memory(subject: Subject) -> bool:
 
 
 def _said(reply: Reply) -> Json | None:
-    """What the answer says of its prefix, None if nothing."""
+    """Return `metadata.prefix` of the response, None without one."""
     said: Json | None = (reply.answer.events[0].get("metadata") or {}).get("prefix")
     return said
 
@@ -151,7 +151,7 @@ def _message(completion: Completion) -> Json:
 
 
 def _is_sent_back(call: ToolCall) -> bool:
-    """Whether SGLang takes the arguments of a call back: a model may break them."""
+    """True if SGLang takes the arguments of a call back: a model may break them."""
     try:
         return isinstance(json.loads(call.arguments), dict)
     except ValueError:
@@ -159,7 +159,7 @@ def _is_sent_back(call: ToolCall) -> bool:
 
 
 def _next(message: Json, number: int) -> list[Json]:
-    """What is said after the answer to a question: results of tools, or the next one."""
+    """Return the messages after an answer: results of tools, or the next question."""
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": "sunny, 20 C"}
         for call in message.get("tool_calls", ())

@@ -36,9 +36,9 @@ LONG: dict[str, Any] = {
 }
 FILE = "model.safetensors"
 MAX_BYTES = 100_000_000
-"""How large a model may be that is copied twice."""
+"""Size limit of a model that is copied twice."""
 NOISE = 1e-3
-"""How far logprobs of the same weights may be apart."""
+"""Tolerance between logprobs of the same weights."""
 FLUSH_ATTEMPTS = 20
 
 
@@ -86,7 +86,7 @@ def _without(model: Path, folder: Path, zeroed: tuple[str, ...]) -> Path:
 
 
 def _check_tokens(subject: Subject, model: Path, mute: Path) -> int:
-    """How many tokens were open at an update; Failed unless all say whose they are."""
+    """Count the tokens open at an update; Failed unless all have a version."""
     _update(subject, model, "first")
     wanted = subject.reference("long", **LONG).ids()
     for _ in range(INTERRUPTION_ATTEMPTS):
@@ -142,7 +142,7 @@ def _assert_versions(reply: Reply, wanted: tuple[int, ...]) -> None:
 
 
 def _check_cache(subject: Subject, model: Path, other: Path) -> float:
-    """How far a later prompt's logprobs are from those with an empty cache."""
+    """Compare a later prompt's logprobs with those from an empty cache."""
     _update(subject, model, "first")
     subject.ask("long", max_tokens=8, logprobs=True)
     with paused(subject, "in_place"):

@@ -46,6 +46,6 @@ ARGS: tuple[str, ...] = (
 
 
 def is_needed(python: Path) -> bool:
-    """Whether the PyTorch of an interpreter finds no GPU."""
+    """True if the PyTorch of an interpreter finds no GPU."""
     code = "import sys, torch; sys.exit(torch.cuda.is_available())"
     return subprocess.run([python, "-c", code], capture_output=True).returncode == 0

@@ -1,1 +1,1 @@
-"""What each kind of edit does to small sources; `tables.examples` says how to read them."""
+"""Examples of each kind of edit on small sources; `tables.examples` parses them."""
