@@ -54,6 +54,10 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
 
     `command` is the command that was typed, as far as it is known.
     """
+    if isinstance(error, click.Abort) and error.__cause__:
+        error = (
+            error.__cause__
+        )  # click puts an exception of its own around an interrupt.
     match error:
         case AgentcoreError():
             return _failure(

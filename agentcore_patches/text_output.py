@@ -412,6 +412,8 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
         f"agentcore-patch {__version__} does not support SGLang {install.version}, only "
         f"{first} to {last}."
     )
+    if any(state is not PatchState.ABSENT for state in result.patches.values()):
+        yield "`agentcore-patch revert` takes the patches out."
     if is_older_than_supported(install.version):
         yield f"Install a supported release (`pip install sglang=={last}`)."
     else:

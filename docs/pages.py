@@ -178,6 +178,7 @@ PARTS: dict[str, Any] = {
     "EditDocument": plan.EditOutcome,
     "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
+    "VersionsDocument": verify_results.Versions,
     "FileChangeDocument": results.FileChange,
     "FailureDocument": failure.Failure,
     "FileDocument": results.FileStatus,

@@ -172,6 +172,7 @@ class CheckDocument(TypedDict):
     advice: str
     difference: DifferenceDocument | None
     seconds: float
+    left_out: list[str]
 
 
 class FailureDocument(TypedDict):
@@ -184,11 +185,23 @@ class FailureDocument(TypedDict):
     details: list[str]
 
 
+class VersionsDocument(TypedDict):
+    """The versions that took part in a run of `verify`."""
+
+    agentcore_patch: str
+    sglang: str | None
+    patched_by: str | None
+
+
 class ReportDocument(TypedDict):
     """`verify --json`"""
 
     passed: bool
     exit_code: int
+    time: str
+    versions: VersionsDocument
+    patches: list[str] | None
+    device: str | None
     target: str
     model: str
     server_args: list[str]

@@ -249,6 +249,22 @@ def test_an_unpatched_sglang_is_told_in_one_line_and_no_server_is_started(
     )
 
 
+@pytest.mark.parametrize("version", ["0.5.7", "0.6.1"])
+def test_an_sglang_that_is_not_supported_ends_with_3(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, version: str
+) -> None:
+    package = build(
+        tmp_path,
+        version,
+        {"version.py": f'__version__ = "{version}"\n'.encode(), "srt/a.py": b""},
+    )
+    code, out, err = said(capsys, "--model", "scripted", "--sglang-dir", str(package))
+    assert (code, out) == (3, "")
+    assert err.startswith(
+        f"error: SGLang {version} in {package} is not supported.\nhint: "
+    )
+
+
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("actions", ["true", ""])
 def test_failures_are_annotated_where_github_runs_them(

@@ -318,7 +318,7 @@ def _print(report: Report, color: Color, *, as_json: bool) -> None:
         output = TextOutput(
             terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)
         )
-        failure = failure_of(ServerError(report.error))
+        failure = failure_of(ServerError(report.error, report.hint))
         print_text(output.failure(failure), sys.stderr, color)
 
 
