@@ -20,6 +20,7 @@ import click
 from agentcore_patches import failure, install, listing, plan, results
 from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
+from agentcore_patches.help_topics import TOPICS
 from agentcore_patches.patches import registry
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
@@ -40,7 +41,7 @@ CLI_INTRODUCTION = """\
 # The command
 
 `agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
-Errors go to stderr in one paragraph. With `--json` a command prints one document on stdout,
+Errors go to stderr as a line `error:` and, where something can be done, a line `hint:`. With `--json` a command prints one document on stdout,
 errors included ([the documents](json.md)). What to do about an exit code is
 [on another page](../how-to/troubleshooting.md#by-exit-code).
 
@@ -52,10 +53,10 @@ $ pip install agentcore-patches
 CLI_END = """\
 ## Tab completion
 
-For bash, in `~/.bashrc`; `zsh_source` and `fish_source` are for the others:
+For bash, in `~/.bashrc`; `completion zsh` and `completion fish` are for the others:
 
 ```bash
-eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
+eval "$(agentcore-patch completion bash)"
 ```
 """
 
@@ -72,6 +73,9 @@ def cli_page() -> str:
         assert command
         within = click.Context(command, context, name, **settings)
         parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
+    for topic, text in TOPICS.items():
+        shown = f"```console\n$ agentcore-patch help {topic}\n{text}\n```"
+        parts += [f"## {topic.replace('-', ' ').capitalize()}", shown]
     return _joined(*parts, CLI_END)
 
 

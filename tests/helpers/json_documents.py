@@ -115,6 +115,7 @@ class PatchDocument(TypedDict):
     name: str
     summary: str
     files: list[str]
+    state: PatchState | None
 
 
 class ListDocument(TypedDict):
@@ -183,6 +184,7 @@ class FailureDocument(TypedDict):
     message: str
     hint: str
     details: list[str]
+    page: str
 
 
 class VersionsDocument(TypedDict):

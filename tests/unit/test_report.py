@@ -154,6 +154,7 @@ def test_json_has_an_error_as_other_commands_print_it() -> None:
         "message": "The server died.",
         "hint": "",
         "details": [],
+        "page": "troubleshooting",
     }
     assert document["exit_code"] == 6 and document["passed"] is False
 

@@ -30,6 +30,9 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
     return code, captured.out, captured.err
 
 
+PAGE = "hint: See `agentcore-patch docs troubleshooting`."
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
     """The options of each run, of which one check fails without a server."""
@@ -215,7 +218,7 @@ def test_a_server_that_died_in_the_run_is_an_error(
         raise ServerError(message)
 
     monkeypatch.setattr(runner, "run", die)
-    assert said(capsys, "--model", "m") == (6, "", f"error: {message}\n")
+    assert said(capsys, "--model", "m") == (6, "", f"error: {message}\n{PAGE}\n")
     code, out, err = said(capsys, "--model", "m", "--json")
     assert (code, err) == (6, "")
     assert json.loads(out)["error"]["message"] == message
@@ -277,6 +280,25 @@ def test_failures_are_annotated_where_github_runs_them(
     assert code == 1 and json.loads(out)["passed"] is False
     line = "::error title=agentcore-patch verify%3A stop::100%25 wrong:%0Ait went on, and on"
     assert err.splitlines()[1:] == ([line] if actions else [])
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_quiet_run_shows_what_failed_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, err = said(capsys, "--model", "m", "-q")
+    assert "stop: FAILED" in out and err == ""
+
+
+def test_a_quiet_run_that_passed_shows_nothing_and_a_verbose_one_what_was_seen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Result("stop", Outcome.PASSED, "all well " * 30)
+    passed = Report("SGLang", "m", (), (result,), 1.0)
+    monkeypatch.setattr(runner, "run", lambda options, progress: passed)
+    assert said(capsys, "--model", "m", "-q") == (0, "", "")
+    assert "stop: passed\nall well" in said(capsys, "--model", "m", "-v")[1]
+    assert "stop: passed\n" not in said(capsys, "--model", "m")[1]
 
 
 @pytest.mark.usefixtures("runs")
