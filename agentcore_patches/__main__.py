@@ -1,10 +1,29 @@
-"""`python -m agentcore_patches` is `agentcore-patch`."""
+"""`python -m agentcore_patches`, and the program `agentcore-patch`."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
-from agentcore_patches.command.cli import main
+
+def _end(number: int, frame: object) -> None:
+    """End at once: nothing was begun that would have to be put right."""
+    os.write(2, b"error: Interrupted.\n")
+    os._exit(130)
+
+
+def run() -> int:
+    """Run the command; an interrupt while Python imports it is no traceback."""
+    handler = signal.getsignal(signal.SIGINT)
+    # Where a shell ignores the signal, for a job in the background, it stays ignored.
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from agentcore_patches.command.cli import main
+
+    signal.signal(signal.SIGINT, handler)
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

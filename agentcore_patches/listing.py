@@ -5,15 +5,18 @@ Apart from `api` and `results`, as each class takes time at every start of the c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agentcore_patches import api
 from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.errors import UnsupportedTarget
 from agentcore_patches.installs.install import Install, StrPath, find
 from agentcore_patches.installs.versions import require_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
+from agentcore_patches.results import PatchState
 
 if TYPE_CHECKING:
     from agentcore_patches.patches.hooks import Hook
@@ -21,11 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PatchInfo:
-    """A patch that can be applied: its name, what it gives, the files it changes."""
+    """A patch that can be applied.
+
+    Attributes:
+        name: its name.
+        summary: what it gives.
+        files: those that it changes, below the `sglang` package.
+        state: its state in the SGLang at hand; None if there is none that can be patched.
+    """
 
     name: str
     summary: str
     files: tuple[str, ...]
+    state: PatchState | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +112,16 @@ def available(
             raise
         reason = str(error)
         install = None
+    states: Mapping[str, PatchState] = {}
+    if install is not None:
+        states = api.status(sglang_dir=sglang_dir, python=python).patches
     patches = tuple(
-        PatchInfo(name, registry.summary(name), registry.files([name], release))
+        PatchInfo(
+            name,
+            registry.summary(name),
+            registry.files([name], release),
+            states.get(name),
+        )
         for name in registry.names()
     )
     return PatchList(install, reason, SUPPORTED_VERSIONS, patches)

@@ -21,6 +21,7 @@ from agentcore_patches import listing, results
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.command import exit_codes
 from agentcore_patches.command.cli import commands
+from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.planning import plan
@@ -43,7 +44,7 @@ CLI_INTRODUCTION = """\
 # The command
 
 `agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
-Errors go to stderr in one paragraph. With `--json` a command prints one document on stdout,
+Errors go to stderr as a line `error:` and, where something can be done, a line `hint:`. With `--json` a command prints one document on stdout,
 errors included ([the documents](json.md)). What to do about an exit code is
 [on another page](../how-to/troubleshooting.md#by-exit-code).
 
@@ -55,10 +56,10 @@ $ pip install agentcore-patches
 CLI_END = """\
 ## Tab completion
 
-For bash, in `~/.bashrc`; `zsh_source` and `fish_source` are for the others:
+For bash, in `~/.bashrc`; `completion zsh` and `completion fish` are for the others:
 
 ```bash
-eval "$(_AGENTCORE_PATCH_COMPLETE=bash_source agentcore-patch)"
+eval "$(agentcore-patch completion bash)"
 ```
 """
 
@@ -75,6 +76,9 @@ def cli_page() -> str:
         assert command
         within = click.Context(command, context, name, **settings)
         parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
+    for topic, text in TOPICS.items():
+        shown = f"```console\n$ agentcore-patch help {topic}\n{text}\n```"
+        parts += [f"## {topic.replace('-', ' ').capitalize()}", shown]
     return _joined(*parts, CLI_END)
 
 
@@ -181,6 +185,7 @@ PARTS: dict[str, Any] = {
     "EditDocument": plan.EditOutcome,
     "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
+    "VersionsDocument": verify_results.Versions,
     "FileChangeDocument": results.FileChange,
     "FailureDocument": exit_codes.Failure,
     "FileDocument": results.FileStatus,

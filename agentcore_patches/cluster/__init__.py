@@ -240,8 +240,8 @@ def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
     except (ValueError, AttributeError):
         return NodeResult(
             node,
-            error="It answered something else than agentcore-patch does. What it did is "
-            "unknown: run `agentcore-patch status` on that node.",
+            error="The node's reply is not a valid agentcore-patch result. Run "
+            "`agentcore-patch status` on that node.",
         )
     return NodeResult(node, **vars(answer))
 

@@ -17,6 +17,8 @@ import click
 from agentcore_patches import api
 from agentcore_patches._version import __version__
 from agentcore_patches.command.advice import with_target
+from agentcore_patches.command.documentation import page, pages
+from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.command.options import (
     COLOR,
     QUIET,
@@ -101,34 +103,9 @@ class _Verify(click.Command):
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="""
-\b
-Exit codes:
-  0  done, or nothing left to do
-  1  status --check: not fully applied; verify: a check failed; --ray: a node failed
-  2  usage
-  3  no SGLang there, or a version that is not supported
-  4  the sources do not have the expected shape, or somebody changed them
-  5  files could not be read, written or locked, or a Ray cluster not reached
-  6  verify: the server did not start, or died
-  7  a patch module is written wrongly; the message names patch and edit
- 70  a bug in this command (AGENTCORE_DEBUG=1 shows the traceback)
-130  interrupted
-
-With 3, 4 and 5 nothing was changed.
-
-\b
-Environment variables:
-  NO_COLOR         if set, no colours, as with TERM=dumb; --color goes first
-  RAY_ADDRESS      the cluster that --ray auto means
-  VIRTUAL_ENV, CONDA_PREFIX
-                   where to look for the SGLang that a hint names, if there is
-                   none
-  AGENTCORE_DEBUG  if set, show the traceback of a bug
-  _AGENTCORE_PATCH_COMPLETE
-                   bash_source, zsh_source or fish_source: only print what the
-                   shell has to evaluate for tab completion
-`agentcore-patch help verify` names those of verify.
+    epilog=f"""
+`{PROGRAM} help exit-codes` and `{PROGRAM} help environment` say more;
+`{PROGRAM} docs` shows the documentation.
 """,
 )
 @click.version_option(
@@ -145,9 +122,10 @@ def commands() -> None:
     /v1/chat/completions answers with the token IDs of prompt and completion.
 
     \b
-    agentcore-patch apply            patch the SGLang of this Python
-    agentcore-patch status --check   exit 1 unless all patches are in place
-    agentcore-patch revert           restore the original files
+    agentcore-patch apply                    patch the SGLang of this Python
+    agentcore-patch status --check           exit 1 unless all is in place
+    agentcore-patch verify --model scripted  check a real server
+    agentcore-patch revert                   restore the original files
     """
 
 
@@ -206,6 +184,8 @@ _detail = _options(
     ),
     COLOR,
 )
+_plain = _options(QUIET, verbose_option("Has no effect here."), COLOR)
+"""The options that every command has, for those that print one text."""
 _lock_timeout = click.option(
     "--lock-timeout",
     type=click.FloatRange(min=0),
@@ -396,15 +376,18 @@ def revert(asked: Asked, /, **options: Any) -> None:
 @click.option(
     "--release", metavar="X", help="With --edits: for this SGLang release only."
 )
+@QUIET
+@verbose_option("Also name the files that each patch changes.")
+@COLOR
 @_json
 @click.pass_obj
 def list_patches(
     asked: Asked, /, edits: bool, release: str | None, **target: Any
 ) -> None:
-    """List all patches: what each gives, and which files of your SGLang it changes.
+    """List all patches: what each gives, and whether it is in place.
 
-    If this Python has no SGLang that can be patched, the files are those of the newest
-    supported release.
+    With -v also the files of your SGLang that each changes. If this Python has no SGLang
+    that can be patched, they are those of the newest supported release.
 
     With --edits, each place has its name, which stands above the change in SGLang's
     file, its reason, and what is changed there in which releases: in all of them, in
@@ -432,13 +415,87 @@ def list_patches(
     _show(asked, result, lambda output: output.patches(result))
 
 
-@commands.command("help", short_help="Show the help of a command.")
-@click.argument("name", metavar="[COMMAND]", required=False)
-def show_help(name: str | None) -> None:
-    """Show the help of a command, as COMMAND --help does."""
+@commands.command("help", short_help="Show the help of a command or topic.")
+@click.argument(
+    "name",
+    metavar="[COMMAND | exit-codes | environment]",
+    required=False,
+    shell_complete=lambda context, option, incomplete: [
+        name for name in [*commands.commands, *TOPICS] if name.startswith(incomplete)
+    ],
+)
+@_plain
+@click.pass_obj
+def show_help(asked: Asked, name: str | None) -> None:
+    """Show the help of a command, as COMMAND --help does, or of a topic.
+
+    \b
+    Topics:
+      exit-codes   what each exit code means
+      environment  the environment variables that are read
+    """
+    if name in TOPICS:
+        print_text(TOPICS[name], color=asked.color)
+        return
     commands.main(
         [*([name] if name else []), "--help"], prog_name=PROGRAM, standalone_mode=False
     )
+
+
+@commands.command(short_help="Print what a shell needs for tab completion.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@_plain
+@click.pass_obj
+def completion(asked: Asked, shell: str) -> None:
+    """Print what a shell has to evaluate for tab completion.
+
+    \b
+    Examples:
+      eval "$(agentcore-patch completion bash)"
+          in ~/.bashrc
+      eval "$(agentcore-patch completion zsh)"
+          in ~/.zshrc
+      agentcore-patch completion fish > ~/.config/fish/completions/agentcore-patch.fish
+          once
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found
+    variable = f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"
+    print_text(found(commands, {}, PROGRAM, variable).source().strip())
+
+
+@commands.command(short_help="Show a page of the documentation.")
+@click.argument(
+    "topic",
+    required=False,
+    shell_complete=lambda context, option, incomplete: [
+        page.topic for page in pages() if page.topic.startswith(incomplete)
+    ],
+)
+@click.option("--list", "list_topics", is_flag=True, help="List the topics.")
+@_plain
+@click.pass_obj
+def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
+    """Show a page of the documentation, which is part of this package.
+
+    Without a topic, list the topics. On a terminal a page is shown in a pager.
+
+    \b
+    Examples:
+      agentcore-patch docs
+      agentcore-patch docs troubleshooting
+    """
+    if list_topics and topic:
+        raise UsageError("Give either a topic or --list, not both.")
+    if topic:
+        from agentcore_patches.command.page_output import show_page
+
+        show_page(page(topic), asked.color)
+    else:
+        text = _text_output(asked, sys.stdout).topics(pages())
+        print_text(text, color=asked.color)
 
 
 def _show(asked: Asked, result: object, text: Callable[[TextOutput], str]) -> None:

@@ -23,6 +23,9 @@ _INTERRUPTED = 130
 _BUG = 70
 
 
+_HAS_PAGE: frozenset[FailureKind] = frozenset(
+    {"unsupported-target", "source-conflict", "access", "server"}
+)
 _IN_PLACE = f"`{PROGRAM} status` shows what is in place."
 
 
@@ -36,6 +39,8 @@ class Failure:
         message: what is wrong and what to do, in one paragraph.
         hint: the end of the message that says what to do; may be empty.
         details: names behind a count in the message.
+        page: the topic of the page about such failures, for `agentcore-patch docs`;
+            empty if there is none.
     """
 
     kind: FailureKind
@@ -43,6 +48,7 @@ class Failure:
     message: str
     hint: str = ""
     details: tuple[str, ...] = ()
+    page: str = ""
 
     def without_hint(self) -> str:
         """Return the message without the hint."""
@@ -54,6 +60,10 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
 
     `command` is the command that was typed, as far as it is known.
     """
+    if isinstance(error, click.Abort) and error.__cause__:
+        error = (
+            error.__cause__
+        )  # click puts an exception of its own around an interrupt.
     match error:
         case AgentcoreError():
             return _failure(
@@ -95,4 +105,6 @@ def _failure(
     hint: str = "",
     details: tuple[str, ...] = (),
 ) -> Failure:
-    return Failure(kind, exit_code, f"{message} {hint}".rstrip(), hint, details)
+    whole = f"{message} {hint}".rstrip()
+    page = "troubleshooting" if kind in _HAS_PAGE else ""
+    return Failure(kind, exit_code, whole, hint, details, page)

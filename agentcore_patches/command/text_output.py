@@ -32,8 +32,9 @@ from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
+    from agentcore_patches.command.documentation import Page
     from agentcore_patches.command.exit_codes import Failure
-    from agentcore_patches.listing import EditInfo, EditList, PatchList
+    from agentcore_patches.listing import EditInfo, EditList, PatchInfo, PatchList
 
 _STATES = {
     FileState.ORIGINAL: "not patched",
@@ -54,6 +55,11 @@ _LABELS: Mapping[str, Mapping[str, Any]] = {
 }
 _PAST = {"edit": "edited", "add": "added", "restore": "restored", "remove": "removed"}
 TICK = "\N{CHECK MARK}"
+_COLOURS = {
+    **dict.fromkeys(("in place", "patched", "restored", "removed"), "green"),
+    **dict.fromkeys(("outdated", "changed", "modified", "edited since"), "yellow"),
+    **dict.fromkeys(("replaced since", "missing", "failed"), "red"),
+}
 _COMMAND = re.compile("`[^`\n]+`")
 
 _RESTART = "Restart its servers."
@@ -103,7 +109,7 @@ class TextOutput:
         return _blocks(
             *(_coloured(file.diff) for file in result.files if file.diff),
             self._heading(result.install),
-            _table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
+            self._table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
             self._paragraph(
                 *_cleared(result.install, would=result.dry_run),
                 *_applied(result),
@@ -125,8 +131,8 @@ class TextOutput:
         ]
         return _blocks(
             self._heading(result.install),
-            _table(("PATCH", "STATE"), patches if self.verbose else []),
-            _table(("FILE", "STATE", "SOURCE"), files),
+            self._table(("PATCH", "STATE"), patches if self.verbose else []),
+            self._table(("FILE", "STATE", "SOURCE"), files),
             self._paragraph(*_left(result.install)),
             self._paragraph(*_status(result), done=result.complete),
             self._paragraph(*_source_notes(result)),
@@ -147,7 +153,7 @@ class TextOutput:
         ]
         return _blocks(
             self._heading(result.install),
-            _table(("FILE", "ACTION", "SOURCE"), rows),
+            self._table(("FILE", "ACTION", "SOURCE"), rows),
             self._paragraph(
                 *_cleared(result.install, would=result.dry_run),
                 *_reverted(result),
@@ -159,35 +165,60 @@ class TextOutput:
     def patches(self, result: PatchList) -> str:
         first, last = result.sglang_versions[0], result.sglang_versions[-1]
         install = result.install
-        place = f"{install.version} in {install.package}" if install else last
+        place = f" in {install.package}" if install else ""
+        version = install.version if install else last
+        more = "" if self.verbose else "`agentcore-patch list -v` names the files. "
         return _blocks(
-            self.wrapped(f"Patches, and the files that they change in SGLang {place}:"),
-            *(
-                "\n".join(
-                    [
-                        f"  {patch.name}",
-                        self.wrapped(patch.summary, indent="    "),
-                        *(
-                            f"      {file}"
-                            for file in patch.files
-                            if not is_created(file)
-                        ),
-                    ]
-                )
-                for patch in result.patches
-            ),
+            self.wrapped(f"Patches for SGLang {version}{place}:"),
+            self._patch_rows(result),
             self.wrapped(
                 f"Each of them also adds the package {LANDING}, which those files call."
+                if self.verbose
+                else ""
             ),
             self.wrapped(result.reason or ""),
             self.wrapped(
-                f"There are patches for SGLang {first} to {last} "
-                f"({len(result.sglang_versions)} releases). For another release, see whether "
-                "a newer agentcore-patch has it (`pip install --upgrade "
-                "agentcore-patches`), or install one of these (`pip install "
-                f"sglang=={last}`)."
+                f"{more}There are patches for SGLang {first} to {last} "
+                f"({len(result.sglang_versions)} releases)."
             ),
         )
+
+    def _patch_rows(self, result: PatchList) -> str:
+        """A row for each patch: name, state, what it gives; with -v its files."""
+        names = max(len(patch.name) for patch in result.patches)
+        states = max(len(_state(patch)) for patch in result.patches)
+        left = 2 + names + 2 + (states + 2 if states else 0)
+        narrow = self.width is not None and self.width < left + 30
+        lines = []
+        for patch in result.patches:
+            name = self._styled(patch.name.ljust(names), bold=True)
+            state = self._cell(_state(patch).ljust(states))
+            head = f"  {name}  {state}  " if states else f"  {name}  "
+            if narrow:
+                lines += [head.rstrip(), self.wrapped(patch.summary, indent="    ")]
+            else:
+                shown = self.wrapped(patch.summary, indent=" " * left)
+                lines.append(head + shown[left:])
+            if self.verbose:
+                own = (file for file in patch.files if not is_created(file))
+                lines += [f"      {file}" for file in own]
+        return "\n".join(lines)
+
+    def topics(self, pages: Sequence[Page]) -> str:
+        """A row for each page of the documentation, below the name of its section."""
+        width = max(len(page.topic) for page in pages)
+        blocks = []
+        for section, inside in groupby(pages, lambda page: page.section):
+            rows = [
+                f"  {page.topic.ljust(width)}  {page.title}"
+                if self.width is None or self.width >= width + 4 + len(page.title)
+                else f"  {page.topic}\n{self.wrapped(page.title, indent='    ')}"
+                for page in inside
+            ]
+            head = [self._styled(section, bold=True)] if section else []
+            blocks.append("\n".join([*head, *rows]))
+        usage = "`agentcore-patch docs tutorial` shows the first of them to read."
+        return _blocks(*blocks, self.wrapped(usage))
 
     def edits(self, result: EditList) -> str:
         return _blocks(
@@ -209,7 +240,9 @@ class TextOutput:
             for result in results
         ]
         return _blocks(
-            _table(("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG"), rows),
+            self._table(
+                ("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG"), rows
+            ),
             self.node_errors(results),
             self._paragraph(*_applied_on_ray(results)),
         )
@@ -220,7 +253,7 @@ class TextOutput:
             for result in results
         ]
         return _blocks(
-            _table(("NODE", "HOST", "ID", "NOW", "SGLANG"), rows),
+            self._table(("NODE", "HOST", "ID", "NOW", "SGLANG"), rows),
             self.node_errors(results),
             self._paragraph(*_status_on_ray(results)),
         )
@@ -238,8 +271,9 @@ class TextOutput:
         lines = [self.labelled("error", first), *map(self.wrapped, more)]
         if self.verbose:
             lines += [f"  {detail}" for detail in failure.details]
-        if failure.hint:
-            lines.append(self.labelled("hint", failure.hint))
+        page = f"See `agentcore-patch docs {failure.page}`." if failure.page else ""
+        if hint := f"{failure.hint} {page}".strip():
+            lines.append(self.labelled("hint", hint))
         return "\n".join(lines)
 
     def labelled(self, label: Literal["error", "hint", "warning"], text: str) -> str:
@@ -258,6 +292,42 @@ class TextOutput:
             f"SGLang {install.version} in {install.package} ({install.found})"
         )
 
+    def _table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        """Columns two spaces apart; nothing if there are no rows.
+
+        Where they do not fit beside each other, each row is a list of its cells.
+        """
+        if not rows:
+            return ""
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        if self.width is not None and 2 * len(widths) + sum(widths) > self.width:
+            return "\n".join(
+                line for row in rows for line in self._stacked(header, row)
+            )
+        head = "  ".join(
+            self._styled(cell, bold=True) + " " * (width - len(cell))
+            for cell, width in zip(header, widths, strict=True)
+        )
+        lines = [
+            "  ".join(
+                self._cell(cell) + " " * (width - len(cell))
+                for cell, width in zip(row, widths, strict=True)
+            )
+            for row in rows
+        ]
+        return "\n".join(f"  {line}".rstrip() for line in (head, *lines))
+
+    def _stacked(self, header: Sequence[str], row: Sequence[str]) -> Iterator[str]:
+        """One row of a table below each other: its first cell, then the others."""
+        yield f"  {row[0]}"
+        for name, cell in zip(header[1:], row[1:], strict=True):
+            yield self.wrapped(f"{name.lower()}: {cell}", indent="    ")
+
+    def _cell(self, text: str) -> str:
+        """A cell in the colour of the state that it says."""
+        colour = _COLOURS.get(text.strip())
+        return self._styled(text, fg=colour) if colour else text
+
     def _paragraph(self, *sentences: str, done: bool = False) -> str:
         """Sentences in one paragraph; a tick stands before what is `done`."""
         text = " ".join(sentences)
@@ -275,6 +345,10 @@ class TextOutput:
         if self.colour:
             text = _COMMAND.sub(lambda found: click.style(found[0], bold=True), text)
         return text
+
+
+def _state(patch: PatchInfo) -> str:
+    return patch.state.value if patch.state else ""
 
 
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
@@ -413,6 +487,8 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
         f"agentcore-patch {__version__} does not support SGLang {install.version}, only "
         f"{first} to {last}."
     )
+    if any(state is not PatchState.ABSENT for state in result.patches.values()):
+        yield "`agentcore-patch revert` takes the patches out."
     if is_older_than_supported(install.version):
         yield f"Install a supported release (`pip install sglang=={last}`)."
     else:
@@ -636,20 +712,6 @@ def _files(count: int) -> str:
 
 def _blocks(*blocks: str) -> str:
     return "\n\n".join(block for block in blocks if block)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns two spaces apart; nothing if there are no rows."""
-    if not rows:
-        return ""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return "\n".join(
-        "  "
-        + "  ".join(
-            cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in (header, *rows)
-    )
 
 
 def _coloured(diff: str) -> str:

@@ -115,6 +115,7 @@ class PatchDocument(TypedDict):
     name: str
     summary: str
     files: list[str]
+    state: PatchState | None
 
 
 class ListDocument(TypedDict):
@@ -172,6 +173,7 @@ class CheckDocument(TypedDict):
     advice: str
     difference: DifferenceDocument | None
     seconds: float
+    left_out: list[str]
 
 
 class FailureDocument(TypedDict):
@@ -182,6 +184,15 @@ class FailureDocument(TypedDict):
     message: str
     hint: str
     details: list[str]
+    page: str
+
+
+class VersionsDocument(TypedDict):
+    """The versions that took part in a run of `verify`."""
+
+    agentcore_patch: str
+    sglang: str | None
+    patched_by: str | None
 
 
 class ReportDocument(TypedDict):
@@ -189,6 +200,10 @@ class ReportDocument(TypedDict):
 
     passed: bool
     exit_code: int
+    time: str
+    versions: VersionsDocument
+    patches: list[str] | None
+    device: str | None
     target: str
     model: str
     server_args: list[str]

@@ -247,7 +247,8 @@ def test_patches_come_out_of_an_sglang_that_is_not_supported(
     for command in (["apply"], ["apply", "--dry-run"]):
         assert run(*command).code == 3
     told = run("status", "--check")
-    assert told.code == 1 and "is not supported by agentcore-patch" in told.out
+    assert told.code == 1 and "does not support SGLang" in told.out
+    assert "`agentcore-patch revert --sglang-dir" in told.out
     assert run("status", "--json").document["sglang"]["release"] is None
     assert run("revert", *(["--force"] if force else [])).code == 0
 

@@ -2,7 +2,7 @@
 
     stub_server.py PROBE --port PORT ...
 
-$STUB says how: it `dies` at start, is `never-ready`, is `busy`: refuses to generate with
+$STUB says how: it `dies` at start, `refuses` its options, is `never-ready`, is `busy`: refuses to generate with
 503 so often as $STUB_BUSY says, `crashes` at the first chat request
 or falls `silent` at it, is `silent-streaming`: answers but those that are streamed,
 `babbles`: answers with nonsense, or `clings`: does that and does not end when asked to.
@@ -80,6 +80,10 @@ def main() -> None:
         Thread(target=end_with_stdin, args=(child,), daemon=True).start()
     if os.environ["STUB"] == "dies":
         raise SystemExit("the stub has no model")
+    if os.environ["STUB"] == "refuses":
+        print(*[f"usage: [--option-{number}]" for number in range(17)], sep="\n")
+        print("probe.py: error: unrecognized arguments: --no-such-option", flush=True)
+        raise SystemExit(2)
     if os.environ["STUB"] == "never-ready":
         time.sleep(300)
     port = int(sys.argv[sys.argv.index("--port") + 1])

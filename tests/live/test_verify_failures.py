@@ -112,6 +112,22 @@ def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
     assert error.text is not None and "the stub has no model" in error.text
 
 
+def test_options_that_sglang_refuses_are_told_in_its_own_words(
+    stubbed: Stubbed,
+) -> None:
+    code, _, err = stubbed.run("refuses", "--", "--no-such-option")
+    [log] = stubbed.logs()
+    error, hint = err.splitlines()[-2:]
+    assert code == 6
+    assert error == (
+        "error: SGLang refuses its options: unrecognized arguments: --no-such-option. "
+        f"Its log is {log}."
+    )
+    assert hint.startswith("hint: `") and "sglang.launch_server --help`" in hint
+    assert "usage:" not in err
+    stubbed.assert_nothing_left()
+
+
 def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
     args = ("--startup-timeout", "1.5", "--", "--api-key", "sesame", "--tp=2")
     code, out, err = stubbed.run("never-ready", *args)
@@ -164,18 +180,22 @@ def test_a_server_that_will_not_end_is_killed(stubbed: Stubbed) -> None:
     stubbed.assert_nothing_left()
 
 
-def test_of_some_patches_the_checks_of_the_others_fail_at_once(
-    stubbed: Stubbed, trees: Trees, tmp_path: Path
+@pytest.mark.parametrize("strict", [False, True])
+def test_of_some_patches_the_checks_of_the_others_are_skipped(
+    stubbed: Stubbed, trees: Trees, tmp_path: Path, strict: bool
 ) -> None:
     package = shutil.copytree(trees.vanilla / "sglang", tmp_path / "some" / "sglang")
     apply(sglang_dir=package, only=["token-ids"])
     checks = ("--check", "streaming", "--check", "tito")
-    code, out, _ = stubbed.run("babbles", *checks, "--sglang-dir", str(package))
+    options = ("--sglang-dir", str(package), *["--strict"] * strict)
+    code, out, err = stubbed.run("babbles", *checks, *options)
     assert code == 1
     streaming, tito = stubbed.report()["checks"]
     assert "The stream ended" in streaming["message"]
-    assert tito["message"].startswith("The patch tito is missing")
-    assert f"`agentcore-patch apply --sglang-dir {package}`" in out
+    assert (tito["outcome"], tito["left_out"]) == ("skipped", ["tito"])
+    assert tito["message"] == "Needs tito, left out when SGLang was patched."
+    assert ("tito: SKIPPED" in out) is strict
+    assert "agentcore-patch apply" not in out + err
 
 
 def test_a_port_in_use_is_an_error(stubbed: Stubbed) -> None:
@@ -213,10 +233,21 @@ def test_a_signal_ends_the_server_with_the_command(
     process = stubbed.start(how, "--check", check)
     wait_until(lambda: stubbed.log_says(moment))
     process.send_signal(number)
-    process.communicate(timeout=20)
+    _, err = process.communicate(timeout=20)
     assert process.returncode == code
     stubbed.assert_nothing_left()
-    assert stubbed.logs() == []
+    if number == signal.SIGTERM:
+        assert stubbed.logs() == []
+        return
+    [log] = stubbed.logs()
+    where = (
+        "while SGLang was starting"
+        if how == "never-ready"
+        else f"during the check {check} (1 of 1)"
+    )
+    assert err.splitlines()[-1] == (
+        f"error: Interrupted {where}. The server was ended. Its log is {log}."
+    )
 
 
 def test_a_model_path_that_does_not_exist_is_a_usage_error(stubbed: Stubbed) -> None:

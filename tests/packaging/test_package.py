@@ -76,6 +76,11 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
         for file in (tree / folder).rglob("*")
         if file.suffix == ".py" or file.name == "py.typed"
     }
+    ours |= {
+        f"agentcore_patches/pages/{file.relative_to(tree / 'docs')}": file.read_bytes()
+        for file in (tree / "docs").rglob("*.md")
+    }
+    assert "agentcore_patches/pages/how-to/troubleshooting.md" in ours
     assert len(ours) > 50
     inside = contents(wheel)
     described = {

@@ -8,12 +8,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from agentcore_patches.command import cli
 from agentcore_patches.command.exit_codes import DEBUG
-from tests.unit.running import Run, program
+from agentcore_patches.command.help_topics import TOPICS
+from tests.helpers.terminal import shown_on_terminal
+from tests.unit.running import COMMAND, Run, program
 from tests.unit.small_sglang import build
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_help_shows_verify_without_importing_it() -> None:
@@ -28,7 +33,83 @@ def test_help_shows_verify_without_importing_it() -> None:
     ).stdout
     for command in ("apply", "status", "revert", "list", "verify"):
         assert f"\n  {command} " in shown
-    assert "\nExit codes:\n" in shown or "\n  Exit codes:\n" in shown
+
+
+def test_the_help_is_one_screen_and_says_where_the_rest_is(run: Run) -> None:
+    shown = run("--help").out
+    assert len(shown.splitlines()) <= 34
+    for topic in TOPICS:
+        assert f"`agentcore-patch help {topic}`" in shown
+        ran = run("help", topic)
+        assert ran.code == 0 and ran.out == f"{TOPICS[topic]}\n"
+        assert max(map(len, ran.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", [*cli.commands.commands])
+def test_every_command_takes_the_options_on_how_it_prints(
+    run: Run, command: str
+) -> None:
+    shown = run(command, "--help").out
+    for option in ("-q, --quiet ", "-v, --verbose ", "--color [auto|always|never] "):
+        assert option in shown
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_what_the_shell_evaluates(run: Run, shell: str) -> None:
+    ran = run("completion", shell)
+    assert ran.code == 0
+    assert f"_AGENTCORE_PATCH_COMPLETE={shell}_complete" in ran.out
+    if shell == "bash":
+        subprocess.run(["bash", "-nc", ran.out], check=True)
+
+
+def interrupted_at(module: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """The program, interrupted by its user while Python imports a module."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return program("status", PYTHONPATH=path)
+
+
+@pytest.mark.parametrize(
+    "module", ["agentcore_patches.command.cli", "click", "agentcore_patches.api"]
+)
+def test_an_interrupt_while_the_command_is_imported_is_one_line(
+    tmp_path: Path, module: str
+) -> None:
+    ran = interrupted_at(module, tmp_path)
+    assert (ran.returncode, ran.stdout) == (130, "")
+    assert ran.stderr == "error: Interrupted.\n"
+
+
+def test_the_pages_of_the_documentation_can_be_read(run: Run) -> None:
+    listed = run("docs").out
+    assert run("docs", "--list").out == listed
+    for page in (ROOT / "docs").rglob("*.md"):
+        if page.stem != "README":
+            assert re.search(rf"^  {page.stem} ", listed, re.M)
+            assert run("docs", page.stem).code == 0
+    shown = run("docs", "troubleshooting").out
+    assert "When something goes wrong" in shown
+    assert "](" not in shown and "<!--" not in shown
+    assert max(map(len, shown.splitlines())) <= 88
+    ran = run("docs", "trouble-shooting")
+    assert ran.code == 2 and "Did you mean troubleshooting?" in ran.err
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_page_fits_the_terminal(columns: int) -> None:
+    shown = shown_on_terminal(
+        [*COMMAND, "docs", "security"], columns, PAGER="cat", MANPAGER="cat"
+    )
+    assert "\x1b[" in shown
+    assert max(map(len, click.unstyle(shown).splitlines())) <= columns
 
 
 @pytest.mark.parametrize("command", ["apply", "status", "revert"])
@@ -53,7 +134,7 @@ def test_help_shows_what_the_option_shows(run: Run, command: str | None) -> None
 
 
 def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
-    told = run("--help").out + run("verify", "--help").out
+    told = run("help", "environment").out + run("verify", "--help").out
     sources = Path(cli.__file__).parents[1]
     read = {
         name
@@ -104,6 +185,9 @@ def test_names_that_cannot_be_encoded_are_shown_escaped(tmp_path: Path) -> None:
         ("ap", {"apply"}),
         ("apply --only t", {"tito", "token-ids"}),
         ("status --ch", {"--check"}),
+        ("help ex", {"exit-codes"}),
+        ("docs trou", {"troubleshooting"}),
+        ("completion z", {"zsh"}),
         ("verify --dev", {"--device"}),
         ("apply --skip tito,to", {"tito,token-ids"}),
         ("verify --check lo", {"logprobs"}),

@@ -122,7 +122,9 @@ def test_an_answer_that_is_none_loses_no_other_node(
             ],
         )
         assert first.status is None
-        assert str(first.error).startswith("It answered something else"), bad
+        assert str(first.error).startswith(
+            "The node's reply is not a valid agentcore-patch result."
+        ), bad
         assert second.error == "Ray did not finish its task."
         assert third.error is None and third.complete
 
@@ -132,4 +134,4 @@ def test_a_driver_without_a_cluster_says_why(
     usage: bool, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(kind, match="no cluster"):
-        driven_by(monkeypatch, [{"error": "no cluster", "usage": usage}])
+        driven_by(monkeypatch, [{"error": "no cluster", "hint": "try", "usage": usage}])

@@ -339,7 +339,7 @@ def test_the_newest_release_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) 
         (
             [replace(GONE, scope="Old")],
             [GONE],
-            r"Those of new, the newest, do not: srt/models\.py: .*`Gone` .*ed\. Nothing",
+            r"Those of new, the closest, miss this: srt/models\.py: .*`Gone` .*ed\. Nothing was",
         ),
     ],
 )

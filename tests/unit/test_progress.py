@@ -37,6 +37,8 @@ def test_without_a_terminal_each_step_is_a_line(
         now += progress.LINE_INTERVAL
         shows.loading(12.0, LOADING)
         shows.loading(12.2, "too early")
+        now += progress.LINE_INTERVAL
+        shows.loading(22.4, "")
         shows.check_started("stop", 1, 2)
         shows.check_ended(PASSED)
     lines = shown.getvalue().splitlines()
@@ -44,7 +46,10 @@ def test_without_a_terminal_each_step_is_a_line(
     assert (
         lines[1] == "agentcore-patch: SGLang is loading, 12 s: Loading [bold]weights..."
     )
-    assert lines[2:] == ["agentcore-patch: stop: passed (1.2 s)"]
+    assert lines[2:] == [
+        "agentcore-patch: SGLang is loading, 22 s",
+        "agentcore-patch: stop: passed (1.2 s)",
+    ]
 
 
 def test_on_a_terminal_a_spinner_says_what_is_going_on() -> None:

@@ -152,6 +152,9 @@ def test_json_has_an_error_as_other_commands_print_it() -> None:
         "kind": "server",
         "exit_code": 6,
         "message": "The server died.",
+        "hint": "",
+        "details": [],
+        "page": "troubleshooting",
     }
     assert document["exit_code"] == 6 and document["passed"] is False
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from agentcore_patches.command.cli import main
 from agentcore_patches.patches import registry
+from agentcore_verify import checks
 from agentcore_verify.runner import Options, _Run
 
 
@@ -39,17 +46,93 @@ def test_a_patch_that_a_server_lacks_is_missing() -> None:
     )
     assert list(missing) == ["tito"]
     assert "Run `agentcore-patch apply` on its machine" in missing["tito"]
-    assert "That version lists no such SGLang." in notes
+    assert "0.9 does not support the release that this server runs." in notes
 
 
-@pytest.mark.parametrize("info", [{}, {"agentcore_patches": None}])
-def test_a_server_that_says_nothing_may_be_anything(info: Any) -> None:
-    notes, missing = told(**info)
-    assert "does not tell of patches" in notes and "`agentcore-patch status`" in notes
-    assert missing == {}
+STOCK = {"version": "0.5.9"}
+PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["tito"]}}
 
 
-def test_the_server_in_rust_is_told() -> None:
-    notes, missing = told(frontend="rust")
-    assert "start it without SGLANG_RUST_SERVER" in notes
-    assert missing == {}
+@contextmanager
+def server_of(
+    info: dict[str, Any], answer: dict[str, Any], *, routes: bool
+) -> Iterator[tuple[str, list[str]]]:
+    """A server that says this of itself; its URL, and the paths that were asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            models = {"data": [{"id": "m"}]}
+            self.answer(models if self.path == "/v1/models" else info)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            hidden = routes and self.path == "/detokenize"
+            self.answer(answer, 404 if hidden else 200)
+
+        def answer(self, value: object, status: int = 200) -> None:
+            asked.append(self.path)
+            text = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("info", "answer", "routes", "says"),
+    [
+        (STOCK, {}, False, "is not patched: its answers have no token IDs"),
+        (STOCK, {"prompt_token_ids": [1]}, False, "an agentcore-patch before 0.2.0"),
+        ({}, {}, True, "The router at {url} passes on no token IDs, and hides whether"),
+        ({"frontend": "rust"}, {}, False, "is SGLang's in Rust"),
+    ],
+    ids=["unpatched", "too old", "hidden by a router", "in Rust"],
+)
+def test_a_running_server_that_cannot_pass_is_not_checked(
+    capsys: pytest.CaptureFixture[str],
+    info: dict[str, Any],
+    answer: dict[str, Any],
+    routes: bool,
+    says: str,
+) -> None:
+    with server_of(info, answer, routes=routes) as (url, asked):
+        code = main(["verify", "--base-url", url, "--color", "never"])
+        shown = capsys.readouterr()
+        assert asked.count("/v1/chat/completions") <= 1
+        assert main(["verify", "--base-url", url, "--json"]) == 1
+
+    assert code == 1
+    assert shown.out.startswith("FAILED: The ") and shown.out.count("\n") == 1
+    assert says.format(url=url) in shown.out
+    document = json.loads(capsys.readouterr().out)
+    assert document["passed"] is False
+    assert [check["name"] for check in document["checks"]] == [*checks.NAMES]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_checks_of_patches_that_a_running_server_lacks_are_skipped(
+    capsys: pytest.CaptureFixture[str], strict: bool
+) -> None:
+    options = ["--json", "--check", "weight-versions"]
+    with server_of(PATCHED, {}, routes=False) as (url, _):
+        code = main(["verify", "--base-url", url, *options, *["--strict"] * strict])
+
+    document = json.loads(capsys.readouterr().out)
+    [check] = document["checks"]
+    assert check["outcome"] == "skipped"
+    assert check["left_out"] == ["weight-versions"]
+    assert check["message"] == (
+        "Needs weight-versions, left out when SGLang was patched."
+    )
+    assert (code, document["patches"]) == (1, ["tito"])
+    assert document["versions"]["patched_by"] == "0.2.0"

@@ -18,6 +18,7 @@ from agentcore_verify.server import (
     PORTS,
     Server,
     ServerOptions,
+    _stage,
     free_port,
     running,
 )
@@ -100,3 +101,27 @@ def test_a_zombie_process_is_not_running() -> None:
         time.sleep(0.01)
     assert running([child.pid]) == []
     child.wait()
+
+
+@pytest.mark.parametrize(
+    ("lines", "stage"),
+    [
+        (["/x/y.py:3: FutureWarning: old", "  warnings.warn("], ""),
+        (["[2026-11-26 10:00:00] server_args=ServerArgs(model='m')"], ""),
+        (
+            ["[2026-11-26 10:00:00 TP0] Load weight begin.", "  warnings.warn("],
+            "Load weight begin.",
+        ),
+        (
+            [
+                "[2026-11-26 10:00:00] Load",
+                "Loading shards:  50% Completed | 1/2 [00:1",
+            ],
+            "Loading shards, 50%",
+        ),
+    ],
+)
+def test_progress_shows_what_sglang_says_and_no_stray_lines(
+    lines: list[str], stage: str
+) -> None:
+    assert _stage(lines) == stage

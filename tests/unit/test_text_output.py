@@ -324,22 +324,71 @@ def test_a_dry_run_of_revert_refuses_what_revert_refuses(
     assert run("revert", "--dry-run", "--force").code == 0
 
 
-def test_list_shows_what_each_patch_gives(run: Run, package: Path) -> None:
+def test_list_has_a_row_for_each_patch_with_its_state(run: Run, package: Path) -> None:
     first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
-    assert run("list", "--sglang-dir", str(package)).out == (
-        f"Patches, and the files that they change in SGLang 0.5.9 in {package}:\n"
+    api.apply(sglang_dir=package, only=["alpha"])
+    target = ("--sglang-dir", str(package))
+    supported = (
+        f"There are patches for SGLang {first} to {last} "
+        f"({len(SUPPORTED_VERSIONS)} releases).\n"
+    )
+
+    assert run("list", *target).out == (
+        f"Patches for SGLang 0.5.9 in {package}:\n"
         "\n"
-        "  alpha\n    what alpha gives\n      srt/models.py\n"
+        "  alpha  in place     what alpha gives\n"
+        "  beta   not applied  what beta gives\n"
         "\n"
-        "  beta\n    what beta gives\n      srt/models.py\n      srt/serving.py\n"
+        f"`agentcore-patch list -v` names the files. {supported}"
+    )
+    assert run("list", "-v", *target).out == (
+        f"Patches for SGLang 0.5.9 in {package}:\n"
+        "\n"
+        "  alpha  in place     what alpha gives\n      srt/models.py\n"
+        "  beta   not applied  what beta gives\n"
+        "      srt/models.py\n      srt/serving.py\n"
         "\n"
         "Each of them also adds the package srt/agentcore, which those files call.\n"
         "\n"
-        f"There are patches for SGLang {first} to {last} ({len(SUPPORTED_VERSIONS)} "
-        "releases). For another release, see whether a newer agentcore-patch has it "
-        "(`pip install --upgrade agentcore-patches`), or install one of these (`pip "
-        f"install sglang=={last}`).\n"
+        f"{supported}"
     )
+    assert run("list", "-q", *target).out == ""
+    listed = run("list", "--json", *target).document["patches"]
+    assert [patch["state"] for patch in listed] == ["in place", "not applied"]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("command", ["list", "status", "apply", "revert"])
+def test_tables_are_folded_between_words(
+    tmp_path: Path, command: str, columns: int
+) -> None:
+    package = build(tmp_path)
+    args = [] if command == "list" else ["-v"]
+    target = ["--sglang-dir", str(package)]
+
+    shown = click.unstyle(
+        shown_on_terminal([*COMMAND, command, *args, *target], columns)
+    )
+
+    for word in ("customized-info", "not applied", "conversation's"):
+        assert command != "list" or word in shown
+    # A path and a command are not broken, so that they can be copied.
+    rows = [line for line in shown.splitlines() if len(line.split()) > 1]
+    breakable = [row for row in rows if str(package) not in row and "`" not in row]
+    assert all(len(row) <= columns for row in breakable)
+
+
+def test_what_is_done_has_a_tick_on_a_terminal(tmp_path: Path) -> None:
+    package = build(tmp_path)
+    command = [*COMMAND, "apply", "--only", "tito", "--dry-run"]
+    status = [*COMMAND, "revert", "--sglang-dir", str(package)]
+    assert "\x1b[32m\x1b[1m\N{CHECK MARK}\x1b[0m Nothing to revert" in (
+        shown_on_terminal(status, 80, PYTHONIOENCODING="utf-8")
+    )
+    plain = shown_on_terminal(status, 80, NO_COLOR="1", PYTHONIOENCODING="utf-8")
+    assert plain.startswith("\N{CHECK MARK} Nothing to revert") and "\x1b" not in plain
+    assert shown_on_terminal(status, 80, PYTHONIOENCODING="ascii").startswith("Nothing")
+    assert "\N{CHECK MARK}" not in shown_on_terminal(command, 80)
 
 
 def test_list_falls_back_to_the_newest_release(
@@ -352,7 +401,7 @@ def test_list_falls_back_to_the_newest_release(
     ran = run("list")
 
     assert ran.code == 0
-    assert f"they change in SGLang {SUPPORTED_VERSIONS[-1]}:\n" in ran.out
+    assert ran.out.startswith(f"Patches for SGLang {SUPPORTED_VERSIONS[-1]}:\n")
     assert f"\n\nSGLang 0.6.1 in {package} is not supported." in ran.out
     assert run("list", "--sglang-dir", str(package)).code == 3
 

@@ -30,6 +30,9 @@ def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
     return code, captured.out, captured.err
 
 
+PAGE = "hint: See `agentcore-patch docs troubleshooting`."
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
     """The options of each run, of which one check fails without a server."""
@@ -215,7 +218,7 @@ def test_a_server_that_died_in_the_run_is_an_error(
         raise ServerError(message)
 
     monkeypatch.setattr(runner, "run", die)
-    assert said(capsys, "--model", "m") == (6, "", f"error: {message}\n")
+    assert said(capsys, "--model", "m") == (6, "", f"error: {message}\n{PAGE}\n")
     code, out, err = said(capsys, "--model", "m", "--json")
     assert (code, err) == (6, "")
     assert json.loads(out)["error"]["message"] == message
@@ -249,6 +252,22 @@ def test_an_unpatched_sglang_is_told_in_one_line_and_no_server_is_started(
     )
 
 
+@pytest.mark.parametrize("version", ["0.5.7", "0.6.1"])
+def test_an_sglang_that_is_not_supported_ends_with_3(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, version: str
+) -> None:
+    package = build(
+        tmp_path,
+        version,
+        {"version.py": f'__version__ = "{version}"\n'.encode(), "srt/a.py": b""},
+    )
+    code, out, err = said(capsys, "--model", "scripted", "--sglang-dir", str(package))
+    assert (code, out) == (3, "")
+    assert err.startswith(
+        f"error: SGLang {version} in {package} is not supported.\nhint: "
+    )
+
+
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("actions", ["true", ""])
 def test_failures_are_annotated_where_github_runs_them(
@@ -261,6 +280,25 @@ def test_failures_are_annotated_where_github_runs_them(
     assert code == 1 and json.loads(out)["passed"] is False
     line = "::error title=agentcore-patch verify%3A stop::100%25 wrong:%0Ait went on, and on"
     assert err.splitlines()[1:] == ([line] if actions else [])
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_quiet_run_shows_what_failed_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, err = said(capsys, "--model", "m", "-q")
+    assert "stop: FAILED" in out and err == ""
+
+
+def test_a_quiet_run_that_passed_shows_nothing_and_a_verbose_one_what_was_seen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = Result("stop", Outcome.PASSED, "all well " * 30)
+    passed = Report("SGLang", "m", (), (result,), 1.0)
+    monkeypatch.setattr(runner, "run", lambda options, progress: passed)
+    assert said(capsys, "--model", "m", "-q") == (0, "", "")
+    assert "stop: passed\nall well" in said(capsys, "--model", "m", "-v")[1]
+    assert "stop: passed\n" not in said(capsys, "--model", "m")[1]
 
 
 @pytest.mark.usefixtures("runs")

@@ -16,9 +16,11 @@ from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.command.exit_codes import failure_of
 from agentcore_patches.command.options import (
     COLOR,
+    QUIET,
     Asked,
     names_option,
     remember_target,
+    verbose_option,
 )
 from agentcore_patches.command.terminal import (
     Color,
@@ -146,6 +148,8 @@ class _Command(click.Command):
     is_flag=True,
     help="Print one JSON document on stdout instead of the table, errors included.",
 )
+@QUIET
+@verbose_option("Show what each check saw, also where it passed.")
 @COLOR
 @_file_option("--json-file", "Write the report as JSON.")
 @_file_option("--junit", "Write the report as JUnit XML, for CI.")
@@ -230,13 +234,15 @@ def verify(
             _assert_writable(path)
     with (
         signals_as_exceptions(),
-        progress_on(_console(sys.stderr, asked.color)) as progress,
+        progress_on(_progress_console(asked)) as progress,
     ):
         report = runner.run(run_options, progress)
     for path, render in files:
         if path is not None:
             _write(path, render(report))
-    _print(report, asked.color, as_json=as_json)
+    if as_json or asked.detail != "quiet" or report.exit_code:
+        verbose = asked.detail == "verbose"
+        _print(report, asked.color, as_json=as_json, verbose=verbose)
     if os.environ.get("GITHUB_ACTIONS") == "true" and report.exit_code:
         print_text(render_annotations(report), sys.stderr)
     return report.exit_code
@@ -303,7 +309,7 @@ def _write(path: Path, text: str) -> None:
         raise AccessError(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def _print(report: Report, color: Color, *, as_json: bool) -> None:
+def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> None:
     """Print the report on stdout and, unless that is JSON, the error on stderr."""
     console = _console(sys.stdout, color)
     colour = color == "always" or (
@@ -311,15 +317,24 @@ def _print(report: Report, color: Color, *, as_json: bool) -> None:
     )
     width = console.width if console.is_terminal else _LOG_WIDTH
     text = (
-        render_json(report) if as_json else render_table(report, width, colour=colour)
+        render_json(report)
+        if as_json
+        else render_table(report, width, colour=colour, verbose=verbose)
     )
     print_text(text, color="always" if colour else "never")
     if report.error is not None and not as_json:
         output = TextOutput(
             terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)
         )
-        failure = failure_of(ServerError(report.error))
+        failure = failure_of(ServerError(report.error, report.hint))
         print_text(output.failure(failure), sys.stderr, color)
+
+
+def _progress_console(asked: Asked) -> Console:
+    """Return the console for progress, which shows nothing if quiet was asked for."""
+    if asked.detail == "quiet":
+        return Console(quiet=True)
+    return _console(sys.stderr, asked.color)
 
 
 def _console(stream: TextIO, color: Color) -> Console:

@@ -13,10 +13,18 @@ from .results import Report
 
 def render_json(report: Report) -> str:
     """The document, indented. Later versions may add keys, but remove none."""
-    error = None if report.error is None else failure_of(ServerError(report.error))
+    error = (
+        None
+        if report.error is None
+        else failure_of(ServerError(report.error, report.hint))
+    )
     document = {
         "passed": report.passed,
         "exit_code": report.exit_code,
+        "time": report.time,
+        "versions": report.versions,
+        "patches": report.patches,
+        "device": report.device,
         "target": report.target,
         "model": report.model,
         "server_args": report.server_args,

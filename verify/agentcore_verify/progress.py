@@ -33,10 +33,10 @@ class Progress:
         )
 
     def loading(self, seconds: float, last: str) -> None:
-        """The server has been loading for `seconds`; `last`: last line of its log."""
+        """The server has been loading for `seconds`; `last`: what it said it does."""
         if time.monotonic() - self._last_line >= LINE_INTERVAL:
             self._last_line = time.monotonic()
-            line = f"SGLang is loading, {seconds:.0f} s: {last.strip()}"
+            line = _loading(seconds, last)
             self.message(textwrap.shorten(line, LINE_WIDTH, placeholder="..."))
 
     def check_started(self, name: str, number: int, total: int) -> None:
@@ -58,7 +58,7 @@ class SpinnerProgress(Progress):
         self._console.print(line, markup=False, highlight=False)
 
     def loading(self, seconds: float, last: str) -> None:
-        self._show(f"SGLang is loading, {seconds:.0f} s: {last}")
+        self._show(_loading(seconds, last))
 
     def check_started(self, name: str, number: int, total: int) -> None:
         self._show(f"running check {name} ({number} of {total})")
@@ -69,6 +69,11 @@ class SpinnerProgress(Progress):
         text = Text(line, no_wrap=True, overflow="ellipsis")
         text.truncate(max(10, self._console.width - 4), overflow="ellipsis")
         self._status.update(text)
+
+
+def _loading(seconds: float, last: str) -> str:
+    said = f": {last.strip()}" if last.strip() else ""
+    return f"SGLang is loading, {seconds:.0f} s{said}"
 
 
 @contextmanager

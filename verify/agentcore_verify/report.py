@@ -30,8 +30,12 @@ _MIN_WIDTH = 40
 _SVG_WIDTH = 100
 
 
-def render_table(report: Report, width: int = 80, *, colour: bool = False) -> str:
+def render_table(
+    report: Report, width: int = 80, *, colour: bool = False, verbose: bool = False
+) -> str:
     """A table of all checks, and below it the details of each that did not pass.
+
+    The details of all of them if `verbose` is set.
 
     Just one line, however wide, if SGLang is not patched and nothing was run. ASCII
     apart from what the model said, so that every terminal and log can show it.
@@ -41,7 +45,7 @@ def render_table(report: Report, width: int = 80, *, colour: bool = False) -> st
     width = max(width, _MIN_WIDTH)
     console = _console(width, "standard" if colour else None)
     with console.capture() as captured:
-        console.print(_contents(report, width), crop=False)
+        console.print(_contents(report, width, verbose=verbose), crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -96,14 +100,14 @@ def _console(
     )
 
 
-def _contents(report: Report, width: int) -> RenderableType:
+def _contents(report: Report, width: int, *, verbose: bool = False) -> RenderableType:
     """Heading, table, details, notes and verdict, with an empty line between them."""
     if report.unpatched:
         return _wrapped(f"FAILED: {report.unpatched}", width)
     parts: list[RenderableType] = [_heading(report, width)]
     if report.results:
         parts.append(_table(report, width))
-    parts += _details(report, width)
+    parts += _details(report, width, verbose=verbose)
     if report.notes:
         parts.append(_wrapped("\n".join(report.notes), width))
     parts.append(_verdict(report, width))
@@ -161,11 +165,11 @@ def _outcome(report: Report, result: Result) -> str:
     return name.upper() if report.is_failure(result) else name
 
 
-def _details(report: Report, width: int) -> Iterator[RenderableType]:
+def _details(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableType]:
     """The details of each result that needs them; equal messages are shown once."""
     by_message: dict[str, list[Result]] = {}
     for result in report.results:
-        if report.is_failure(result) or result.advice:
+        if verbose or report.is_failure(result) or result.advice:
             by_message.setdefault(result.message, []).append(result)
     for result, *others in by_message.values():
         more = f" and {len(others)} more" if others else ""

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
+from agentcore_patches._version import __version__
 from agentcore_patches.errors import ServerError
 
 
@@ -54,6 +55,8 @@ class Result:
         message: if it passed, what was seen; otherwise what is wrong and where.
         advice: what to do about it; may be empty.
         seconds: how long it took.
+        left_out: patches that it needs and that were left out on purpose; then it was
+            skipped.
     """
 
     name: str
@@ -62,6 +65,22 @@ class Result:
     advice: str = ""
     difference: Difference | None = None
     seconds: float = 0.0
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions that took part in a run of `verify`.
+
+    Attributes:
+        agentcore_patch: this one.
+        sglang: that of SGLang; None if unknown.
+        patched_by: the agentcore-patch that patched it; None if none did, or if unknown.
+    """
+
+    agentcore_patch: str = __version__
+    sglang: str | None = None
+    patched_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,12 +94,18 @@ class Report:
         results: one per requested check, in order.
         seconds: duration of the whole run.
         startup: seconds until the server generated; None if it was running already.
-        strict: whether a check that was not exercised counts as failed.
+        strict: whether a check that was not exercised, or whose patches were left out,
+            counts as failed.
         log: file with the server's output; None if there is none.
         error: why the run ended before all checks were done; None if it did not.
+        hint: what to do about the error; may be empty.
         notes: further hints, one sentence each.
-        unpatched: what to do first, if no server was launched because the patches that
-            the checks need are not applied; else empty.
+        unpatched: what to do first, if nothing was checked because the patches that the
+            checks need are not in place; else empty.
+        versions: what ran.
+        patches: those that are in place; None if unknown.
+        time: when the run began, in UTC, as ISO 8601 has it.
+        device: what the server ran on; None if unknown or if no server ran.
     """
 
     target: str
@@ -92,15 +117,20 @@ class Report:
     strict: bool = False
     log: Path | None = None
     error: str | None = None
+    hint: str = ""
     notes: tuple[str, ...] = ()
     unpatched: str = ""
+    versions: Versions = Versions()
+    patches: tuple[str, ...] | None = None
+    time: str = ""
+    device: str | None = None
 
     def is_failure(self, result: Result) -> bool:
         """True if this result makes the whole run fail."""
         failures = {Outcome.FAILED, Outcome.INCONCLUSIVE}
         if self.strict:
             failures.add(Outcome.NOT_EXERCISED)
-        return result.outcome in failures
+        return result.outcome in failures or bool(self.strict and result.left_out)
 
     @property
     def failures(self) -> tuple[Result, ...]:

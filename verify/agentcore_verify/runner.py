@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from sys import executable
 from typing import Literal
@@ -17,14 +18,15 @@ import requests
 from agentcore_patches import api
 from agentcore_patches.command.advice import with_target
 from agentcore_patches.command.text_output import NO_RUST_SERVER
-from agentcore_patches.errors import ServerError, UsageError
+from agentcore_patches.errors import Interrupted, ServerError, UsageError
+from agentcore_patches.installs import versions
 from agentcore_patches.installs.install import expand_user
 from agentcore_patches.results import PatchState, StatusResult
 
 from . import checks, cpu, parsers, router
 from .parsers import Parsers
 from .progress import Progress
-from .results import Outcome, Report, Result
+from .results import Outcome, Report, Result, Versions
 from .scripted_model import ensure_scripted_model
 from .server import Server, ServerOptions, option_value
 from .subject import Subject
@@ -82,9 +84,15 @@ def run(options: Options, progress: Progress) -> Report:
         UnsupportedTarget: there is no SGLang, or one of an unsupported version.
         AccessError: a file could not be read.
     """
-    if options.base_url is not None:
-        return _Run(options, progress).verify_running(options.base_url)
-    return _Run(options, progress).verify_launched()
+    running = _Run(options, progress)
+    try:
+        if options.base_url is not None:
+            return running.verify_running(options.base_url)
+        return running.verify_launched()
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        raise Interrupted(f"{running.doing}.") from None
 
 
 class _Run:
@@ -94,23 +102,43 @@ class _Run:
         self.options = options
         self.progress = progress
         self.began = time.monotonic()
+        self.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self.results: list[Result] = []
         self.notes: list[str] = []
+        self.patches: tuple[str, ...] | None = None
+        self.sglang: str | None = None
+        self.patched_by: str | None = None
+        self.device: str | None = None
+        self.doing = "before SGLang was started"
 
     def verify_running(self, base_url: str) -> Report:
         url = base_url.rstrip("/").removesuffix("/v1")
         target = f"Server at {url}"
+        self.doing = "while the server was asked what it is"
         try:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
+            if version := subject.info.get("version"):
+                self.sglang = str(version)
+                target = f"SGLang {version} at {url}"
+            self.device = _text(subject.info.get("device"))
             missing = self._missing_on(subject)
-            skipped = self._look_for_router(subject)
+            is_router = router.is_router(subject)
+            if problem := self._first_look(subject, is_router=is_router):
+                failed = [
+                    Result(name, Outcome.FAILED, problem)
+                    if checks.get(name).patches
+                    else Result(name, Outcome.SKIPPED, "Nothing was checked.")
+                    for name in self.options.checks
+                ]
+                self.results = failed
+                report = self._report(target, model=model)
+                return replace(report, unpatched=problem)
+            skipped = self._look_for_router(subject) if is_router else {}
             self._run_checks(subject, missing, None, skipped)
         except ServerError as error:
-            return self._report(target, error=str(error))
-        if version := subject.info.get("version"):
-            target = f"SGLang {version} at {url}"
+            return self._report(target, error=error)
         return self._report(target, model=model)
 
     def _missing_on(self, subject: Subject) -> dict[str, str]:
@@ -121,21 +149,18 @@ class _Run:
         """
         told = subject.info.get("agentcore_patches")
         if not isinstance(told, dict):
-            self.notes.append(
-                "The server is SGLang's in Rust, which does not run the code that patches "
-                "change: start it without SGLANG_RUST_SERVER."
-                if subject.info.get("frontend") == "rust"
-                else "The server's /server_info does not tell of patches: a router stands "
-                "before it, or it is not patched, or by an older agentcore-patch. Run "
-                "`agentcore-patch status` on its machine."
-            )
             return {}
         patches = [str(name) for name in told.get("patches") or ()]
+        self.patches = tuple(patches)
+        self.patched_by = _text(told.get("version"))
         self.notes.append(
             f"The server has agentcore-patch {told.get('version')}: {', '.join(patches)}."
         )
         if told.get("release") is None:
-            self.notes.append("That version lists no such SGLang.")
+            self.notes.append(
+                f"agentcore-patch {told.get('version')} does not support the release "
+                "that this server runs."
+            )
         return {
             name: f"The server lacks the patch {name}. Run `agentcore-patch apply` on its "
             "machine, and restart it."
@@ -143,10 +168,45 @@ class _Run:
             if name not in patches
         }
 
+    def _first_look(self, subject: Subject, *, is_router: bool) -> str:
+        """Return why it is no use to check a running server; empty if it is.
+
+        A server that does not report its patches is asked for one answer.
+        """
+        if isinstance(subject.info.get("agentcore_patches"), dict):
+            return ""
+        if subject.info.get("frontend") == "rust":
+            return (
+                f"The server at {subject.base_url} is SGLang's in Rust, which does not "
+                "run the code that patches change. Start it without SGLANG_RUST_SERVER."
+            )
+        traced = subject.gives_token_ids()
+        if is_router and not traced:
+            return (
+                f"The router at {subject.base_url} passes on no token IDs, and hides "
+                "whether its servers are patched. Give the URL of an SGLang server itself "
+                "as --base-url, or run `agentcore-patch status` on its machine."
+            )
+        if not traced:
+            return (
+                f"The server at {subject.base_url} is not patched: its answers have no "
+                "token IDs, and /server_info names no patches. Run `agentcore-patch "
+                "apply` on its machine, and restart it."
+            )
+        if subject.info and not is_router:
+            return (
+                f"The server at {subject.base_url} was patched by an agentcore-patch "
+                "before 0.2.0: its answers have token IDs, but /server_info names no "
+                "patches. Run `agentcore-patch apply` on its machine, and restart it."
+            )
+        self.notes.append(
+            "The server does not report its patches: a router hides /server_info. Run "
+            "`agentcore-patch status` on its machine."
+        )
+        return ""
+
     def _look_for_router(self, subject: Subject) -> dict[str, Result]:
         """Note what a router drops; the checks that it makes impossible, by name."""
-        if not router.is_router(subject):
-            return {}
         subject.can_decode = False
         self.notes.append(router.NOT_DECODED)
         self.notes += [
@@ -176,34 +236,34 @@ class _Run:
             raise UsageError(f"{NO_RUST_SERVER} Unset it to verify.")
         missing = self._missing(status)
         install = status.install
+        self.sglang, self.patched_by = install.version, status.applied_by
+        self.patches = tuple(name for name in status.patches if name not in missing)
         target = f"SGLang {install.version} in {install.package}"
-        lacking = f"{target} " + (
-            "is not patched"
-            if set(missing) == set(status.patches)
-            else f"does not have {', '.join(missing)}"
-        )
-        runnable = [
-            name
-            for name in options.checks
-            if not set(checks.get(name).patches) & set(missing)
-        ]
-        if missing and not any(checks.get(name).patches for name in runnable):
+        if not self.patches:
+            versions.require_release(install)
             self.results = [
-                checks.get(name).failure_without(missing)
+                checks.get(name).result_without(missing, on_purpose=False)
                 or Result(name, Outcome.SKIPPED, "No server was launched.")
                 for name in options.checks
             ]
             unpatched = self._advice(
-                f"{lacking}, so no server was started. Run `agentcore-patch apply` first."
+                f"{target} is not patched, so no server was started. Run "
+                "`agentcore-patch apply` first."
             )
             return replace(self._report(target), unpatched=unpatched)
         if missing:
-            self.progress.message(
-                self._advice(
-                    f"{lacking}: the checks that need it will fail. "
-                    "To apply: `agentcore-patch apply`."
-                )
+            self.notes.append(
+                f"{', '.join(missing)} {'was' if len(missing) == 1 else 'were'} left out "
+                "when SGLang was patched: the checks that need "
+                f"{'it' if len(missing) == 1 else 'them'} were skipped."
             )
+        without = [
+            checks.get(name).result_without(missing, on_purpose=True)
+            for name in options.checks
+        ]
+        if all(without):
+            self.results = [result for result in without if result]
+            return self._report(target)
         with _log_file(options.log) as log:
             return self._launch_and_check(target, log, missing)
 
@@ -212,9 +272,14 @@ class _Run:
     ) -> Report:
         server: Server | None = None
         startup: float | None = None
-        error: str | None = None
+        error: ServerError | None = None
         try:
-            server = Server(self._server_options(log))
+            server_options = self._server_options(log)
+            self.device = option_value(server_options.args, "--device") or (
+                "cpu" if server_options.cpu else "cuda"
+            )
+            server = Server(server_options)
+            self.doing = "while SGLang was starting"
             self.progress.message(f"Starting SGLang; its log is {log}")
             began = time.monotonic()
             server.start(self.progress.loading)
@@ -230,7 +295,11 @@ class _Run:
             )
             self._run_checks(subject, missing, server, skipped={})
         except ServerError as failure:
-            error = str(failure)
+            error = failure
+        except KeyboardInterrupt:
+            ended = " The server was ended." if server else ""
+            kept = f" Its log is {log}." if log.exists() and log.stat().st_size else ""
+            raise Interrupted(f"{self.doing}.{ended}{kept}") from None
         finally:
             if server is not None:
                 server.stop()
@@ -300,10 +369,11 @@ class _Run:
         names = self.options.checks
         for number, name in enumerate(names, 1):
             self.progress.check_started(name, number, len(names))
+            self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
             result = (
                 skipped.get(name)
-                or check.failure_without(missing)
+                or check.result_without(missing, on_purpose=True)
                 or check.run(subject)
             )
             self.results.append(result)
@@ -316,7 +386,9 @@ class _Run:
                         Result(left, Outcome.SKIPPED, "The server had died before.")
                         for left in names[number:]
                     ]
-                    raise ServerError(f"During {result.name}: {error}") from error
+                    raise ServerError(
+                        f"During {result.name}: {error.message}", error.hint
+                    ) from error
 
     def _advice(self, text: str) -> str:
         """The text, with the SGLang that is verified in the commands that it advises."""
@@ -359,7 +431,7 @@ class _Run:
         *,
         model: str | None = None,
         startup: float | None = None,
-        error: str | None = None,
+        error: ServerError | None = None,
     ) -> Report:
         return Report(
             target=target,
@@ -370,14 +442,23 @@ class _Run:
             startup=startup,
             strict=self.options.strict,
             log=server.log if server else None,
-            error=error,
+            error=None if error is None else error.message,
+            hint=error.hint if error else "",
             notes=tuple(self.notes),
+            versions=Versions(sglang=self.sglang, patched_by=self.patched_by),
+            patches=self.patches,
+            time=self.time,
+            device=self.device,
         )
 
 
 @contextmanager
 def _log_file(requested: Path | None) -> Iterator[Path]:
-    """The file for the server's output; a temporary one is removed on an interrupt."""
+    """The file for the server's output; a temporary one is removed on an error.
+
+    It is kept if the user interrupted the command, since that may be because of a server
+    that hangs.
+    """
     if requested is not None:
         yield requested
         return
@@ -385,9 +466,14 @@ def _log_file(requested: Path | None) -> Iterator[Path]:
     os.close(handle)
     try:
         yield Path(path)
-    except BaseException:
-        Path(path).unlink(missing_ok=True)
+    except BaseException as error:
+        if not (isinstance(error, Interrupted) and Path(path).stat().st_size):
+            Path(path).unlink(missing_ok=True)
         raise
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _existing_model(model: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -45,6 +46,12 @@ GRPC_OFFSET = 10_000
 """From 0.5.15 SGLang also listens for gRPC on its port plus this number."""
 
 _PORT_TAKEN = "address already in use"
+
+_REFUSED = re.compile(r"\S+: error: (.*?)\.?$")
+"""The last line of what argparse prints if it does not know an option."""
+
+_STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] (.+)")
+_BAR = re.compile(r"(?P<what>[A-Z][^|:]*): +(?P<done>\d+%)")
 
 
 @dataclass(frozen=True)
@@ -186,6 +193,12 @@ class Server:
         """Raise ServerError, with the last lines of its log, if it is not running."""
         code = self._process.poll() if self._process else None
         if self._process is None or code is not None:
+            if code and (refused := _REFUSED.match(" ".join(self.log_tail(1)))):
+                raise ServerError(
+                    f"SGLang refuses its options: {refused[1]}. Its log is {self.log}.",
+                    hint=f"`{self.options.python} -m sglang.launch_server --help` lists "
+                    "them.",
+                )
             raise self._error(f"The server died{_exit_text(code)}.")
 
     def processes(self) -> list[psutil.Process]:
@@ -268,7 +281,7 @@ class Server:
                     "raise --startup-timeout."
                 )
             if on_loading:
-                on_loading(elapsed, " ".join(self.log_tail(1)))
+                on_loading(elapsed, _stage(self.log_tail()))
             time.sleep(POLL_INTERVAL)
 
     def _generates(self) -> bool:
@@ -336,6 +349,21 @@ class Server:
     def _error(self, what: str) -> ServerError:
         tail = "\n".join(self.log_tail())
         return ServerError(f"{what} Its log is {self.log} and ends with:\n{tail}")
+
+
+def _stage(lines: Sequence[str]) -> str:
+    """Return what SGLang said last that it does; empty if only others printed.
+
+    It says so in lines with a time and in progress bars. Warnings of libraries, and the
+    line with all its arguments, are none of that.
+    """
+    for line in reversed(lines):
+        if found := _STAMPED.match(line):
+            if not found[1].startswith("server_args="):
+                return found[1]
+        elif found := _BAR.match(line):
+            return f"{found['what']}, {found['done']}"
+    return ""
 
 
 def option_value(args: Sequence[str], name: str) -> str | None:

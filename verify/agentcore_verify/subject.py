@@ -12,6 +12,7 @@ from typing import Any
 
 import requests
 
+from agentcore_patches.errors import ServerError
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import is_between
 
@@ -146,6 +147,24 @@ class Subject:
         except ClientError:
             return False
         return True
+
+    def gives_token_ids(self) -> bool:
+        """Return whether a plain chat answer has the IDs that the patches add.
+
+        Raises ServerError if there is no answer.
+        """
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": "Say hello."}],
+            "max_tokens": 1,
+        }
+        try:
+            answer = self.post("/v1/chat/completions", body).json()
+        except (ClientError, ValueError) as error:
+            raise ServerError(
+                f"The server at {self.base_url} does not answer a chat request: {error}"
+            ) from error
+        return isinstance(answer, dict) and "prompt_token_ids" in answer
 
     def served_model(self) -> str:
         """The model by the name that the server has for it."""

@@ -61,15 +61,25 @@ class Check:
     patches: tuple[str, ...]
     check: Callable[[Subject], str]
 
-    def failure_without(self, missing: Mapping[str, str]) -> Result | None:
-        """The result if a patch that it needs is missing; None if none is.
+    def result_without(
+        self, missing: Mapping[str, str], *, on_purpose: bool
+    ) -> Result | None:
+        """Return the result if a patch that it needs is missing; None if none is.
 
-        `missing` has a message for each patch that is not applied, by patch name.
+        It is skipped if patches were left out on purpose, and else failed.
+
+        Args:
+            missing: a message for each patch that is not applied, by patch name.
         """
-        for patch in self.patches:
-            if patch in missing:
-                return Result(self.name, Outcome.FAILED, missing[patch])
-        return None
+        lacking = tuple(patch for patch in self.patches if patch in missing)
+        if not lacking:
+            return None
+        if on_purpose:
+            message = (
+                f"Needs {' and '.join(lacking)}, left out when SGLang was patched."
+            )
+            return Result(self.name, Outcome.SKIPPED, message, left_out=lacking)
+        return Result(self.name, Outcome.FAILED, missing[lacking[0]])
 
     def run(self, subject: Subject) -> Result:
         """Run it; what it raises is in the result."""

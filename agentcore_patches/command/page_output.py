@@ -1,0 +1,42 @@
+"""Shows a page of the documentation in the terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from agentcore_patches.command.documentation import Page
+from agentcore_patches.command.terminal import (
+    Color,
+    has_colours,
+    print_text,
+    terminal_width,
+)
+
+_WIDTH = 88
+"""Columns of a page where there is no terminal, and at most on one."""
+
+
+def show_page(page: Page, color: Color) -> None:
+    """Print a page; in a pager if stdout is a terminal."""
+    columns = terminal_width(sys.stdout)
+    coloured = has_colours(sys.stdout, color)
+    console = Console(
+        width=min(columns or _WIDTH, _WIDTH),
+        color_system="standard" if coloured else None,
+        force_terminal=coloured or None,
+        no_color=not coloured,
+        highlight=False,
+    )
+    markdown = Markdown(page.markdown(), hyperlinks=False, code_theme="ansi_dark")
+    if columns is None:
+        with console.capture() as captured:
+            console.print(markdown)
+        lines = (line.rstrip() for line in captured.get().splitlines())
+        print_text("\n".join(lines), color=color)
+        return
+    with console.pager(styles=coloured) if sys.stdin.isatty() else nullcontext():
+        console.print(markdown)
