@@ -12,8 +12,8 @@ from agentcore_patches.patches.files import (
 from agentcore_patches.patches.places import Place, absent
 
 # SGLang's processors decode a prompt of IDs and tokenize its text again, and expand the
-# image tokens of a second turn once more. From 0.5.13 on they keep such a prompt beside
-# its text, but not in its place.
+# image tokens of a second turn a second time. From 0.5.13 on, they keep such a prompt
+# beside its text, but still prefill the text.
 _PROCESSORS: tuple[Place, ...] = (
     Place(
         "images/token-ids",
@@ -104,7 +104,7 @@ _PROCESSORS: tuple[Place, ...] = (
     ),
 )
 
-# A stream would have sent its status before its images are processed.
+# Without these, a stream sends its status before its images are processed.
 _REFUSALS: tuple[Place, ...] = (
     Place(
         "images/go-on",
