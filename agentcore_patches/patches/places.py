@@ -31,11 +31,11 @@ absent = Absent
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One change, whatever form it takes in a release.
+    """One change of SGLang, in the form that each release needs.
 
     Attributes:
-        name: what conflicts, comments in SGLang's files and `list --edits` call it.
-        why: the reason, in a few words; it stands above the change in SGLang's file.
+        name: its name in conflicts, SGLang's files and `list --edits`.
+        why: the reason; one line that lands as a comment above the change.
         forms: the edit of all releases that have its file; or the edits by the first
             release that each is for, which holds until the next one's. A release is
             never left out by silence: `Absent` says why one needs no edit.
@@ -63,7 +63,7 @@ class Place:
             yield first, SUPPORTED_VERSIONS[:end][-1], by_first[first]
 
     def check(self) -> None:
-        """Look at what the author wrote, without any source.
+        """Validate the place as written, without any source.
 
         Raises:
             MalformedEdit: the releases are not covered, or a form is written wrongly.
