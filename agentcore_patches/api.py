@@ -76,7 +76,7 @@ def apply(
         only: names of patches; all of them if empty.
         unlisted: patch an SGLang that is no supported release, too, if the edits of one
             fit it.
-        dry_run: find out what would be done, and write nothing at all.
+        dry_run: report the changes, and write nothing at all.
         diff: add a unified diff to each file of the result.
         lock_timeout: seconds to wait for another command.
         notify: called with a line when the command has to wait, and with a line about
@@ -194,8 +194,8 @@ def revert(
 
     Args:
         sglang_dir, python, lock_timeout, notify: as for `apply`.
-        force: also restore files that somebody changed since; that change is lost.
-        dry_run: find out what would be restored, but leave SGLang's files as they are.
+        force: also restore files that were changed since, and lose these changes.
+        dry_run: report the files to restore, but leave SGLang's files as they are.
 
     No original of another release comes into SGLang: where SGLang is another one since,
     only what is ours is removed.

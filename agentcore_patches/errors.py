@@ -61,7 +61,7 @@ class UnsupportedTarget(AgentcoreError):
 
 
 class SourceConflict(AgentcoreError):
-    """The sources do not have the expected shape, or somebody else changed them."""
+    """The sources do not have the expected shape, or were changed by others."""
 
     exit_code = 4
     kind = "source-conflict"

@@ -43,8 +43,8 @@ class ApplyResult:
         removed: patches of an earlier selection that were removed, or would be.
         files: in writing order; empty if hashes showed that nothing is to be done.
         edits: one for each edit of each patch; empty when `files` is.
-        changed: whether any file was changed; in a dry run, would be.
-        dry_run: whether nothing was to be written.
+        changed: true if any file was changed; in a dry run, would be.
+        dry_run: true if the command writes nothing.
         recorded: False if the sources contained the patches already and the originals
             are unknown, so that `revert` cannot restore them.
         recovered: what was finished or undone of an interrupted command, in one line.

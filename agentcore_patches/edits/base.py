@@ -46,10 +46,10 @@ class Edit(ABC):
         return ": ".join(filter(None, (self.name, self.note)))
 
     def check(self) -> None:  # noqa: B027 - of some kinds there is nothing to look at
-        """Look at what the author wrote, without any source.
+        """Validate the edit as written, without any source.
 
         Raises:
-            MalformedEdit: some of it is not what this kind of edit needs.
+            MalformedEdit: a part of it does not suit this kind of edit.
         """
 
 

@@ -1,4 +1,4 @@
-"""The kinds of edit: what each looks for in a definition, and how it changes it."""
+"""The kinds of edit: each finds a place in a definition and changes it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from agentcore_patches.edits.substitution import substitute
 
 @dataclass(frozen=True)
 class Land(Edit):
-    """A module of ours, as a file of its own that the install did not have."""
+    """A module of agentcore-patch, added as a new file of the install."""
 
     text: str
 
@@ -315,7 +315,7 @@ class AddParameter(DefinitionEdit):
 
 @dataclass(frozen=True)
 class Decorate(DefinitionEdit):
-    """Put a decorator around a function, outside of those that it has."""
+    """Decorate a function, outside of its existing decorators."""
 
     decorator: str
 

@@ -17,11 +17,11 @@ SmallT = TypeVar("SmallT", bound=cst.BaseSmallStatement)
 
 
 class Misplaced(Exception):
-    """A definition does not have the place that an edit needs; says what was found."""
+    """A definition lacks the place that an edit needs; the message says why."""
 
 
 class MalformedEdit(Exception):
-    """An edit that its author wrote wrongly; says what is wrong with it."""
+    """An edit is written wrongly; the message says how."""
 
 
 def expect_one(n_found: int, what: str) -> None:

@@ -105,7 +105,7 @@ def _sought(shape: str) -> tuple[_Sought, ...]:
 
 
 def _is_any(block: list[ast.stmt]) -> bool:
-    """True if a block in a shape stands for whatever block."""
+    """True if a block in a shape matches any block."""
     match block:
         case [ast.Expr(value=ast.Constant(value=value))]:
             return value is ...

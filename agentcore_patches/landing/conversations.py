@@ -58,18 +58,18 @@ def check_server(server_args: ServerArgs) -> None:
         return
     if "prefix" not in release.PATCHES:
         raise ValueError(
-            f"{VARIABLE} is set, and the patch prefix is not in place: run "
+            f"{VARIABLE} is set, but the patch prefix is not installed: run "
             "`agentcore-patch apply`, or unset the variable."
         )
     if getattr(server_args, "disaggregation_mode", "null") != "null":
         raise ValueError(
-            f"{VARIABLE} is set, and --disaggregation-mode is "
+            f"{VARIABLE} is not supported with --disaggregation-mode "
             f"{server_args.disaggregation_mode}: the servers for prefill and for "
             "decoding would remember different conversations. Unset the variable."
         )
     if server_args.tokenizer_worker_num > 1:
         raise ValueError(
-            f"{VARIABLE} is set, and --tokenizer-worker-num is "
+            f"{VARIABLE} is not supported with --tokenizer-worker-num "
             f"{server_args.tokenizer_worker_num}: each tokenizer worker would remember "
             "only the conversations that it answered itself. Unset the variable, or "
             "start one tokenizer worker."

@@ -119,7 +119,7 @@ def refuse_pause(manager: TokenizerManager) -> None:
             status_code=HTTPStatus.BAD_REQUEST,
             detail=(
                 "Generation cannot be paused with --tokenizer-worker-num above 1: "
-                "only one of the workers would know. Abort requests instead."
+                "only one of the workers would pause. Abort requests instead."
             ),
         )
 

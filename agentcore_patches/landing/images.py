@@ -92,7 +92,7 @@ def collapse_placeholders(
     if any(isinstance(item, dict) for item in items):
         # Preprocessed items do not expand placeholders.
         if not runs:
-            raise ValueError("input_ids has no place for the images given.")
+            raise ValueError("input_ids has no placeholder for the images given.")
         return token_ids
     if len(runs) == len(items):
         return [
@@ -102,7 +102,7 @@ def collapse_placeholders(
         ]
     if sum(map(len, runs)) != len(items):
         raise ValueError(
-            f"input_ids has {len(runs)} places for images, videos and audio, but "
+            f"input_ids has {len(runs)} placeholders for images, videos and audio, but "
             f"{len(items)} of these are given."
         )
     return token_ids
@@ -178,9 +178,9 @@ def check_loaded(
     # One preprocessed item may hold several images.
     if len(loaded) < n_places and not any(isinstance(item, dict) for _, item in loaded):
         raise ValueError(
-            f"input_ids has {n_places} places for images, videos and audio, but the "
-            f"processor of this model finds {len(loaded)} of them: a placeholder must "
-            "have the tokens around it that the chat template puts there."
+            f"input_ids has {n_places} placeholders for images, videos and audio, but "
+            f"the processor of this model finds {len(loaded)} of them: one must "
+            "be surrounded by the tokens that the chat template writes around it."
         )
 
 
@@ -263,8 +263,8 @@ def check_prefilled(
         return
     if not is_expanded(obj.input_ids, input_ids, _mm_tokens(manager)):
         raise ValueError(
-            "input_ids cannot be taken as they are with these images: the "
-            "processor of this model makes other token IDs of their text."
+            "input_ids cannot be used unchanged with these images: the "
+            "processor of this model tokenizes their text to other IDs."
         )
 
 

@@ -235,7 +235,7 @@ def _find_field_error(
     for name in _ONE_A_PROMPT:
         value = getattr(obj, name, None)
         if isinstance(value, list) and len(value) != count:
-            return f"{name} must be no list, or one with a value for each prompt."
+            return f"{name} may be a list only in a batch, with one value per prompt."
     for name, least, most in (
         ("logprob_start_len", -1, _INT32),
         ("priority", -_INT64, _INT64),

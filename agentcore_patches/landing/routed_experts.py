@@ -175,8 +175,8 @@ def to_npy(manager: TokenizerManager, encoded: str) -> str:
     highest = max(known - 1, int(rows.view(np.uint32).max(initial=0)))
     if highest > np.iinfo(np.int32).max:
         raise ValueError(
-            "The engine gave an expert with a negative number, which "
-            'routed_experts_format "npy" cannot say. Leave it out.'
+            "The engine returned an expert with a negative number, which "
+            'routed_experts_format "npy" cannot represent. Omit the format.'
         )
     file = io.BytesIO()
     np.save(file, rows.astype(np.min_scalar_type(highest)))

@@ -69,7 +69,7 @@ def announce(info: dict[str, Any]) -> None:
     patches = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
     if listed is None:
         logger.warning(
-            "%s. It does not list SGLang %s: run "
+            "%s. It does not support SGLang %s: run "
             "`agentcore-patch verify --model scripted` on it.",
             patches,
             __version__,

@@ -49,8 +49,8 @@ _POLL_INTERVAL = 0.05
 _RANKS_TIMEOUT = timedelta(seconds=300)
 
 _REFUSED = (
-    "New weights are refused, nothing was changed: {what}, so that a prompt would take "
-    "what other weights computed. {remedy}."
+    "New weights are rejected and nothing was changed: {what}. A prompt could reuse KV "
+    "cache that other weights computed. {remedy}."
 )
 
 # Caches that look up entries by tokens only and ignore the request's key.
@@ -398,7 +398,7 @@ def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
             logger.warning("Refused to release memory: %s", error)
             return _answer(
                 recv_req,
-                refusal=f"Nothing was released: {error} Let open requests end, or "
+                refusal=f"Nothing was released: {error} Wait for open requests, or "
                 "pause with mode abort, and try again.",
             )
 
@@ -420,7 +420,7 @@ def resume_memory(resume: Callable[..., Any]) -> Callable[..., Any]:
             return _answer(
                 recv_req,
                 refusal=f"Nothing was resumed: {', '.join(kept)} was not released. "
-                "Name the tags that were.",
+                "Name only tags that were released.",
             )
         recv_req.tags = tags
         return resume(self, recv_req, *args, **kwargs)
@@ -454,8 +454,9 @@ def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
         if _weights.n_updates:
             return _failure(
                 recv_req,
-                "Storage is refused: the weights were updated, and it may hold what "
-                "those before computed. Start the server with it, and without updates.",
+                "Storage is rejected: the weights were updated, and it may hold KV "
+                "cache of older weights. Start the server with it, and do not update "
+                "weights.",
             )
         return attach(self, recv_req, *args, **kwargs)
 
@@ -551,24 +552,24 @@ def _refusal(scheduler: Scheduler) -> str:
     kind = type(cache).__name__
     if kind in _BY_TOKENS_ALONE:
         return _REFUSED.format(
-            what=f"its cache, {kind}, finds keys and values by tokens alone",
+            what=f"the server's cache, {kind}, looks up entries by tokens only",
             remedy="Start the server with SGLang's own radix cache",
         )
     if getattr(cache, "enable_storage", False) or scheduler.enable_hicache_storage:
         return _REFUSED.format(
-            what="the storage of its hierarchical cache outlives weights",
+            what="the storage of the hierarchical cache outlives the weights",
             remedy="Start the server without --hicache-storage-backend",
         )
     if getattr(cache, "linker", None) is not None:
         return _REFUSED.format(
-            what="the external store of its cache outlives weights",
+            what="the external store of the cache outlives the weights",
             remedy="Start the server without --enable-unified-cache-external-linker",
         )
     if release.SESSIONS_MAY_STREAM and any(
         session.streaming for session in scheduler.session_controller.sessions.values()
     ):
         return _REFUSED.format(
-            what="a streaming session keeps the keys and values of its last turn",
+            what="a streaming session keeps the KV cache of its last turn",
             remedy="Close such sessions first (/close_session)",
         )
     return ""

@@ -1,6 +1,6 @@
-"""Streams of chat, for `token-ids`: lines are stamped as they leave.
+"""Streams of chat, for `token-ids`: outgoing lines are stamped with token IDs.
 
-What makes the chunks stays SGLang's own, whatever and wherever it is.
+SGLang's own code still builds the chunks, wherever it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
 _STREAM = "OpenAIServingChat._generate_chat_stream"
 _STAMPED = ("token_ids", "prompt_token_ids", "metadata")
 
-# Also of `prefix`.
+# The patch `prefix` has these as well.
 CHAT_PUSH: tuple[Hook, ...] = (
     Hook(
         "chat-streams/trace",

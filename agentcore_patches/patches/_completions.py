@@ -1,8 +1,8 @@
 """`/v1/completions` with `return_token_ids`, a part of the patch `token-ids`.
 
-Every output of the engine is a chunk here, whether it has text or not, so nothing waits;
-but the engine's logprobs may be ahead of the IDs, so the lines are stamped as chat's are.
-From 0.5.17 on SGLang has the flag and gives both lists by itself.
+Here every output of the engine becomes a chunk, with or without text, so no ID is held
+back. But the engine's logprobs may be ahead of the IDs, so lines are stamped as in
+chat. From 0.5.17 on, SGLang itself has the flag and returns both lists.
 """
 
 from __future__ import annotations

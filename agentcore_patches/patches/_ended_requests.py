@@ -1,9 +1,9 @@
 """Requests that end or pause before their answer is whole, for all patches.
 
-0.5.9 keeps a request that was aborted while it waited, and hangs when a later output
-arrives for one that the abort ended. An aborted answer lacks what others have, and under
---stream-output repeats what was sent. A request that the scheduler itself refuses is run
-on a stand-in prompt for one token, which is not the model's answer.
+0.5.9 never removes a request that was aborted while it was queued, and hangs when a
+later output arrives for an aborted request. An aborted response lacks fields that
+others have, and repeats sent tokens under --stream-output. A request that the scheduler
+itself rejects runs on a stand-in prompt for one token, which is not the model's answer.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
             after='index = content.get("index", 0)',
         ),
     ),
-    # With several tokenizer workers any of them may be asked, and the scheduler tells
-    # only the one that sent a request that it ended.
+    # With several tokenizer workers, any of them may be asked to abort a request, but
+    # the scheduler notifies only the worker that sent the request.
     Hook(
         "ended-requests/abort-elsewhere",
         "abort a request even if another tokenizer worker owns it",
@@ -149,8 +149,8 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
             "0.5.20": absent("SGLang aborts it"),
         },
     ),
-    # With `n` above 1 SGLang keeps `n` for a prompt, then makes new ones to run, and lets go
-    # of the first alone.
+    # With `n` above 1, SGLang registers `n` requests for a prompt, then makes new ones
+    # to run, and removes only the first of the registered ones.
     Hook(
         "ended-requests/samples",
         "drop the placeholder requests that n > 1 never runs",
@@ -166,8 +166,8 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
             "0.5.22": absent("SGLang does it"),
         },
     ),
-    # From 0.5.20 on a request is aborted once: an abort that the scheduler got before
-    # the request, while its images were loaded, did nothing.
+    # From 0.5.20 on, a request is aborted only once. An abort that reached the
+    # scheduler before the request, while its images were loading, had no effect.
     Hook(
         "ended-requests/abort-sent",
         "allow another abort if the scheduler has no such request yet",
@@ -220,7 +220,7 @@ ABORTED_STREAMS: tuple[Hook, ...] = (
 _WORKERS_ARE_TOLD = absent("all tokenizer workers are told of a pause")
 _PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers pauses are refused")
 
-# A pause may come at any moment, and after another pause.
+# A pause may come at any time, also during another pause.
 PAUSES: tuple[Hook, ...] = (
     Hook(
         "ended-requests/pause-after-prefill",

@@ -1,4 +1,4 @@
-"""Prompts of token IDs with images, for `tito`: places in SGLang."""
+"""Prompts of token IDs with images, for `tito`: hooks in SGLang."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agentcore_patches.patches.paths import (
 )
 
 # SGLang's processors decode a prompt of IDs and tokenize its text again, and expand the
-# image tokens of a second turn once more. From 0.5.13 on they keep such a prompt beside
-# its text, but not in its place.
+# image tokens of a second turn a second time. From 0.5.13 on, they keep such a prompt
+# beside its text, but still prefill the text.
 _PROCESSORS: tuple[Hook, ...] = (
     Hook(
         "images/token-ids",
@@ -104,7 +104,7 @@ _PROCESSORS: tuple[Hook, ...] = (
     ),
 )
 
-# A stream would have sent its status before its images are processed.
+# Without these, a stream sends its status before its images are processed.
 _REFUSALS: tuple[Hook, ...] = (
     Hook(
         "images/go-on",

@@ -1,4 +1,4 @@
-"""A logprob for every token or an error that says why, a part of the patch `token-ids`."""
+"""One logprob per token, or an error that says why not; a part of `token-ids`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`/v1/messages` with `return_token_ids`, a part of the patch `token-ids`.
 
-The endpoint translates chat answers; what it leaves out of them is put back. 0.5.8 has
-no such endpoint, and not its files.
+The endpoint translates chat responses and drops their token IDs; the hooks add them
+again. 0.5.8 has neither the endpoint nor its files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The IDs of prompts, kept for answers and checked in requests; all patches' places."""
+"""Prompt IDs: recorded for responses, checked in requests; part of every patch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UPSTREAM = "return_prompt_token_ids, PR 23751, 0.5.13"
 
 # The IDs of the prompt, taken once, where a request is tokenized: only there are they
 # known whatever way the prompt came (text, IDs, images).
-# Aborted answers say how many tokens their prompts have.
+# Aborted responses need the number of prompt tokens.
 KEPT_PROMPTS: tuple[Hook, ...] = (
     Hook(
         "prompts/keep",
@@ -80,7 +80,7 @@ PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
             before="if $finished: ...",
         ),
     ),
-    # From 0.5.22 on a schema is compared with the request, too.
+    # From 0.5.22 on, SGLang also validates the request against a schema.
     Hook(
         "prompts/contract",
         "drop the flag if it is null: null counts as absent",
@@ -108,7 +108,7 @@ PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
     ),
 )
 
-# The prompt's IDs on each choice of a whole answer.
+# The prompt's IDs on each choice of a non-streaming response.
 CHOICE_PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
     Hook(
         "prompts/choice",
@@ -125,7 +125,7 @@ CHOICE_PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
     ),
 )
 
-# A choice's fields of several patches.
+# Fields of a choice from several patches.
 DROPPED_FIELDS: tuple[Hook, ...] = (
     Hook(
         "prompts/choice-json",
@@ -140,11 +140,11 @@ DROPPED_FIELDS: tuple[Hook, ...] = (
     ),
 )
 
-# A token ID outside the vocabulary ends the engine at the embedding lookup, whichever
-# endpoint it came by. A stream is refused before its status is sent.
+# A token ID outside the vocabulary crashes the engine in the embedding lookup, from any
+# endpoint. A stream is rejected before its status is sent.
 CHECKED_PROMPTS: tuple[Hook, ...] = (
-    # A batch makes its requests before it knows to which of several tokenizer workers
-    # the answers go: they go to none, and the batch waits for ever.
+    # A batch creates its requests before it knows its tokenizer worker. Without this,
+    # no worker gets the outputs, and the batch hangs.
     Hook(
         "prompts/worker-of-batch",
         "set the worker first: the batch's requests are copies of it",

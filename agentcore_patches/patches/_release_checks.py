@@ -1,8 +1,8 @@
 """Checks that tell a release from its neighbours if the edits alone would not.
 
-All patches have these: an SGLang that states the number of another release is refused,
-and not patched with forms that fit it and are wrong. Each stands in a file whose code
-differs from that release on.
+All patches have these. They refuse an SGLang that reports another release's version,
+whose code would match the forms of that release but be patched wrongly. Each check
+looks at code that is different from a release on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agentcore_patches.patches.paths import (
 
 
 def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Hook:
-    """A check for a definition that a release and all later ones have."""
+    """Return a check for a definition that exists from a release on."""
     return Hook(
         name,
         why,

@@ -1,9 +1,10 @@
-"""Request IDs: one in use is refused, and no two requests share one in the engine.
+"""Request IDs: an ID in use is rejected, and no two requests share one in the engine.
 
-0.5.8 and 0.5.9 serve two requests with one `rid` at once, each with tokens of the other.
-Later releases refuse the second one, but up to 0.5.21 keep a part of a refused batch, let
-go of an ID before the engine does, and deliver what the engine still sends to the next
-request with that ID. In all of them an abort ends every request whose ID begins so.
+0.5.8 and 0.5.9 serve two concurrent requests with the same `rid`, and mix up their
+tokens. Later releases reject the second request. But up to 0.5.21 they leak a part of a
+rejected batch, and release an ID before the engine does, so that the next request with
+this ID gets late outputs. On all releases, an abort ends every request whose ID starts
+with the given ID.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SENT_IN_ONE_PLACE = absent("requests and aborts are sent in one place")
 
 
 def _sent_to_scheduler(function: str, message: str) -> Replace:
-    """Return the edit by which a message goes out with the engine's IDs."""
+    """Return the edit that sends a message with the engine's IDs."""
     sent = f"agentcore.request_ids.for_engine(self, {message})"
     line = f"self.send_to_scheduler.send_pyobj({sent})"
     # A method's body is indented by 8 of SGLang's 88 columns.

@@ -1,4 +1,4 @@
-"""Checks requests for what would crash the engine; every patch has these places."""
+"""Checks for requests that would crash the engine; part of every patch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from agentcore_patches.patches.paths import (
     MIN_NEW_TOKENS,
 )
 
-# A request without `token_ids_logprob` that shares a batch with one that has it counts
-# as one that asks for no IDs: None crashes the scheduler, or shifts the others' values.
+# Without `token_ids_logprob`, a request in a batch with one that has it counts as a
+# request for no IDs: None crashes the scheduler, or shifts the values of other
+# requests.
 SCORING: tuple[Hook, ...] = (
     Hook(
         "scoring/batch",
@@ -61,8 +62,8 @@ SCORING: tuple[Hook, ...] = (
     ),
 )
 
-# A grammar may leave nothing but the end, which `min_new_tokens` forbids: no token at all
-# has a chance then, and sampling crashes.
+# A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
+# probability, and sampling crashes.
 GRAMMARS: tuple[Hook, ...] = (
     Hook(
         "requests/grammar",

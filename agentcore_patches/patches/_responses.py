@@ -1,7 +1,7 @@
 """`/v1/responses` with `return_token_ids`, a part of the patch `token-ids`.
 
-What makes the events stays SGLang's own. Before 0.5.14 the endpoint has no function tools
-outside of gpt-oss, and is not traced.
+SGLang's own code builds the events. Before 0.5.14, the endpoint has no function tools
+except for gpt-oss, and is not traced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REQUEST_FLAG: tuple[Hook, ...] = (
     ),
 )
 
-# Also of `prefix`.
+# The patch `prefix` has these as well.
 RESPONSES_SENT_BACK: tuple[Hook, ...] = (
     Hook(
         "responses/sent-back",
@@ -42,7 +42,7 @@ RESPONSES_SENT_BACK: tuple[Hook, ...] = (
     ),
 )
 
-# Also of `prefix`.
+# The patch `prefix` has these as well.
 RESPONSES_PUSH: tuple[Hook, ...] = (
     Hook(
         "responses/push",

@@ -1,8 +1,8 @@
 """Routed experts of each token, for `token-ids` and in part for `tito`.
 
-The engine has the experts of each choice, and answers say those of the first one. Up to
-0.5.12 a request may get those of another one of its batch, or end the tokenizer manager;
-up to 0.5.11 none of them begin where they should.
+The engine has the experts of each choice, but stock responses contain only those of the
+first choice. Up to 0.5.12, a request may get the experts of another request in its
+batch, or crash the tokenizer manager. Up to 0.5.11, the start is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHOICE = (
     "routed_experts_start_len: Optional[int] = None"
 )
 
-# Also of `tito`, whose `return_meta_info` has them.
+# `tito` has these as well: its `return_meta_info` returns the experts.
 ENGINE_ROUTED_EXPERTS: tuple[Hook, ...] = (
     Hook(
         "routed-experts/one-each",

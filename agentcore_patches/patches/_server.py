@@ -16,8 +16,8 @@ SERVER: tuple[Hook, ...] = (
             "agentcore.server.check_environment(server_args)",
         ),
     ),
-    # /server_info has all of the scheduler's. With several tokenizer workers each one
-    # says so: only now it has a log.
+    # /server_info returns everything in `scheduler_info`. With several tokenizer
+    # workers each one logs it here, where its logger is set up.
     Hook(
         "server/announce",
         "report the installed patches in the log and in /server_info",

@@ -1,9 +1,9 @@
 """Chunks under --stream-output, for `token-ids` and `customized-info`.
 
-A chunk has only the new token IDs. 0.5.9 drops all but the last of the chunks that queue
-up before their consumer wakes. From 0.5.10 on SGLang merges queued chunks, all but
-`customized_info`, and from 0.5.13 on that too. What an abort hands on is `finish` in
-`landing/ended_requests.py`.
+A chunk has only new token IDs. If several chunks queue up before their reader wakes up,
+0.5.9 drops all but the last. From 0.5.10 on, SGLang merges queued chunks except for
+`customized_info`; from 0.5.13 on, it merges that as well. `finish` in
+`landing/ended_requests.py` handles the chunk of an abort.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`return_tokens_as_token_ids`, a part of the patch `token-ids`.
 
 The engine is asked for logprobs without text (`token-ids/ask-engine`,
-`completions/ask-engine`), and leaves the place of the text empty.
+`completions/ask-engine`), and returns None instead of the text.
 """
 
 from __future__ import annotations

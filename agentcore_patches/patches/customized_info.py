@@ -1,8 +1,8 @@
 """per-token metadata of custom samplers, whole and in step with `output_ids`
 
-The scheduler sends what is new since its last output; 0.5.9 hands on that alone, so
-that of 120 tokens the values of the last 20 arrive (upstream: its PR 27205). Logprobs
-stay cumulative in 0.5.9 and are left as they are.
+The scheduler sends the values that are new since its last output. 0.5.9 passes on only
+these, so of 120 tokens only the last 20 have values (upstream fix: PR 27205). Logprobs
+are cumulative in 0.5.9 and are left as they are.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from agentcore_patches.patches.paths import (
 
 RESPONSE_FIELDS = ()
 
-# The sampler may give values in some steps only, or for a batch that others join later:
-# 0.5.9 then hands a request's values to another one, or runs out of the list.
+# The sampler may return values in some steps only, or for a batch that others join
+# later. 0.5.9 then gives a request's values to another request, or fails with an
+# IndexError.
 SCHEDULER: tuple[Hook, ...] = (
     Hook(
         "customized-info/collect",
@@ -54,8 +55,8 @@ SCHEDULER: tuple[Hook, ...] = (
             ")",
         ),
         since={
-            # Values of the request itself, which are no list of one per token, go
-            # another way.
+            # Values of the request itself, which are not one per token, are sent
+            # separately.
             "0.5.22": Insert(
                 OUTPUT_STREAMER,
                 "$stream_output_generation",
@@ -66,8 +67,8 @@ SCHEDULER: tuple[Hook, ...] = (
     ),
 )
 
-# With several tokenizer workers each request's output is cut out of its batch, and the
-# worker then takes element 0 of every field, of the values of a dict as well.
+# With several tokenizer workers, each request's output is cut out of its batch. The
+# worker then takes element 0 of every field, also of the lists in a dict.
 TOKENIZER_WORKERS: tuple[Hook, ...] = (
     Hook(
         "customized-info/output-of-request",
@@ -111,7 +112,7 @@ ACCUMULATION: tuple[Hook, ...] = (
             "agentcore.customized_info.add(self, state, meta_info, k, v, i)",
         ),
         since={
-            # SGLang keeps the values of all tokens, if each of each request has one.
+            # SGLang keeps the values of all tokens, if every token has one.
             "0.5.13": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._handle_batch_output",

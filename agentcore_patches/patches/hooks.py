@@ -31,11 +31,11 @@ absent = Absent
 
 @dataclass(frozen=True, eq=False)
 class Hook:
-    """One change, whatever form it takes in a release.
+    """One change of SGLang, in the form that each release needs.
 
     Attributes:
-        name: what conflicts, comments in SGLang's files and `list --edits` call it.
-        why: the reason, in a few words; it stands above the change in SGLang's file.
+        name: its name in conflicts, SGLang's files and `list --edits`.
+        why: the reason; one line that lands as a comment above the change.
         form: the edit from the oldest release on, or why those need none. Without
             `since`, all releases that have its file have this form.
         since: the forms of later releases, by the first release that each is for, which
@@ -62,7 +62,7 @@ class Hook:
         return self._forms().ranges()
 
     def check(self) -> None:
-        """Look at what the author wrote, without any source.
+        """Validate the hook as written, without any source.
 
         Raises:
             MalformedEdit: the releases are not covered, or a form is written wrongly.

@@ -49,10 +49,10 @@ ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
 HTTP_SERVER = "srt/entrypoints/http_server.py"
 
 SSE_UTILS = "srt/entrypoints/openai/sse_utils.py"
-"""Only looked at; earlier versions changed it."""
+"""The patches only read this file; earlier versions changed it."""
 
-# What a file needs is there before the file that uses it: between any two of these the
-# tree imports, and serves as vanilla does.
+# Order of writing: a file comes after the files that it needs. Between any two writes,
+# the tree imports and serves like stock SGLang.
 WRITING_ORDER = (
     *LANDED,
     REQUEST_LOGGER,
@@ -131,8 +131,8 @@ EVER_PATCHED = (
     SESSION_CONTROLLER,
 )
 
-# The first and the last release in which patches change a file, where not in all: others
-# lack it, or need no change of it.
+# First and last release in which patches change a file, for files that are not changed
+# in all releases. Other releases lack the file, or need no change of it.
 RELEASES = {
     LOGPROB_UTILS: ("", "0.5.15"),
     LOGPROB_PROCESSOR: ("0.5.16", "0.5.20"),

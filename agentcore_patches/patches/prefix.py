@@ -1,8 +1,8 @@
 """a prompt that begins with exactly the tokens of the conversation's earlier turns
 
-A chat template writes a conversation anew each turn: it drops thinking, spells arguments
-its own way, trims. Given the tokens of the earlier turns, by the request or from memory,
-only what the template writes after them is taken from it.
+A chat template renders the whole conversation in each turn. It drops thinking,
+reformats arguments and trims text. With the tokens of the earlier turns, from the
+request or from memory, only the text after them is taken from the template.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RESPONSES = "OpenAIServingResponses"
 _MESSAGES = "AnthropicServing"
 
 REQUESTS: tuple[Hook, ...] = (
-    # Elements are checked by hand: pydantic would take "7" and report every bad one.
+    # `prompts` checks the elements: pydantic accepts "7" and reports every bad one.
     Hook(
         "prefix/request",
         "start the prompt with these token IDs of the earlier turns",
@@ -53,7 +53,7 @@ REQUESTS: tuple[Hook, ...] = (
             "_uses_memory: Optional[bool] = None",
         ),
     ),
-    # Chat templates do not see them.
+    # `exclude=True` hides these fields from chat templates.
     Hook(
         "prefix/message",
         "carry the token IDs of an earlier turn; templates skip them",

@@ -94,7 +94,7 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
 
 
 def facts(names: Sequence[str], version: str) -> Land:
-    """The edit that lands what the other modules are told of release and patches."""
+    """Return the edit that lands the facts about release and patches."""
     from agentcore_patches.edits import Land
 
     flags = [flag for name in names for flag in _patch(name).request_flags]
@@ -167,7 +167,7 @@ def response_fields() -> frozenset[str]:
 
 @cache
 def fingerprint() -> str:
-    """A hash of all the code that decides what a patched install looks like."""
+    """Hash all code that decides the contents of a patched install."""
     sources = _deciding()
     digest = hashlib.sha256()
     for path in sorted(sources):

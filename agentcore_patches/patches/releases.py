@@ -252,7 +252,7 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
 
 
 def with_names_of(version: str, code: str) -> str:
-    """Code of an edit with what the release calls each `$name`; captures (`$X`) stay.
+    """Replace each `$name` in an edit's code by the release's name; captures stay.
 
     Raises:
         KeyError, ValueError: a name is not in `NAMES`, or a `$` names nothing.

@@ -1,8 +1,8 @@
 """token-in, token-out chat: `input_ids`, `return_prompt_token_ids`, `return_meta_info`
 
-What upstream merged as its PR 23751. SGLang checks no token ID before the embedding
-lookup, and a stream has sent its status before the engine can refuse a prompt, so what
-is wrong with `input_ids` is found when the request is validated.
+Upstream merged the fields as PR 23751. SGLang checks no token ID before the embedding
+lookup, and a stream has sent its status before the engine can reject a prompt.
+`input_ids` are therefore checked when the request is validated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHAT = "OpenAIServingChat"
 _UPSTREAM = "PR 23751, 0.5.13"
 
 FIELDS: tuple[Hook, ...] = (
-    # SGLang's own refuse null, and take "7" for 7: elements are checked by hand.
+    # SGLang's own fields reject null and accept "7" as 7: `prompts` checks elements.
     Hook(
         "tito/request",
         "take the prompt as token IDs; null counts as absent",
@@ -104,7 +104,7 @@ PROMPT: tuple[Hook, ...] = (
             ),
         },
     ),
-    # What is left for a multimodal model is a text, and there is none.
+    # Otherwise SGLang passes the text to multimodal models, and there is none.
     Hook(
         "tito/multimodal",
         "pass input_ids to multimodal models too: there is no text",

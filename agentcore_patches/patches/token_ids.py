@@ -1,8 +1,8 @@
 """exact prompt and completion token IDs, with logprobs in step, in chat completions
 
-Without streaming the engine's answer has all of it, and only the protocol lacks the
-fields. While streaming, SGLang drops the logprobs of every token whose text is held back,
-so a trace keeps token IDs and logprobs until a line of their choice leaves.
+Without streaming, the engine returns everything, and only the protocol lacks the
+fields. In streams, SGLang drops the logprobs of every token whose text is held back. A
+trace keeps token IDs and logprobs until the next line of their choice is sent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _GIVE_IDS = AddKeyword(
     "token_ids=agentcore.traces.get_token_ids(request, ret_item)",
 )
 
-# Whether a chat request wants them.
+# The request field.
 REQUEST_FLAG: tuple[Hook, ...] = (
     Hook(
         "token-ids/request",
@@ -73,7 +73,7 @@ CHAT: tuple[Hook, ...] = (
     Hook(
         "token-ids/choice",
         "hold the token IDs generated for this choice",
-        # In 0.5.17 alone SGLang has the field; `list` tells ours from it.
+        # Only SGLang 0.5.17 has the field; `list` distinguishes this declaration.
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",

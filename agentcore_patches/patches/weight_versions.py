@@ -1,9 +1,10 @@
 """which weights sampled which token; no prompt from another version's cache
 
-What new weights do to a server that answers: an update never ends it, a prompt prefilled
-after it takes no keys and values that other weights computed, and each token says whose
-it is. SGLang has versions of finished answers from 0.5.19 on, by what it knows when a
-result is handled, and flushes a cache that is in use by an assertion.
+A weight update never crashes a busy server. A prompt that is prefilled afterwards
+reuses no KV cache of other weights, and each token has the version of the weights that
+sampled it. From 0.5.19 on, SGLang itself has versions on finished responses, by the
+version at the time a result is handled. It asserts that a cache is unused when it is
+flushed.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ VERSION: tuple[Hook, ...] = (
     ),
 )
 
-# A result is handled after the next batch was launched, and maybe after an update.
+# A result is handled after the launch of the next batch, and maybe after an update.
 TOKENS: tuple[Hook, ...] = (
     Hook(
         "weight-versions/batch",
@@ -391,7 +392,7 @@ ANSWERS: tuple[Hook, ...] = (
             ),
         },
     ),
-    # Those of an aborted request: ended-requests/finish.
+    # For aborted requests, see ended-requests/finish.
     Hook(
         "weight-versions/flag",
         "return the weight versions of each choice",
@@ -420,7 +421,7 @@ ANSWERS: tuple[Hook, ...] = (
         ),
         also=("CompletionResponse",),
     ),
-    # That of chat is left out by token-ids/prompt-json.
+    # In chat, token-ids/prompt-json drops the field.
     Hook(
         "weight-versions/answer-json",
         "omit weight_version from the JSON if it is None",

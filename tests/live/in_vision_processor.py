@@ -91,7 +91,7 @@ def test_an_image_that_is_processed_already_needs_its_place_too() -> None:
     try:
         processed(without, image=processed_image())
     except ValueError as error:
-        assert "no place for the images" in str(error)
+        assert "no placeholder for the images" in str(error)
     else:
         raise AssertionError("it was taken")
 

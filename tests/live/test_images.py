@@ -167,9 +167,9 @@ def test_images_without_their_places_are_refused(
     pad = placeholder(vision_server)
     first = prompt.index(pad)
     for n_images, given, said in (
-        (3, prompt, "places for images"),
-        (1, prompt * 2, "places for images"),
-        (1, [i for i in prompt if i != pad], "places for images"),
+        (3, prompt, "placeholders for images"),
+        (1, prompt * 2, "placeholders for images"),
+        (1, [i for i in prompt if i != pad], "placeholders for images"),
         (1, [10, pad, 11], "finds 0 of them"),
         (1, prompt[: first + 2] + prompt[first + 4 :], "for an image that takes 4"),
     ):

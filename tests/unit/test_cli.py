@@ -135,7 +135,7 @@ def test_help_shows_what_the_option_shows(run: Run, command: str | None) -> None
 
 def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
     told = run("help", "environment").out + run("verify", "--help").out
-    sources = Path(cli.__file__).parents[1]
+    sources = Path(cli.__file__).parents[2]
     read = {
         name
         for folder in ("agentcore_patches", "verify")

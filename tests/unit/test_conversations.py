@@ -562,8 +562,8 @@ def test_the_variable_says_how_many_megabytes(
 @pytest.mark.parametrize(
     ("value", "arguments", "said"),
     [
-        ("64", {"disaggregation_mode": "decode"}, "--disaggregation-mode is decode"),
-        ("64", {"tokenizer_worker_num": 2}, "--tokenizer-worker-num is 2"),
+        ("64", {"disaggregation_mode": "decode"}, "with --disaggregation-mode decode"),
+        ("64", {"tokenizer_worker_num": 2}, "with --tokenizer-worker-num 2"),
         *(
             (value, {}, "whole number of megabytes")
             for value in ("-1", "1.5", "64MB", "yes", "²")
@@ -583,5 +583,5 @@ def test_what_a_memory_cannot_be_of_stops_the_start(
 def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(conversations.VARIABLE, "64")
     monkeypatch.setattr(release, "PATCHES", ("token-ids",))
-    with pytest.raises(ValueError, match="the patch prefix is not in place"):
+    with pytest.raises(ValueError, match="the patch prefix is not installed"):
         conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))

@@ -159,7 +159,7 @@ def test_an_unlisted_one_is_a_warning(
     assert info["agentcore_patches"]["release"] is None
     [record] = caplog.records
     assert record.levelname == "WARNING"
-    assert "It does not list SGLang 0.5.99.dev3" in caplog.text
+    assert "It does not support SGLang 0.5.99.dev3" in caplog.text
     assert "run `agentcore-patch verify --model scripted`" in caplog.text
 
 

@@ -120,7 +120,9 @@ def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
 
 @pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["a"] * 9])
 def test_another_number_of_images_than_places_is_refused(files: list[str]) -> None:
-    with pytest.raises(ValueError, match=rf"has 2 places .* {len(files)} of these"):
+    with pytest.raises(
+        ValueError, match=rf"has 2 placeholders .* {len(files)} of these"
+    ):
         loaded([IMAGE, IMAGE, 2, IMAGE, IMAGE], *files)
 
 
@@ -152,10 +154,10 @@ def test_an_image_expanded_for_another_size_is_refused() -> None:
 
 
 def test_an_image_without_a_place_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"has 0 places .* 1 of these"):
+    with pytest.raises(ValueError, match=r"has 0 placeholders .* 1 of these"):
         loaded([1, 2], "a")
     processed = {"format": "processor_output"}
-    with pytest.raises(ValueError, match="no place for the images"):
+    with pytest.raises(ValueError, match="no placeholder for the images"):
         loaded([1, 2], processed)
 
 
@@ -165,7 +167,7 @@ def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
     def check(*found: tuple[str, Any]) -> None:
         images.check_loaded(output, [*found], TOKENS)
 
-    with pytest.raises(ValueError, match=r"has 2 places .* finds 1 of them"):
+    with pytest.raises(ValueError, match=r"has 2 placeholders .* finds 1 of them"):
         check(("image", "a"))
     check(("image", "a"), ("image", "b"))
     # Frames of one image; two images that are processed already, in one.
@@ -222,7 +224,7 @@ def test_other_ids_than_those_of_images_must_be_prefilled_as_given() -> None:
     obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
     images.check_prefilled(manager, obj, obj.input_ids)
     images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 2])
-    with pytest.raises(ValueError, match="cannot be taken as they are"):
+    with pytest.raises(ValueError, match="cannot be used unchanged"):
         images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 3])
     images.check_prefilled(manager, SimpleNamespace(input_ids=None), [1, 2])
 

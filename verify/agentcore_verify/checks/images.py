@@ -1,8 +1,8 @@
-"""An image's prompt comes back as it was prefilled, and a second turn may begin with it.
+"""A prompt with an image is returned as prefilled, and can start a second turn.
 
 In a conversation with images the model must see, as its past, the token IDs that it saw
 and sampled, each image expanded once. If not, the logprobs of the second turn are those
-of another prompt than the one that is recorded. Skipped where the model takes no images.
+of another prompt than the recorded one. Skipped if the model does not support images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""After a disconnect or an abort the token IDs are right and the server serves on.
+"""After a disconnect or an abort, token IDs are right and the server keeps running.
 
 An aborted stream has the first IDs of its answer, none repeated and none lost. After a
 client has disconnected the next request gets its own answer. If not, one interrupted

@@ -1,9 +1,9 @@
-"""Pauses and aborts of all, streams open: every answer ends, exact or a true prefix.
+"""Under pauses and aborts of all requests, every answer finishes and is exact.
 
-Around each weight update a trainer pauses the server, in place, by retraction or by
-aborting all. Answers that were paused must be those of a quiet run, with a logprob for
-each token; those that were aborted must be prefixes that say so. If not, each update of
-the weights leaves hanging clients or wrong samples behind.
+Around each weight update, a trainer pauses the server: in place, by retraction, or by
+aborting all requests. Paused answers must equal those of an undisturbed run, with a
+logprob for each token. Aborted answers must be exact prefixes and say that they were
+aborted. If not, each weight update leaves hanging clients or wrong samples behind.
 """
 
 from __future__ import annotations

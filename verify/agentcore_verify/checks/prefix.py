@@ -1,4 +1,4 @@
-"""A turn's prompt begins with exactly the tokens of the turns before it.
+"""Each turn's prompt starts with the exact tokens of the earlier turns.
 
 The tokens of the earlier turns are given by `required_prefix_token_ids`, by the assistant's
 messages, or remembered by the server; what the chat template writes next follows them, and

@@ -1,8 +1,8 @@
-"""Bad requests get HTTP 400 that names the field, and the server serves on.
+"""Bad requests get an HTTP 400 that names the field, and the server keeps running.
 
 `input_ids` that are empty, negative, too large, too many or not a list of integers get a
 400 that names `input_ids`, with and without streaming; so do `return_prompt_token_ids`
-and `return_meta_info` with `stream: true`. If not, one bad rollout ends the server (a
+and `return_meta_info` with `stream: true`. If not, one bad rollout crashes the server (a
 negative ID on a GPU), or a trainer waits for fields that never come.
 """
 

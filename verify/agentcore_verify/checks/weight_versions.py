@@ -1,10 +1,10 @@
-"""New weights, streams open: each token says whose it is, no prompt takes old caches.
+"""After weight updates, each token has its version and no prompt reuses old caches.
 
-The server is paused in place and gets weights that say one token only: each token must
-be of the version that its span says, and all answers must end. Then it gets weights with
-other keys and values: a prompt that it had answered before must have the logprobs that
-it has with an empty cache. If not, a trainer learns from tokens and logprobs of other
-weights than it believes.
+The server is paused in place and gets weights that can sample only one token. Each token
+must belong to the version of its span, and all answers must finish. Then the server gets
+weights with another KV cache. A prompt that it answered before must have the logprobs
+that it has with an empty cache. If not, a trainer learns from tokens and logprobs of
+other weights than it believes.
 """
 
 from __future__ import annotations
