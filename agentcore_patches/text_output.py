@@ -330,7 +330,11 @@ class TextOutput:
     def _paragraph(self, *sentences: str, done: bool = False) -> str:
         """Sentences in one paragraph; a tick stands before what is `done`."""
         text = " ".join(sentences)
-        if not (done and text and self.ticks):
+        return self.done(text) if done and text else self.wrapped(text)
+
+    def done(self, text: str) -> str:
+        """A paragraph about what is done, behind a tick if the stream can show one."""
+        if not self.ticks:
             return self.wrapped(text)
         shown = self.wrapped(f"{TICK} {text}")
         return self._styled(TICK, fg="green", bold=True) + shown[len(TICK) :]

@@ -18,13 +18,12 @@ from typing import Any
 import click
 
 from agentcore_patches import failure, install, listing, plan, results
-from agentcore_patches.cli import commands
+from agentcore_patches.cli import commands, deferred
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.help_topics import TOPICS
 from agentcore_patches.patches import registry
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
-from agentcore_verify.command import verify
 from tests.helpers import json_documents
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -66,10 +65,12 @@ def cli_page() -> str:
     settings = {**commands.context_settings, "terminal_width": 78}
     context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
-    # The group has a stand-in for it, and has it first.
-    del found["verify"]
+    # The group has stand-ins for these, and has them first.
+    last = {name: deferred(name) for name in ("verify", "serve")}
+    for name in last:
+        del found[name]
     parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
-    for name, command in {**found, "verify": verify}.items():
+    for name, command in {**found, **last}.items():
         assert command
         within = click.Context(command, context, name, **settings)
         parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
