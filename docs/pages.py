@@ -113,7 +113,7 @@ CHECKS_END = """\
 | failed | it does not hold; the details show where two sequences differ | failed |
 | inconclusive | two equal requests got different answers, so nothing can be compared | failed |
 | not exercised | the model did not do what the check is about, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot be run on this server, for example without a reasoning parser | neither |
+| skipped | the check cannot be run on this server, for example without a reasoning parser, or needs a patch that was left out on purpose | neither; failed with `--strict` if a patch was left out |
 
 A run passes if at least one check passed and none failed.
 
