@@ -20,14 +20,13 @@ import click
 from agentcore_patches import listing, results
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.command import exit_codes
-from agentcore_patches.command.cli import commands
+from agentcore_patches.command.cli import commands, deferred
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.planning import plan
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
-from agentcore_verify.command import verify
 from tests.helpers import json_documents
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -69,10 +68,12 @@ def cli_page() -> str:
     settings = {**commands.context_settings, "terminal_width": 78}
     context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
-    # The group has a stand-in for it, and has it first.
-    del found["verify"]
+    # The group has stand-ins for these, and has them first.
+    last = {name: deferred(name) for name in ("verify", "serve")}
+    for name in last:
+        del found[name]
     parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
-    for name, command in {**found, "verify": verify}.items():
+    for name, command in {**found, **last}.items():
         assert command
         within = click.Context(command, context, name, **settings)
         parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
@@ -115,7 +116,7 @@ CHECKS_END = """\
 | failed | the property does not hold; the details show where two sequences differ | failed |
 | inconclusive | two equal requests got different responses, so nothing can be compared | failed |
 | not exercised | the model did not show the tested behavior, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot run on this server, for example without a reasoning parser | neither |
+| skipped | the check cannot run on this server, for example without a reasoning parser, or needs a patch that was left out on purpose | neither; failed with `--strict` if a patch was left out |
 
 A run passes if at least one check passed and none failed.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from agentcore_patches.errors import PROGRAM, UsageError
 
-_ADVISED = re.compile(rf"`{PROGRAM} (apply|status|revert|verify)\b[^`]*(?=`)")
+_ADVISED = re.compile(rf"`{PROGRAM} (apply|status|revert|verify|serve)\b[^`]*(?=`)")
 
 
 def with_target(text: str, target: Mapping[str, str]) -> str:

@@ -86,8 +86,8 @@ def _wants_json(args: Sequence[str]) -> bool:
     return "--json" in ours
 
 
-class _Verify(click.Command):
-    """The command of `agentcore_verify`, which is imported only when it is run."""
+class _Deferred(click.Command):
+    """A command of `agentcore_verify`, which is imported only when it is run."""
 
     def make_context(
         self,
@@ -96,9 +96,18 @@ class _Verify(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        from agentcore_verify.command import verify
+        return deferred(str(self.name)).make_context(info_name, args, parent, **extra)
 
-        return verify.make_context(info_name, args, parent, **extra)
+
+def deferred(name: str) -> click.Command:
+    """Return the command that a stand-in of this group stands for."""
+    if name == "serve":
+        from agentcore_verify.serve import serve
+
+        return serve
+    from agentcore_verify.command import verify
+
+    return verify
 
 
 @click.group(
@@ -129,9 +138,11 @@ def commands() -> None:
     """
 
 
-commands.add_command(
-    _Verify("verify", short_help="Check a real server, request by request.")
-)
+for _name, _help in (
+    ("verify", "Check a real server, request by request."),
+    ("serve", "Start a server to try things on; needs no GPU."),
+):
+    commands.add_command(_Deferred(_name, short_help=_help))
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -318,10 +318,11 @@ class TextOutput:
         return "\n".join(f"  {line}".rstrip() for line in (head, *lines))
 
     def _stacked(self, header: Sequence[str], row: Sequence[str]) -> Iterator[str]:
-        """One row of a table below each other: its first cell, then the others."""
+        """One row of a table: a line with its first cell, then the others."""
         yield f"  {row[0]}"
-        for name, cell in zip(header[1:], row[1:], strict=True):
-            yield self.wrapped(f"{name.lower()}: {cell}", indent="    ")
+        cells = zip(header[1:], row[1:], strict=True)
+        told = ", ".join(f"{name.lower()}: {cell}" for name, cell in cells)
+        yield self.wrapped(told, indent="    ")
 
     def _cell(self, text: str) -> str:
         """A cell in the colour of the state that it says."""
@@ -331,7 +332,11 @@ class TextOutput:
     def _paragraph(self, *sentences: str, done: bool = False) -> str:
         """Sentences in one paragraph; a tick stands before what is `done`."""
         text = " ".join(sentences)
-        if not (done and text and self.ticks):
+        return self.done(text) if done and text else self.wrapped(text)
+
+    def done(self, text: str) -> str:
+        """A paragraph about what is done, behind a tick if the stream can show one."""
+        if not self.ticks:
             return self.wrapped(text)
         shown = self.wrapped(f"{TICK} {text}")
         return self._styled(TICK, fg="green", bold=True) + shown[len(TICK) :]

@@ -152,21 +152,21 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
     n_patches = len(registry.names())
     n_files = len(changed_files(VERSION))
     assert ran.stdout == (
-        f"Patched SGLang 0.5.9: {n_patches} patches, {n_files} files, all as released. "
-        "Restart its servers. To undo: `agentcore-patch revert --sglang-dir "
+        f"Patched SGLang 0.5.9 in {package}: {n_patches} patches, {n_files} files edited, "
+        f"{len(LANDED)} added. Restart its servers. To undo: `agentcore-patch revert --sglang-dir "
         f"{package}`.\n"
     )
     assert run("apply").stdout == (
         f"Nothing to do: {n_patches} patches are already in place.\n"
     )
     assert run("status").stdout == (
-        f"SGLang 0.5.9 in {package}: {n_patches} patches are in place ({n_files} files, "
-        f"all as released), applied by agentcore-patch {__version__}.\n"
+        f"SGLang 0.5.9 in {package}: {n_patches} patches are in place ({n_files} files "
+        f"edited, {len(LANDED)} added), applied by agentcore-patch {__version__}.\n"
     )
     shown = run("revert", "-v").stdout
     assert shown.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
     assert shown.count("  restored  as released\n") == n_files
-    assert shown.count("  removed   ours\n") == len(LANDED)
+    assert shown.count("  removed   added\n") == len(LANDED)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from agentcore_patches.errors import ServerError, UsageError
 from agentcore_verify import checks, runner
 from agentcore_verify.checks import weight_versions
 from agentcore_verify.client import HttpError, Json
+from agentcore_verify.launching import existing_model
 from agentcore_verify.progress import Progress
 from agentcore_verify.results import Failed, Outcome, Report, Result
 from agentcore_verify.subject import Subject
@@ -161,7 +162,7 @@ def test_the_home_folder_of_nobody_is_an_error_in_words(
 
 def test_a_model_in_the_home_folder_of_nobody_does_not_exist() -> None:
     with pytest.raises(UsageError, match="~no-such-user/model does not exist"):
-        runner._existing_model("~no-such-user/model")
+        existing_model("~no-such-user/model")
 
 
 def test_the_checks_are_listed_with_their_summaries(

@@ -45,7 +45,7 @@ _LOG_WIDTH = 120
 """Columns of the table if stdout is not a terminal."""
 
 
-class _Path(click.Path):
+class PathOption(click.Path):
     """A path that may begin with `~`, which no shell expands in `--log=~/file`."""
 
     def convert(
@@ -55,10 +55,10 @@ class _Path(click.Path):
 
 
 def _file_option(option: str, text: str) -> Callable[[Any], Any]:
-    return click.option(option, type=_Path(), metavar="FILE", help=text)
+    return click.option(option, type=PathOption(), metavar="FILE", help=text)
 
 
-class _Command(click.Command):
+class SGLangCommand(click.Command):
     """Explains, when an option is unknown, where options of SGLang go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -71,7 +71,7 @@ class _Command(click.Command):
 
 
 @click.command(
-    cls=_Command,
+    cls=SGLangCommand,
     short_help="Check the answers of a real server.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -90,7 +90,7 @@ class _Command(click.Command):
 @click.option("--api-key", metavar="KEY", help="The API key of that server.")
 @click.option(
     "--python",
-    type=_Path(),
+    type=PathOption(),
     metavar="EXE",
     callback=remember_target,
     help="The Python interpreter to launch SGLang with. Default: the one that runs this "
@@ -98,7 +98,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--sglang-dir",
-    type=_Path(),
+    type=PathOption(),
     metavar="DIR",
     callback=remember_target,
     help="The `sglang` package folder to launch, the one that contains srt/. Default: "

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from sys import executable
-from typing import Literal
 
 import requests
 
@@ -20,19 +18,15 @@ from agentcore_patches.command.advice import with_target
 from agentcore_patches.command.text_output import NO_RUST_SERVER
 from agentcore_patches.errors import Interrupted, ServerError, UsageError
 from agentcore_patches.installs import versions
-from agentcore_patches.installs.install import expand_user
 from agentcore_patches.results import PatchState, StatusResult
 
-from . import checks, cpu, parsers, router
-from .parsers import Parsers
+from . import checks, router
+from .launching import Device, server_options
 from .progress import Progress
 from .results import Outcome, Report, Result, Versions
-from .scripted_model import ensure_scripted_model
 from .server import Server, ServerOptions, option_value
 from .subject import Subject
 
-SCRIPTED = "scripted"
-SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
 KEY_OPTIONS = ("--api-key", "--admin-api-key")
 DEATH_SECONDS = 3.0
 """Seconds to wait whether a server that gave no answer is dead."""
@@ -65,7 +59,7 @@ class Options:
     api_key: str | None = None
     python: Path | None = None
     sglang_dir: Path | None = None
-    device: Literal["auto", "cuda", "cpu"] = "auto"
+    device: Device = "auto"
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     server_args: tuple[str, ...] = ()
@@ -274,11 +268,11 @@ class _Run:
         startup: float | None = None
         error: ServerError | None = None
         try:
-            server_options = self._server_options(log)
-            self.device = option_value(server_options.args, "--device") or (
-                "cpu" if server_options.cpu else "cuda"
+            launching = self._server_options(log)
+            self.device = option_value(launching.args, "--device") or (
+                "cpu" if launching.cpu else "cuda"
             )
-            server = Server(server_options)
+            server = Server(launching)
             self.doing = "while SGLang was starting"
             self.progress.message(f"Starting SGLang; its log is {log}")
             began = time.monotonic()
@@ -311,43 +305,18 @@ class _Run:
 
     def _server_options(self, log: Path) -> ServerOptions:
         options = self.options
-        python = options.python or Path(executable)
-        scripted = options.model == SCRIPTED
-        if scripted:
-            model = str(ensure_scripted_model(python, notify=self.progress.message))
-            detected = SCRIPTED_PARSERS
-        else:
-            model = _existing_model(str(options.model))
-            detected = parsers.of_model(python, model)
-        on_cpu = options.device == "cpu" or (
-            options.device == "auto"
-            and option_value(options.server_args, "--device") is None
-            and cpu.is_needed(python)
-        )
-        args: list[str] = []
-        for name, value in (
-            ("--tool-call-parser", options.tool_call_parser or detected.tool_call),
-            ("--reasoning-parser", options.reasoning_parser or detected.reasoning),
-        ):
-            if value and option_value(options.server_args, name) is None:
-                args += [name, value]
-        env: Mapping[str, str] = {}
-        if scripted and on_cpu:
-            env = cpu.TINY_MODEL_ENV
-        elif not Path(model).is_dir():
-            env = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0")}
-        return ServerOptions(
-            python=python,
-            model=model,
+        return server_options(
+            str(options.model),
             log=log,
-            args=(*args, *options.server_args),
-            cpu=on_cpu,
-            mirror_sampler=True,
-            env=env,
-            pythonpath=(
-                (options.sglang_dir.resolve().parent,) if options.sglang_dir else ()
-            ),
+            python=options.python,
+            sglang_dir=options.sglang_dir,
+            device=options.device,
+            tool_call_parser=options.tool_call_parser,
+            reasoning_parser=options.reasoning_parser,
+            server_args=options.server_args,
             startup_timeout=options.startup_timeout,
+            mirror_sampler=True,
+            notify=self.progress.message,
         )
 
     def _run_checks(
@@ -474,15 +443,6 @@ def _log_file(requested: Path | None) -> Iterator[Path]:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _existing_model(model: str) -> str:
-    """The model as it was given; UsageError if it is a path that does not exist."""
-    path = expand_user(model)
-    looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
-    if looks_like_path and not path.exists():
-        raise UsageError(f"The model {path} does not exist.")
-    return str(path) if path.exists() else model
 
 
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:

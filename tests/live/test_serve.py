@@ -1,0 +1,102 @@
+"""The command `serve`: a server that a user can try things on, and nothing left of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentcore_verify.server import running
+from tests.helpers.bytecode import Bytecode
+from tests.helpers.servers import Trees
+from tests.helpers.waiting import wait_until
+
+SECONDS = 400
+"""What a server may take to start here, while other tests run."""
+
+Serve = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def serve(sglang_python: Path, bytecode: Bytecode, tmp_path: Path) -> Iterator[Serve]:
+    """Starts the command on the CPU, with a folder of its own for temporary files."""
+    started: list[subprocess.Popen[str]] = []
+    temp = tmp_path / "temp"
+    temp.mkdir()
+
+    def start(*args: str | Path) -> subprocess.Popen[str]:
+        options = ("--device", "cpu", "--python", sglang_python, "--port", "0")
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "agentcore_patches", "serve"),
+                *("--model", "scripted", *options, *args),
+            ],
+            env={**os.environ, **bytecode.env, "TMPDIR": str(temp)},
+            stdout=(tmp_path / "out").open("w"),
+            stderr=(tmp_path / "err").open("w"),
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+
+
+@pytest.mark.parametrize("patched", [True, False])
+def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
+    serve: Serve, trees: Trees, tmp_path: Path, patched: bool
+) -> None:
+    out, err = tmp_path / "out", tmp_path / "err"
+    tree = trees.patched if patched else trees.vanilla
+    process = serve("--sglang-dir", tree / "sglang")
+    wait_until(
+        lambda: "Ctrl-C ends it." in out.read_text() or process.poll() is not None,
+        seconds=SECONDS,
+    )
+    shown = out.read_text()
+    below = [
+        child.pid for child in psutil.Process(process.pid).children(recursive=True)
+    ]
+    command = re.search(r"^curl (?:.*\\\n)+.*$", shown, re.M)
+    assert command, shown + err.read_text()
+    answer = subprocess.run(
+        ["bash", "-c", command[0]], capture_output=True, text=True, check=True
+    ).stdout
+
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 0
+
+    assert ("Patches in place: " in shown) is patched
+    assert ("not patched" in shown) is not patched
+    assert ('"prompt_token_ids":' in answer) is patched
+    assert "Uvicorn running" in err.read_text()
+    assert "Traceback" not in err.read_text()
+    assert below and running(below) == []
+    assert [*(tmp_path / "temp").iterdir()] == []
+
+
+def test_a_server_that_does_not_start_says_why_and_where_its_log_is(
+    serve: Serve, trees: Trees, tmp_path: Path
+) -> None:
+    options = ("--sglang-dir", trees.patched / "sglang", "-q")
+    process = serve(*options, "--", "--no-such-option")
+
+    assert process.wait(timeout=SECONDS) == 6
+
+    [log] = (tmp_path / "temp").iterdir()
+    told = (tmp_path / "err").read_text()
+    assert told.startswith(
+        "error: SGLang refuses its options: unrecognized arguments: --no-such-option. "
+        f"Its log is {log}.\nhint: "
+    )
+    assert (tmp_path / "out").read_text() == ""

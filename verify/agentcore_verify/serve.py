@@ -1,0 +1,282 @@
+"""`agentcore-patch serve`: an SGLang server to try things on, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentcore_patches import api
+from agentcore_patches.command.options import (
+    COLOR,
+    QUIET,
+    Asked,
+    remember_target,
+    verbose_option,
+)
+from agentcore_patches.command.terminal import (
+    can_show,
+    has_colours,
+    print_text,
+    terminal_width,
+)
+from agentcore_patches.command.text_output import NO_RUST_SERVER, TICK, TextOutput
+from agentcore_patches.errors import Interrupted, ServerError, UsageError
+from agentcore_patches.results import PatchState, StatusResult
+
+from .command import PathOption, SGLangCommand
+from .launching import SCRIPTED, server_options
+from .server import HOST, Server, free_port, option_value, port_is_free
+from .signals import signals_as_exceptions
+
+POLL_INTERVAL = 0.2
+"""Seconds between two looks at the server and its log."""
+
+
+@click.command(
+    cls=SGLangCommand,
+    short_help="Start a server to try things on.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--model",
+    required=True,
+    metavar="PATH_OR_ID",
+    help="The model to serve. `scripted` is a tiny model that needs no download: this "
+    "command trains it once and caches it.",
+)
+@click.option(
+    "--host", default=HOST, show_default=True, help="The address to listen on."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=30000,
+    show_default=True,
+    help="The port to listen on; 0 takes one that is free.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cuda", "cpu"]),
+    default="auto",
+    show_default=True,
+    help="cpu: run SGLang without a GPU or CUDA. auto: cpu if there is no GPU.",
+)
+@click.option(
+    "--python",
+    type=PathOption(),
+    metavar="EXE",
+    callback=remember_target,
+    help="The Python interpreter to launch SGLang with. Default: the one that runs this "
+    "command.",
+)
+@click.option(
+    "--sglang-dir",
+    type=PathOption(),
+    metavar="DIR",
+    callback=remember_target,
+    help="The `sglang` package folder to launch, the one that contains srt/. Default: "
+    "the one of the interpreter.",
+)
+@click.option(
+    "--startup-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until the server generates.",
+)
+@QUIET
+@verbose_option("Also show with which options SGLang is launched.")
+@COLOR
+@click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def serve(
+    asked: Asked,
+    /,
+    model: str,
+    host: str,
+    port: int,
+    python: Path | None,
+    sglang_dir: Path | None,
+    server_args: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Start SGLang as `verify` does, and keep it running until Ctrl-C.
+
+    Prints the URL, the patches in place and a request to try. SGLang's log goes to
+    stderr. Everything after -- is passed to sglang.launch_server. Needs no GPU. An SGLang
+    that is not patched is started, too, and says so.
+
+    \b
+    Examples:
+      agentcore-patch serve --model scripted
+          on any machine, without a download
+      agentcore-patch serve --model Qwen/Qwen3-0.6B --port 30001
+          another model, on another port
+      agentcore-patch serve --model scripted -- --stream-output
+          with options of SGLang
+    """
+    if sglang_dir:
+        asked.target.pop("--python", None)
+    for given in ("--host", "--port"):
+        if option_value(server_args, given) is not None:
+            raise UsageError(f"Give {given} before `--`.")
+    status = api.status(sglang_dir=sglang_dir, python=None if sglang_dir else python)
+    if status.rust_server:
+        raise UsageError(f"{NO_RUST_SERVER} Unset it first.")
+    if port and not port_is_free(host, port):
+        raise ServerError(
+            f"Port {port} is in use.", hint="Choose another --port; 0 takes a free one."
+        )
+    output = TextOutput(
+        terminal_width(sys.stdout),
+        asked.target,
+        asked.detail == "verbose",
+        has_colours(sys.stdout, asked.color),
+        can_show(TICK, sys.stdout),
+    )
+    shows = asked.detail != "quiet"
+    ready = False
+    with signals_as_exceptions(), _log_file() as log:
+        launching = server_options(
+            model,
+            log=log,
+            notify=lambda line: _note(line) if shows else None,
+            python=python,
+            sglang_dir=sglang_dir,
+            # Most answers of the scripted model are plain text, and are to be read as it.
+            reasoning_parser="" if model == SCRIPTED else None,
+            server_args=(
+                *("--host", host, "--port", str(port or free_port(host))),
+                *server_args,
+            ),
+            **options,
+        )
+        server = Server(launching)
+        try:
+            if asked.detail == "verbose":
+                _note(f"{launching.python} {' '.join(launching.args)}")
+            with _followed(server.log, shows=shows):
+                server.start()
+                ready = True
+                if shows:
+                    print_text(_lines(output, server, status), color=asked.color)
+                while True:
+                    server.ensure_alive()
+                    time.sleep(POLL_INTERVAL)
+        except KeyboardInterrupt:
+            if not ready:
+                raise Interrupted("while SGLang was starting. It was ended.") from None
+        finally:
+            server.stop()
+    if shows:
+        _note("the server was ended")
+
+
+def _note(line: str) -> None:
+    print_text(f"agentcore-patch: {line}", sys.stderr)
+
+
+@contextmanager
+def _log_file() -> Iterator[Path]:
+    """A temporary file for the server's output, kept if the server fails."""
+    handle, name = tempfile.mkstemp(prefix="agentcore-serve-", suffix=".log")
+    os.close(handle)
+    log = Path(name)
+    try:
+        yield log
+    except ServerError:
+        raise
+    except BaseException:
+        log.unlink(missing_ok=True)
+        raise
+    log.unlink(missing_ok=True)
+
+
+@contextmanager
+def _followed(log: Path, *, shows: bool) -> Iterator[None]:
+    """Copies what is written to the log to stderr, until the end of the block."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        with log.open(errors="replace") as file:
+            while True:
+                last = ended.is_set()
+                if text := file.read():
+                    with suppress(OSError, ValueError):
+                        sys.stderr.write(text)
+                        sys.stderr.flush()
+                elif last:
+                    return
+                else:
+                    ended.wait(POLL_INTERVAL)
+
+    if not shows:
+        yield
+        return
+    follower = threading.Thread(target=follow, name="follow-log", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join()
+
+
+def request_to_try(url: str, api_key: str | None) -> str:
+    """Return a command that asks the server at a URL, in two lines."""
+    body = (
+        '{"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, '
+        '"logprobs": true}'
+    )
+    key = f" -H 'Authorization: Bearer {api_key}'" if api_key else ""
+    return (
+        f"curl -s {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\\n"
+        f"    -d '{body}'"
+    )
+
+
+def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
+    """What is printed once the server generates."""
+    install = status.install
+    held = {
+        name: state
+        for name, state in status.patches.items()
+        if state is not PatchState.ABSENT
+    }
+    if held:
+        states = {*held.values()} - {PatchState.IN_PLACE}
+        differing = "".join(f" They are {state.value}." for state in states)
+        patches = output.wrapped(
+            f"Patches in place: {', '.join(held)}."
+            + (f"{differing} See `agentcore-patch status`." if differing else "")
+        )
+    else:
+        patches = output.labelled(
+            "warning",
+            "This SGLang is not patched: its answers have no token IDs. To patch it: "
+            "`agentcore-patch apply`, then start the server again.",
+        )
+    key = "KEY" if server.api_key else None
+    return "\n".join(
+        [
+            "",
+            output.done(f"SGLang {install.version} is ready at {server.base_url}"),
+            patches,
+            "",
+            "Try it:",
+            "",
+            request_to_try(server.base_url, key),
+            "",
+            "Ctrl-C ends it.",
+        ]
+    )
