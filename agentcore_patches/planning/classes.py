@@ -345,17 +345,21 @@ def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
     pending: list[ast.AST] = [definition]
     while pending:
         node = pending.pop()
-        match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                found.add(name)
-                continue
-        # `ast.walk` takes three times as long.
-        for child in vars(node).values():
-            if isinstance(child, ast.AST):
-                pending.append(child)
-            elif isinstance(child, list):
+        if type(node) is ast.Attribute and type(node.value) is ast.Name:
+            if node.value.id == "self":
+                found.add(node.attr)
+            continue
+        # `ast.walk` takes four times as long.
+        for field in node._fields:
+            child = getattr(node, field)
+            if type(child) is list:
                 pending += [one for one in child if isinstance(one, ast.AST)]
+            elif isinstance(child, ast.AST) and type(child) not in _LEAVES:
+                pending.append(child)
     return frozenset(found)
+
+
+_LEAVES = (ast.Name, ast.Constant, ast.Load, ast.Store)
 
 
 _SERVER_ARGS_NAMES = re.compile(

@@ -307,6 +307,13 @@ def _reads(code: str) -> tuple[tuple[str, str], ...]:
 _OWN_MODULES = ("agentcore", "dataclasses")
 
 
+def _globals_of(table: symtable.SymbolTable) -> Iterable[str]:
+    """The names that a scope reads or binds and that are not its own."""
+    if isinstance(table, symtable.Function):
+        return table.get_globals()
+    return [symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()]
+
+
 def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
     """Names that no function, module or builtin binds, after the scope that reads them."""
     module = symtable.symtable(source, file, "exec")  # type: ignore[arg-type] # bytes do
@@ -319,11 +326,7 @@ def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
     unbound = set()
     tables = [("", module)]
     for scope, table in tables:
-        unbound |= {
-            (scope, symbol.get_name())
-            for symbol in table.get_symbols()
-            if symbol.is_global() and symbol.get_name() not in bound
-        }
+        unbound |= {(scope, name) for name in _globals_of(table) if name not in bound}
         tables += [
             (f"{scope}.{child.get_name()}".lstrip("."), child)
             for child in table.get_children()
