@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from agentcore_patches.cli import main
+from agentcore_patches.command.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

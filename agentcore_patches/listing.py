@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.errors import UnsupportedTarget
-from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.installs.install import Install, StrPath, find
 from agentcore_patches.installs.versions import require_release
 from agentcore_patches.patches import registry

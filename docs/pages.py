@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from agentcore_patches import listing, results
-from agentcore_patches.cli import commands
 from agentcore_patches.cluster import results as cluster_results
+from agentcore_patches.command.cli import commands
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.planning import plan

@@ -84,7 +84,7 @@ def run_stopped(request: Any) -> None:
         os.dup2(output, 2)
         args = request["args"]
         if len(args) > 1:
-            from agentcore_patches import cli
+            from agentcore_patches.command import cli
         os.kill(os.getpid(), signal.SIGSTOP)
         code = cli.main(args) if len(args) > 1 else run(Path(request["package"]), *args)
         sys.stdout.flush()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.api import apply, revert, status
+from agentcore_patches.command.text_output import TextOutput
 from agentcore_patches.errors import AccessError, SourceConflict, UnsupportedTarget
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.filesystem import FOLDER
-from agentcore_patches.text_output import TextOutput
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import give_away, require_root
 from tests.unit.running import Run

@@ -253,7 +253,7 @@ def test_what_has_nothing_to_do_imports_nothing_heavy(
     if patched:
         run("apply")
     code = (
-        "import sys; from agentcore_patches.cli import main; "
+        "import sys; from agentcore_patches.command.cli import main; "
         "assert main(sys.argv[1:]) == 0; print(*sys.modules, file=sys.stderr)"
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from agentcore_patches import cli
+from agentcore_patches.command import cli
 from agentcore_patches.installs.install import Install
 from agentcore_patches.patches import registry
 from tests.unit.running import Ran, Run

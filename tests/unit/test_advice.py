@@ -13,10 +13,11 @@ import pytest
 
 import agentcore_patches
 import agentcore_verify
-from agentcore_patches import api, cli, cluster, listing
-from agentcore_patches.asked import Asked
+from agentcore_patches import api, cluster, listing
+from agentcore_patches.command import cli
+from agentcore_patches.command.advice import with_target
+from agentcore_patches.command.options import Asked
 from agentcore_patches.errors import PROGRAM, UnsupportedTarget
-from agentcore_patches.hints import with_target
 from agentcore_verify import runner
 
 _ADVISED = re.compile(rf"`{PROGRAM} ([a-z][^`]*)`")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import cli
-from agentcore_patches.failure import DEBUG
+from agentcore_patches.command import cli
+from agentcore_patches.command.exit_codes import DEBUG
 from tests.unit.running import Run, program
 from tests.unit.small_sglang import build
 
@@ -19,7 +19,7 @@ from tests.unit.small_sglang import build
 def test_help_shows_verify_without_importing_it() -> None:
     code = (
         "import sys\n"
-        "from agentcore_patches.cli import main\n"
+        "from agentcore_patches.command.cli import main\n"
         "main([])\n"
         "assert not any(name.startswith('agentcore_verify') for name in sys.modules)\n"
     )
@@ -54,7 +54,7 @@ def test_help_shows_what_the_option_shows(run: Run, command: str | None) -> None
 
 def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
     told = run("--help").out + run("verify", "--help").out
-    sources = Path(cli.__file__).parents[1]
+    sources = Path(cli.__file__).parents[2]
     read = {
         name
         for folder in ("agentcore_patches", "verify")

@@ -12,7 +12,7 @@ import pytest
 from agentcore_patches import api, listing, results
 from agentcore_patches.cluster import results as ray_results
 from agentcore_patches.cluster.results import NodeResult, RayNode
-from agentcore_patches.json_output import document
+from agentcore_patches.command.json_output import document
 from tests.helpers.documents import mismatches
 from tests.helpers.json_documents import (
     ApplyDocument,

@@ -15,8 +15,9 @@ from types import ModuleType
 
 import pytest
 
-from agentcore_patches import cli, listing
+from agentcore_patches import listing
 from agentcore_patches._version import __version__
+from agentcore_patches.command import cli
 from agentcore_patches.edits import (
     AddField,
     Check,

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import __version__, api, cli, text_output
-from agentcore_patches.asked import Asked
-from agentcore_patches.failure import Failure
+from agentcore_patches import __version__, api
+from agentcore_patches.command import cli, text_output
+from agentcore_patches.command.exit_codes import Failure
+from agentcore_patches.command.options import Asked
+from agentcore_patches.command.text_output import TextOutput
 from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.state import transaction
-from agentcore_patches.text_output import TextOutput
 from tests.helpers.terminal import shown_on_terminal
 from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from agentcore_patches.cli import main
+from agentcore_patches.command.cli import main
 from agentcore_patches.errors import ServerError, UsageError
 from agentcore_verify import checks, runner
 from agentcore_verify.checks import weight_versions

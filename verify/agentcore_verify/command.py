@@ -12,17 +12,17 @@ from typing import Any, TextIO
 import click
 from rich.console import Console
 
-from agentcore_patches.asked import (
+from agentcore_patches.command.advice import refuse_unknown
+from agentcore_patches.command.options import (
     COLOR,
     Asked,
     Color,
     names_option,
     remember_target,
 )
+from agentcore_patches.command.terminal import print_text
 from agentcore_patches.errors import AccessError
-from agentcore_patches.hints import refuse_unknown
 from agentcore_patches.installs.install import expand_user
-from agentcore_patches.printing import print_text
 
 from . import checks, runner
 from .github_report import render_annotations

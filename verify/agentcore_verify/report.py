@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.printing import in_lines
+from agentcore_patches.command.terminal import in_lines
 
 from .results import Difference, Outcome, Report, Result
 

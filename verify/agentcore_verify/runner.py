@@ -15,11 +15,11 @@ from typing import Literal
 import requests
 
 from agentcore_patches import api
+from agentcore_patches.command.advice import with_target
+from agentcore_patches.command.text_output import NO_RUST_SERVER
 from agentcore_patches.errors import ServerError, UsageError
-from agentcore_patches.hints import with_target
 from agentcore_patches.installs.install import expand_user
 from agentcore_patches.results import PatchState, StatusResult
-from agentcore_patches.text_output import NO_RUST_SERVER
 
 from . import checks, cpu, parsers, router
 from .parsers import Parsers

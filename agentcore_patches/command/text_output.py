@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.hints import with_target
+from agentcore_patches.command.advice import with_target
+from agentcore_patches.command.terminal import in_lines
 from agentcore_patches.installs.install import Install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.patches.releases import RUST_SERVER
-from agentcore_patches.printing import in_lines
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,
@@ -30,7 +30,7 @@ from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
-    from agentcore_patches.failure import Failure
+    from agentcore_patches.command.exit_codes import Failure
     from agentcore_patches.listing import EditInfo, EditList, PatchList
 
 _STATES = {

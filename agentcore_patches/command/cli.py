@@ -16,7 +16,8 @@ import click
 
 from agentcore_patches import api
 from agentcore_patches._version import __version__
-from agentcore_patches.asked import (
+from agentcore_patches.command.advice import with_target
+from agentcore_patches.command.options import (
     COLOR,
     Asked,
     Command,
@@ -24,14 +25,13 @@ from agentcore_patches.asked import (
     remember,
     remember_target,
 )
+from agentcore_patches.command.terminal import print_text, terminal_width
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
-from agentcore_patches.hints import with_target
 from agentcore_patches.patches import registry
-from agentcore_patches.printing import print_text, terminal_width
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
-    from agentcore_patches.text_output import TextOutput
+    from agentcore_patches.command.text_output import TextOutput
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        from agentcore_patches.failure import DEBUG, failure_of
+        from agentcore_patches.command.exit_codes import DEBUG, failure_of
 
         failure = failure_of(error)
         if failure.kind == "bug" and os.environ.get(DEBUG):
@@ -453,13 +453,13 @@ def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
 
 
 def _print_json(result: object) -> None:
-    from agentcore_patches.json_output import document
+    from agentcore_patches.command.json_output import document
 
     print_text(document(result))
 
 
 def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
-    from agentcore_patches.text_output import TextOutput
+    from agentcore_patches.command.text_output import TextOutput
 
     verbose = asked.detail == "verbose"
     return TextOutput(terminal_width(stream), asked.target, verbose)

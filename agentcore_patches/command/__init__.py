@@ -1,0 +1,1 @@
+"""The command: it parses, calls `api`, and shows what came of it."""
