@@ -17,6 +17,8 @@ import pytest
 import agentcore_patches
 from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
+from agentcore_patches.planning.plan import make_plan
+from agentcore_patches.planning.selection import Selection
 from agentcore_patches.state import transaction
 from tests.faults import tracing
 from tests.helpers import trees
@@ -29,8 +31,17 @@ Make = Callable[[], Path]
 
 @pytest.fixture(scope="module")
 def wheel() -> Mapping[str, bytes]:
-    """The original texts of all files that patches change."""
-    return wheel_files(VERSION, registry.files(registry.names(), VERSION))
+    """Original texts of all files that patches change, or that the planner reads."""
+    selection = Selection(registry.names(), VERSION)
+    texts = {**wheel_files(VERSION, selection.files)}
+    others: dict[str, bytes] = {}
+
+    def read(path: str) -> bytes | None:
+        others.update(wheel_files(VERSION, [path]))
+        return others.get(path)
+
+    make_plan(texts, selection, read)
+    return {**texts, **others}
 
 
 @pytest.fixture
