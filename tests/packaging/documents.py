@@ -5,8 +5,9 @@ What is run, by the language of a block:
     console   each `$ command` with bash, in order, in one environment per document;
               lines below a command are its output. A command must end with 0, but for
               the last one of a block with the word `exit=N`, and one before an `echo $?`.
-              `python -m sglang.launch_server ... &` launches a server on the CPU, of the
-              environment's SGLang, which from then on is the live one of the document
+              `agentcore-patch serve ... &` or `python -m sglang.launch_server ... &`
+              launches a server on the CPU, of the environment's SGLang, which from then
+              on is the live one of the document
     bash      the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
@@ -38,6 +39,7 @@ from pathlib import Path
 from agentcore_patches.errors import ServerError
 from agentcore_verify import client, cpu
 from agentcore_verify.client import Json
+from agentcore_verify.launching import SCRIPTED, SCRIPTED_PARSERS
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.forking import ForkedServer, ForkServer
 from tests.packaging.comparing import unlike, unlike_excerpt, unlike_json
@@ -46,6 +48,11 @@ from tests.packaging.scratch import Ran, Scratch
 from tests.packaging.shell import Shell
 
 CHAT = "/v1/chat/completions"
+SERVE = "agentcore-patch serve "
+SERVED_WITH = ("--tool-call-parser", SCRIPTED_PARSERS.tool_call or "")
+"""What `serve` adds to the options of a server with the scripted model."""
+TINY_MODEL = "Qwen/Qwen3-0.6B"
+"""The model in documents in place of which the scripted one is served."""
 STREAMS = 5
 """Attempts to get a stream with an event like the one that is shown."""
 
@@ -177,7 +184,7 @@ class Document:
     def _command(self, script: str) -> Ran:
         if target := re.fullmatch(r"make ([\w-]+)\s*(#.*)?", script):
             return self._make(target[1])
-        if "sglang.launch_server" in script:
+        if "sglang.launch_server" in script or re.match(rf"{SERVE}[^#]*&", script):
             return self._launch(script)
         if not script.startswith("agentcore-patch verify --model") or re.search(
             r"--(json|junit|svg|log)\b", script
@@ -200,15 +207,20 @@ class Document:
         one_line = self._shell.here(script).replace("\\\n", " ")
         words = shlex.split(one_line, comments=True)
         told = argparse.ArgumentParser()
-        told.add_argument("--model-path")
+        told.add_argument("--model-path", "--model")
         told.add_argument("--port")
-        known, rest = told.parse_known_args(words[3:-1])
-        start = words[:3] == ["python", "-m", "sglang.launch_server"]
+        serves = one_line.startswith(SERVE)
+        start = serves or words[:3] == ["python", "-m", "sglang.launch_server"]
+        known, rest = told.parse_known_args(words[2 if serves else 3 : -1])
         if not (start and known.model_path and words[-1] == "&") or self._launched:
             raise Failed(
-                "a server is launched once, by `python -m sglang.launch_server "
-                "--model-path ... &`"
+                "a server is launched once, by `agentcore-patch serve --model ... &` or "
+                "`python -m sglang.launch_server --model-path ... &`"
             )
+        if serves:
+            rest = [*SERVED_WITH, *(arg for arg in rest if arg != "--")]
+        if known.model_path == SCRIPTED:
+            known.model_path = self.places[TINY_MODEL]()
         self._launched = ForkedServer(
             ServerOptions(
                 python=self.scratch.python,

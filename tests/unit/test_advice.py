@@ -49,10 +49,12 @@ def texts_in(tree: ast.AST) -> Iterator[str]:
 
 
 def filled(part: ast.expr) -> str:
-    """A part of an f-string; a gap is the name of the command, or of a patch."""
+    """A part of an f-string; a gap is the name of the command, a page or a patch."""
     if isinstance(part, ast.Constant):
         return str(part.value)
     assert isinstance(part, ast.FormattedValue)
+    if isinstance(part.value, ast.Attribute) and part.value.attr == "page":
+        return "troubleshooting"
     is_program = isinstance(part.value, ast.Name) and part.value.id == "PROGRAM"
     return PROGRAM if is_program else "token-ids"
 
