@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from agentcore_patches._version import __version__
-from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
     UnsupportedTarget,
     UsageError,
+    refuse_unknown,
 )
 from agentcore_patches.installs import install as installs
 from agentcore_patches.installs import versions

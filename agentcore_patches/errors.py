@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 PROGRAM = "agentcore-patch"
@@ -90,3 +91,25 @@ class PatchError(AgentcoreError):
 
 class Interrupted(KeyboardInterrupt):
     """An interruption of a command that can say where it was; the message says so."""
+
+
+def refuse_unknown(
+    names: Sequence[str], known: Sequence[str], one: str, many: str
+) -> None:
+    """Raise UsageError unless all names are known; suggest the closest known name.
+
+    Args:
+        one, many: noun for the names, in the singular and the plural.
+    """
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    import difflib
+
+    spelled = unknown[0].lower().replace("_", "-")
+    close = difflib.get_close_matches(spelled, known, n=1)
+    meant = f"Did you mean {close[0]}? " if close else ""
+    raise UsageError(
+        f"There is no {one} named {', '.join(unknown)}.",
+        hint=f"{meant}The {many} are {', '.join(known)}.",
+    )

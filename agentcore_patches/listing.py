@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentcore_patches import api
-from agentcore_patches.command.advice import refuse_unknown
-from agentcore_patches.errors import UnsupportedTarget
+from agentcore_patches.errors import UnsupportedTarget, refuse_unknown
 from agentcore_patches.installs.install import Install, StrPath, find
 from agentcore_patches.installs.versions import require_release
 from agentcore_patches.patches import registry

@@ -1,11 +1,11 @@
-"""The advice in messages: commands for the SGLang at hand, and the name that was meant."""
+"""Commands in messages, completed for the SGLang at hand."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from agentcore_patches.errors import PROGRAM, UsageError
+from agentcore_patches.errors import PROGRAM
 
 _ADVISED = re.compile(rf"`{PROGRAM} (apply|status|revert|verify|serve)\b[^`]*(?=`)")
 
@@ -31,24 +31,3 @@ def with_target(text: str, target: Mapping[str, str]) -> str:
         return command
 
     return _ADVISED.sub(completed, text)
-
-
-def refuse_unknown(
-    names: Sequence[str], known: Sequence[str], one: str, many: str
-) -> None:
-    """Raise UsageError unless all names are known; `one` and `many` say of what.
-
-    The error says which name was probably meant.
-    """
-    unknown = [name for name in names if name not in known]
-    if not unknown:
-        return
-    import difflib
-
-    spelled = unknown[0].lower().replace("_", "-")
-    close = difflib.get_close_matches(spelled, known, n=1)
-    meant = f"Did you mean {close[0]}? " if close else ""
-    raise UsageError(
-        f"There is no {one} named {', '.join(unknown)}.",
-        hint=f"{meant}The {many} are {', '.join(known)}.",
-    )

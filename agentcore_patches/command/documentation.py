@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentcore_patches.command.advice import refuse_unknown
+from agentcore_patches.errors import refuse_unknown
 
 _PACKAGED = Path(__file__).parents[1] / "pages"
 """Where an installed package has the pages; setup.py puts them there."""

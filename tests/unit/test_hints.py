@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from agentcore_patches.command.advice import refuse_unknown, with_target
-from agentcore_patches.errors import UsageError
+from agentcore_patches.command.advice import with_target
+from agentcore_patches.errors import UsageError, refuse_unknown
 from tests.unit.running import Run
 
 

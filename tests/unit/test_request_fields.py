@@ -104,7 +104,7 @@ def test_a_parameter_that_sglang_does_not_have_is_refused_by_its_name() -> None:
     for obj.sampling_params, unknown in (
         ({"temperature": 0, "top_k": 5}, None),
         ({"temperature": 0, "max_tokens": None}, "max_tokens"),
-        ([{}, {"temprature": 0}], "temprature"),
+        ([{}, {"top_kk": 0}], "top_kk"),
     ):
         message = request_fields.find_error(manager, obj)
         assert (message is None) == (unknown is None)

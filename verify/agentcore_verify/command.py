@@ -12,7 +12,6 @@ from typing import Any, TextIO
 import click
 from rich.console import Console
 
-from agentcore_patches.command.advice import refuse_unknown
 from agentcore_patches.command.exit_codes import failure_of
 from agentcore_patches.command.options import (
     COLOR,
@@ -29,7 +28,12 @@ from agentcore_patches.command.terminal import (
     terminal_width,
 )
 from agentcore_patches.command.text_output import TextOutput
-from agentcore_patches.errors import AccessError, ServerError, UsageError
+from agentcore_patches.errors import (
+    AccessError,
+    ServerError,
+    UsageError,
+    refuse_unknown,
+)
 from agentcore_patches.installs.install import expand_user
 
 from . import checks, runner
