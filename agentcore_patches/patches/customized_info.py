@@ -1,4 +1,4 @@
-"""per-token metadata of custom samplers, whole and in step with `output_ids`
+"""per-token metadata from custom samplers, one value per output token
 
 The scheduler sends the values that are new since its last output. 0.5.9 passes on only
 these, so of 120 tokens only the last 20 have values (upstream fix: PR 27205). Logprobs

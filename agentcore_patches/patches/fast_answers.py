@@ -1,4 +1,4 @@
-"""whole answers written by orjson, without a pydantic model per token
+"""non-streaming responses, serialized without a pydantic model per token
 
 SGLang 0.5.9 builds a pydantic model for each token's logprob, and FastAPI's encoder
 visits every value before `json.dumps`. For 16,000 tokens this blocks the event loop for

@@ -1,4 +1,4 @@
-"""a prompt that begins with exactly the tokens of the conversation's earlier turns
+"""turns that start with the exact tokens of the previous turns
 
 A chat template renders the whole conversation in each turn. It drops thinking,
 reformats arguments and trims text. With the tokens of the earlier turns, from the

@@ -1,4 +1,4 @@
-"""exact prompt and completion token IDs, with logprobs in step, in chat completions
+"""prompt and completion token IDs in chat, one logprob each, streaming or not
 
 Without streaming, the engine returns everything, and only the protocol lacks the
 fields. In streams, SGLang drops the logprobs of every token whose text is held back. A

@@ -1,4 +1,4 @@
-"""which weights sampled which token; no prompt from another version's cache
+"""the weight version of each token; no prompt cache of another version
 
 A weight update never crashes a busy server. A prompt that is prefilled afterwards
 reuses no KV cache of other weights, and each token has the version of the weights that
