@@ -37,7 +37,7 @@ FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 .PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients docs lint system clean
 
 help:
-	@echo "make demo          patch SGLang, show token IDs from a real server, verify it"
+	@echo "make demo          send the same requests to SGLang before and after patching it"
 	@echo "make test          run the whole test suite"
 	@echo "make clients       ask by every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
@@ -52,9 +52,7 @@ help:
 	@echo "make clean         remove what these made"
 
 demo: $(READY)
-	$(BIN)/agentcore-patch apply
-	$(BIN)/python -m agentcore_verify.demo
-	$(BIN)/agentcore-patch verify --model scripted
+	@$(BIN)/python -m agentcore_verify.demo
 
 # Each round with servers of its own.
 ROUNDS ?= 10
@@ -124,12 +122,13 @@ clean:
 	find agentcore_patches verify tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/uv:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(READY): $(BIN)/uv pyproject.toml setup.cfg
-	$(UV) --python $(BIN)/python --editable '.[sglang,dev]'
+	@echo "Installing SGLang and the tools into $(VENV): about 10 GB on disk."
+	@$(UV) --python $(BIN)/python --editable '.[sglang,dev]'
 	touch $@
 
 $(LOWEST_READY): $(BIN)/uv pyproject.toml setup.cfg
