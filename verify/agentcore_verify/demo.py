@@ -192,7 +192,7 @@ def show(console: Console, version: str, before: Seen, after: Seen) -> None:
     table.add_row(
         "",
         Text("history sent as messages", "dim"),
-        Text("with required_prefix_token_ids", "dim"),
+        Text("required_prefix_token_ids", "dim"),
     )
     console.print(table)
 
@@ -223,9 +223,9 @@ def _kept(turn: Sequence[int], prompt: Sequence[int]) -> Text:
     pairs = zip(turn, prompt, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(turn))
     if same == len(turn):
-        return Text(f"starts with all {same} tokens\nof the first turn", "bold green")
+        return Text(f"starts with all {same}\ntokens of the first turn", "bold green")
     return Text(
-        f"differs after {same} of the first\nturn's {len(turn)} tokens", "bold red"
+        f"leaves the first turn\nafter {same} of {len(turn)} tokens", "bold red"
     )
 
 
