@@ -428,7 +428,8 @@ def _status(result: StatusResult) -> Iterator[str]:
     names: dict[PatchState, list[str]] = {state: [] for state in PatchState}
     for name in result.wanted:
         names[result.patches[name]].append(name)
-    can_apply = not is_older_than_supported(result.install.version)
+    install = result.install
+    can_apply = bool(install.release) or not is_older_than_supported(install.version)
 
     if result.pending is not None:
         yield (
