@@ -370,7 +370,7 @@ def test_tables_are_folded_between_words(
         shown_on_terminal([*COMMAND, command, *args, *target], columns)
     )
 
-    for word in ("customized-info", "not applied", "conversation's"):
+    for word in ("customized-info", "not applied", "non-streaming"):
         assert command != "list" or word in shown
     # A path and a command are not broken, so that they can be copied.
     rows = [line for line in shown.splitlines() if len(line.split()) > 1]
