@@ -64,11 +64,11 @@ def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
         seconds=SECONDS,
     )
     shown = out.read_text()
+    command = re.search(r"^curl (?:.*\\\n)+.*$", shown, re.M)
+    assert command, shown + err.read_text()
     below = [
         child.pid for child in psutil.Process(process.pid).children(recursive=True)
     ]
-    command = re.search(r"^curl (?:.*\\\n)+.*$", shown, re.M)
-    assert command, shown + err.read_text()
     answer = subprocess.run(
         ["bash", "-c", command[0]], capture_output=True, text=True, check=True
     ).stdout
