@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,11 +26,18 @@ Serve = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def serve(sglang_python: Path, bytecode: Bytecode, tmp_path: Path) -> Iterator[Serve]:
+def temp() -> Iterator[Path]:
+    """A short path for temporary files: SGLang's sockets are below it."""
+    with tempfile.TemporaryDirectory(prefix="serve-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def serve(
+    sglang_python: Path, bytecode: Bytecode, tmp_path: Path, temp: Path
+) -> Iterator[Serve]:
     """Starts the command on the CPU, with a folder of its own for temporary files."""
     started: list[subprocess.Popen[str]] = []
-    temp = tmp_path / "temp"
-    temp.mkdir()
 
     def start(*args: str | Path) -> subprocess.Popen[str]:
         options = ("--device", "cpu", "--python", sglang_python, "--port", "0")
@@ -54,7 +62,7 @@ def serve(sglang_python: Path, bytecode: Bytecode, tmp_path: Path) -> Iterator[S
 
 @pytest.mark.parametrize("patched", [True, False])
 def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
-    serve: Serve, trees: Trees, tmp_path: Path, patched: bool
+    serve: Serve, trees: Trees, tmp_path: Path, temp: Path, patched: bool
 ) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
     tree = trees.patched if patched else trees.vanilla
@@ -82,18 +90,18 @@ def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
     assert "Uvicorn running" in err.read_text()
     assert "Traceback" not in err.read_text()
     assert below and running(below) == []
-    assert [*(tmp_path / "temp").iterdir()] == []
+    assert [*temp.iterdir()] == []
 
 
 def test_a_server_that_does_not_start_says_why_and_where_its_log_is(
-    serve: Serve, trees: Trees, tmp_path: Path
+    serve: Serve, trees: Trees, tmp_path: Path, temp: Path
 ) -> None:
     options = ("--sglang-dir", trees.patched / "sglang", "-q")
     process = serve(*options, "--", "--no-such-option")
 
     assert process.wait(timeout=SECONDS) == 6
 
-    [log] = (tmp_path / "temp").iterdir()
+    [log] = temp.iterdir()
     told = (tmp_path / "err").read_text()
     assert told.startswith(
         "error: SGLang refuses its options: unrecognized arguments: --no-such-option. "
