@@ -63,7 +63,7 @@ def test_a_sampling_parameter_that_sglang_lacks_is_refused_by_its_name(
     params = {**SAMPLING, "max_tokens": 3}
     refused = generate(server, text="a", sampling_params=params, stream=stream)
     assert refused.status_code == 400
-    assert "max_tokens" in refused.json()["error"]["message"]
+    assert "max_tokens" in refused.text
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -18,6 +18,7 @@ from agentcore_verify import client
 from agentcore_verify.client import Answer, HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers.asking import CASES, Case, ask, assert_logprobs, assert_whole
 from tests.helpers.endpoints import CHAT, COMPLETIONS, RESPONSES, send
 from tests.helpers.servers import held_requests
@@ -114,6 +115,7 @@ def ask_until_accepted(server: Server, case: Case, **more: Any) -> Answer:
 def test_a_request_with_an_id_in_use_is_refused(
     server: Server, quiet: Callable[[Case], Answer], release: str
 ) -> None:
+    model = Subject(server.base_url).served_model()
     with (
         in_progress(server, "turn-7") as whole,
         in_progress(server, "turn-8", stream=True) as streamed,
@@ -125,7 +127,7 @@ def test_a_request_with_an_id_in_use_is_refused(
                     assert_refused(send(server, path, **body))
                 if is_between(release, "0.5.14", ""):
                     asked = {"input": TEXT, "request_id": rid, "stream": also}
-                    assert_refused(send(server, RESPONSES, model="default", **asked))
+                    assert_refused(send(server, RESPONSES, model=model, **asked))
     for first in (whole, streamed):
         assert_own(first.result(), quiet(LONG))
     assert_own(ask(server, OTHER, rid="turn-7"), quiet(OTHER))
