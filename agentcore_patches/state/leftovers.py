@@ -79,6 +79,8 @@ def removed(
     Raises:
         AccessError, SourceConflict: leftovers that hide the install cannot be removed.
     """
+    if not install.leftovers:
+        return install
     entries = []
     for entry in install.leftovers:
         if entry.problem:
