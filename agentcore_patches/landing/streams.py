@@ -93,6 +93,14 @@ async def rewrite(
     is_first = True
     try:
         async for line in lines:
+            # The usual case first: one string is one event.
+            if type(line) is str and line.find("\n\n") == len(line) - 2:
+                is_changing = True
+                text = change(line)
+                is_changing = False
+                yield text
+                is_first = False
+                continue
             for event in events_of(line):
                 is_changing = True
                 changed = change(event) if type(event) is str else event

@@ -164,8 +164,11 @@ def test_a_server_that_remembers_continues_by_itself(
     n_continued = 0
     for position, response in enumerate(responses[1:], start=1):
         said = prefix_of(response)
-        assert said is not None
         earlier = responses[:position]
+        if said is None:
+            # The history has no message of the assistant.
+            assert not any(is_sent_back(one, way) for one in earlier)
+            continue
         if said["source"] == "template":
             assert not is_sent_back(earlier[-1], way)
             continue
