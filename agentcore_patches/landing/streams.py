@@ -51,8 +51,6 @@ def events_of(line: str | bytes) -> Sequence[str | bytes]:
             line = bytes(line).decode()
         except UnicodeDecodeError:
             return (line,)
-    if line.find("\n\n") == len(line) - 2:
-        return (line,)
     parts = _BLANK_LINE.split(line)
     events = [*map("".join, zip(parts[::2], parts[1::2], strict=False))]
     return [*events, parts[-1]] if parts[-1] else events
@@ -93,15 +91,9 @@ async def rewrite(
     is_first = True
     try:
         async for line in lines:
-            # The usual case first: one string is one event.
-            if type(line) is str and line.find("\n\n") == len(line) - 2:
-                is_changing = True
-                text = change(line)
-                is_changing = False
-                yield text
-                is_first = False
-                continue
-            for event in events_of(line):
+            # A string is usually one event, which needs no call to find it.
+            is_event = type(line) is str and line.find("\n\n") == len(line) - 2
+            for event in (line,) if is_event else events_of(line):
                 is_changing = True
                 changed = change(event) if type(event) is str else event
                 is_changing = False
