@@ -53,7 +53,14 @@ def check(
         normalized.normalize_batch_and_arguments()
     except ValueError as error:
         return str(error)
-    return _find_error(manager, normalized)
+    found = _find_error(manager, normalized)
+    if found is not None:
+        return found
+    for rid in filter(None, _rids(normalized)):
+        if not _hold_among_workers(manager, rid):
+            return _duplicate(rid)
+        _free_among_workers(manager, rid)
+    return None
 
 
 def refuse(
@@ -131,9 +138,6 @@ def _find_error(
     for rid in rids:
         if rid in manager.rid_to_state or rid in _all_reserved(manager):
             return _duplicate(rid)
-        if not _hold_among_workers(manager, rid):
-            return _duplicate(rid)
-        _free_among_workers(manager, rid)
     return None
 
 
