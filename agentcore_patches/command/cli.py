@@ -30,10 +30,7 @@ from agentcore_patches.command.options import (
     verbose_option,
 )
 from agentcore_patches.command.terminal import (
-    can_show,
-    has_colours,
     print_text,
-    terminal_width,
 )
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
 from agentcore_patches.patches import registry
@@ -76,8 +73,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _typed(args: Sequence[str]) -> str:
     """The command that was typed, without its options."""
-    known = (name for name in args if name in commands.commands)
-    return " ".join([PROGRAM, *[name for name in [next(known, "")] if name]])
+    name = next((name for name in args if name in commands.commands), None)
+    return PROGRAM if name is None else f"{PROGRAM} {name}"
 
 
 def _wants_json(args: Sequence[str]) -> bool:
@@ -531,15 +528,9 @@ def _print_json(result: object) -> None:
 
 
 def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
-    from agentcore_patches.command.text_output import TICK, TextOutput
+    from agentcore_patches.command.text_output import TextOutput
 
-    return TextOutput(
-        terminal_width(stream),
-        asked.target,
-        asked.detail == "verbose",
-        has_colours(stream, asked.color),
-        can_show(TICK, stream),
-    )
+    return TextOutput.on(stream, asked)
 
 
 def _notify(asked: Asked) -> Callable[[str], None]:

@@ -7,13 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
 from agentcore_patches._version import __version__
 from agentcore_patches.command.advice import with_target
-from agentcore_patches.command.terminal import in_lines
+from agentcore_patches.command.options import Asked
+from agentcore_patches.command.terminal import (
+    can_show,
+    has_colours,
+    in_lines,
+    terminal_width,
+)
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import is_older_than_supported
 from agentcore_patches.patches import registry
@@ -91,6 +97,17 @@ class TextOutput:
     verbose: bool = False
     colour: bool = False
     ticks: bool = False
+
+    @classmethod
+    def on(cls, stream: TextIO, asked: Asked) -> TextOutput:
+        """Return the output for a stream, as the shared options ask for it."""
+        return cls(
+            terminal_width(stream),
+            asked.target,
+            asked.detail == "verbose",
+            has_colours(stream, asked.color),
+            can_show(TICK, stream),
+        )
 
     def applied(self, result: ApplyResult) -> str:
         rows = [

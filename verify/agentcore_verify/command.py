@@ -18,7 +18,6 @@ from agentcore_patches.command.options import (
     QUIET,
     Asked,
     names_option,
-    remember_target,
     verbose_option,
 )
 from agentcore_patches.command.terminal import (
@@ -34,12 +33,19 @@ from agentcore_patches.errors import (
     UsageError,
     refuse_unknown,
 )
-from agentcore_patches.installs.install import expand_user
 
 from . import checks, runner
 from .github_report import render_annotations
 from .json_report import render_json
 from .junit_report import render_junit
+from .options import (
+    DEVICE,
+    PYTHON,
+    SGLANG_DIR,
+    STARTUP_TIMEOUT,
+    PathOption,
+    SGLangCommand,
+)
 from .progress import progress_on
 from .report import render_svg, render_table
 from .results import Report
@@ -49,29 +55,8 @@ _LOG_WIDTH = 120
 """Columns of the table if stdout is not a terminal."""
 
 
-class PathOption(click.Path):
-    """A path that may begin with `~`, which no shell expands in `--log=~/file`."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        return super().convert(expand_user(value), param, ctx)
-
-
 def _file_option(option: str, text: str) -> Callable[[Any], Any]:
     return click.option(option, type=PathOption(), metavar="FILE", help=text)
-
-
-class SGLangCommand(click.Command):
-    """Explains, when an option is unknown, where options of SGLang go."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            raise UsageError(
-                error.format_message(), hint="Options of SGLang go after `--`."
-            ) from None
 
 
 @click.command(
@@ -92,29 +77,9 @@ class SGLangCommand(click.Command):
     "skipped.",
 )
 @click.option("--api-key", metavar="KEY", help="The API key of that server.")
-@click.option(
-    "--python",
-    type=PathOption(),
-    metavar="EXE",
-    callback=remember_target,
-    help="The Python interpreter to launch SGLang with. Default: the one that runs this "
-    "command.",
-)
-@click.option(
-    "--sglang-dir",
-    type=PathOption(),
-    metavar="DIR",
-    callback=remember_target,
-    help="The `sglang` package folder to launch, the one that contains srt/. Default: "
-    "the one of the interpreter.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cuda", "cpu"]),
-    default="auto",
-    show_default=True,
-    help="cpu: run SGLang without a GPU or CUDA. auto: cpu if there is no GPU.",
-)
+@PYTHON
+@SGLANG_DIR
+@DEVICE
 @names_option(
     "--check",
     "names",
@@ -133,14 +98,7 @@ class SGLangCommand(click.Command):
     metavar="NAME",
     help="SGLang's reasoning parser for the model. Default: detected.",
 )
-@click.option(
-    "--startup-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until the server generates.",
-)
+@STARTUP_TIMEOUT
 @click.option(
     "--strict",
     is_flag=True,

@@ -27,6 +27,7 @@ from rich.text import Text
 from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError, ServerError
 from agentcore_verify import client, launching
+from agentcore_verify.checks.prefix import message_of
 from agentcore_verify.client import Answer, Json
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
@@ -131,20 +132,10 @@ def _chat(server: Server, **body: Any) -> Answer:
 
 def _history(answer: Answer) -> list[Json]:
     """The assistant's message as agents keep it, without its thinking, and a result."""
-    [choice] = answer.completions
-    calls = [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments},
-        }
-        for call in choice.tool_calls
-    ]
-    text = choice.content.rpartition("</think>")[2].strip()
-    return [
-        {"role": "assistant", "content": text, "tool_calls": calls},
-        {"role": "tool", "tool_call_id": calls[0]["id"], "content": "sunny"},
-    ]
+    message = message_of(answer.completions[0])
+    message["content"] = message["content"].rpartition("</think>")[2].strip()
+    [call] = message["tool_calls"]
+    return [message, {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
 
 
 def _tokenized(server: Server, text: str) -> list[int]:
@@ -207,7 +198,7 @@ def _marked(ids: Sequence[int], other: Sequence[int], colour: str) -> Text:
 
 
 def _received(answer: Answer, total: int) -> Text:
-    """How many token IDs and logprobs a stream brought."""
+    """Count the token IDs and logprobs of a stream."""
     [choice] = answer.completions
     text = Text()
     for name, values in (("IDs", choice.token_ids), ("logprobs", choice.logprobs)):
@@ -219,7 +210,7 @@ def _received(answer: Answer, total: int) -> Text:
 
 
 def _kept(turn: Sequence[int], prompt: Sequence[int]) -> Text:
-    """How much of the first turn the second turn's prompt starts with."""
+    """Measure how much of the first turn the second turn's prompt starts with."""
     pairs = zip(turn, prompt, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(turn))
     if same == len(turn):

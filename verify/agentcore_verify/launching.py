@@ -1,4 +1,4 @@
-"""How `verify` and `serve` launch the SGLang of a user: model, device, parsers."""
+"""Launch a user's SGLang for `verify` and `serve`: model, device, parsers."""
 
 from __future__ import annotations
 

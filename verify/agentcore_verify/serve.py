@@ -19,21 +19,21 @@ from agentcore_patches.command.options import (
     COLOR,
     QUIET,
     Asked,
-    remember_target,
     verbose_option,
 )
-from agentcore_patches.command.terminal import (
-    can_show,
-    has_colours,
-    print_text,
-    terminal_width,
-)
-from agentcore_patches.command.text_output import NO_RUST_SERVER, TICK, TextOutput
+from agentcore_patches.command.terminal import print_text
+from agentcore_patches.command.text_output import NO_RUST_SERVER, TextOutput
 from agentcore_patches.errors import Interrupted, ServerError, UsageError
 from agentcore_patches.results import PatchState, StatusResult
 
-from .command import PathOption, SGLangCommand
 from .launching import SCRIPTED, server_options
+from .options import (
+    DEVICE,
+    PYTHON,
+    SGLANG_DIR,
+    STARTUP_TIMEOUT,
+    SGLangCommand,
+)
 from .server import HOST, Server, free_port, option_value, port_is_free
 from .signals import signals_as_exceptions
 
@@ -63,37 +63,10 @@ POLL_INTERVAL = 0.2
     show_default=True,
     help="The port to listen on; 0 takes one that is free.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cuda", "cpu"]),
-    default="auto",
-    show_default=True,
-    help="cpu: run SGLang without a GPU or CUDA. auto: cpu if there is no GPU.",
-)
-@click.option(
-    "--python",
-    type=PathOption(),
-    metavar="EXE",
-    callback=remember_target,
-    help="The Python interpreter to launch SGLang with. Default: the one that runs this "
-    "command.",
-)
-@click.option(
-    "--sglang-dir",
-    type=PathOption(),
-    metavar="DIR",
-    callback=remember_target,
-    help="The `sglang` package folder to launch, the one that contains srt/. Default: "
-    "the one of the interpreter.",
-)
-@click.option(
-    "--startup-timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait until the server generates.",
-)
+@DEVICE
+@PYTHON
+@SGLANG_DIR
+@STARTUP_TIMEOUT
 @QUIET
 @verbose_option("Also show with which options SGLang is launched.")
 @COLOR
@@ -137,13 +110,7 @@ def serve(
         raise ServerError(
             f"Port {port} is in use.", hint="Choose another --port; 0 takes a free one."
         )
-    output = TextOutput(
-        terminal_width(sys.stdout),
-        asked.target,
-        asked.detail == "verbose",
-        has_colours(sys.stdout, asked.color),
-        can_show(TICK, sys.stdout),
-    )
+    output = TextOutput.on(sys.stdout, asked)
     shows = asked.detail != "quiet"
     ready = False
     with signals_as_exceptions(), _log_file() as log:
@@ -246,7 +213,7 @@ def request_to_try(url: str, api_key: str | None) -> str:
 
 
 def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
-    """What is printed once the server generates."""
+    """Return the lines to print once the server generates."""
     install = status.install
     held = {
         name: state

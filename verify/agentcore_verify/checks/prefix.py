@@ -51,7 +51,7 @@ def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> None:
             _assert_continued(subject, reply, required, source)
         required = [*reply.prompt_ids, *reply.ids()]
         [completion] = reply.completions
-        message = _message(completion)
+        message = message_of(completion)
         if by_message:
             message["prompt_token_ids"] = list(reply.prompt_ids)
             message["token_ids"] = list(reply.ids())
@@ -117,7 +117,7 @@ def _assert_memory(subject: Subject) -> bool:
         messages = [{"role": "system", "content": word}, *line("plain").messages]
         turns.append((messages, _ask(subject, "plain", messages)))
     for messages, reply in turns:
-        message = _message(reply.completions[0])
+        message = message_of(reply.completions[0])
         second = _ask(subject, "plain", [*messages, message, *_next(message, 1)])
         said = _said(second)
         # With "template", the server says why its memory has no such turn.
@@ -134,8 +134,8 @@ def _said(reply: Reply) -> Json | None:
     return said
 
 
-def _message(completion: Completion) -> Json:
-    """The assistant's message, as a client sends it back."""
+def message_of(completion: Completion) -> Json:
+    """Return the assistant's message, as a client sends it back."""
     message: Json = {"role": "assistant", "content": completion.content}
     calls = [call for call in completion.tool_calls if _is_sent_back(call)]
     if calls:

@@ -1,0 +1,68 @@
+"""Options of the commands that launch SGLang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from agentcore_patches.command.options import remember_target
+from agentcore_patches.errors import UsageError
+from agentcore_patches.installs.install import expand_user
+
+
+class PathOption(click.Path):
+    """A path that may begin with `~`, which no shell expands in `--log=~/file`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        return super().convert(expand_user(value), param, ctx)
+
+
+class SGLangCommand(click.Command):
+    """Explains, when an option is unknown, where options of SGLang go."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise UsageError(
+                error.format_message(), hint="Options of SGLang go after `--`."
+            ) from None
+
+
+PYTHON = click.option(
+    "--python",
+    type=PathOption(),
+    metavar="EXE",
+    callback=remember_target,
+    help="The Python interpreter to launch SGLang with. Default: the one that runs this "
+    "command.",
+)
+
+SGLANG_DIR = click.option(
+    "--sglang-dir",
+    type=PathOption(),
+    metavar="DIR",
+    callback=remember_target,
+    help="The `sglang` package folder to launch, the one that contains srt/. Default: "
+    "the one of the interpreter.",
+)
+
+DEVICE = click.option(
+    "--device",
+    type=click.Choice(["auto", "cuda", "cpu"]),
+    default="auto",
+    show_default=True,
+    help="cpu: run SGLang without a GPU or CUDA. auto: cpu if there is no GPU.",
+)
+
+STARTUP_TIMEOUT = click.option(
+    "--startup-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait until the server generates.",
+)
