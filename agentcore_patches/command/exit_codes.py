@@ -1,4 +1,4 @@
-"""What the command says of an exception: exit code, error and hint, no traceback."""
+"""Turn an exception into an exit code, an error and a hint, without a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IN_PLACE = f"`{PROGRAM} status` shows what is in place."
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a command failed.
+    """The failure of a command.
 
     Attributes:
         kind: for scripts.

@@ -1,4 +1,4 @@
-"""What `agentcore-patch help TOPIC` shows beside the help of commands."""
+"""Texts of `agentcore-patch help TOPIC`, beside the help of commands."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.helpers.servers import Trees
 from tests.helpers.waiting import wait_until
 
 SECONDS = 400
-"""What a server may take to start here, while other tests run."""
+"""Time in which a server must start here, while other tests run."""
 
 Serve = Callable[..., "subprocess.Popen[str]"]
 

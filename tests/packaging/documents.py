@@ -50,7 +50,7 @@ from tests.packaging.shell import Shell
 CHAT = "/v1/chat/completions"
 SERVE = "agentcore-patch serve "
 SERVED_WITH = ("--tool-call-parser", SCRIPTED_PARSERS.tool_call or "")
-"""What `serve` adds to the options of a server with the scripted model."""
+"""Options that `serve` adds for a server with the scripted model."""
 TINY_MODEL = "Qwen/Qwen3-0.6B"
 """The model in documents in place of which the scripted one is served."""
 STREAMS = 5

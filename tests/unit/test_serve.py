@@ -1,4 +1,4 @@
-"""What `serve` refuses before a server is started, and the request that it shows."""
+"""`serve` refuses bad options before it starts a server, and shows a request."""
 
 from __future__ import annotations
 
