@@ -28,6 +28,7 @@ from tests.helpers.servers import (
     HELD_REQUESTS,
     MODES,
     PARSED_LINES,
+    SPOIL,
     THROTTLE,
     Launch,
     Trees,
@@ -180,6 +181,7 @@ def trees(
     for tree in (made.vanilla, made.patched):
         with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
             sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
+            sampler.write(SPOIL)
         with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as endpoints:
             endpoints.write(HELD_REQUESTS)
             if tree == made.patched:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from itertools import chain, islice
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,
     )
-    from sglang.srt.managers.io_struct import GenerateReqInput
-    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from sglang.srt.managers.io_struct import BatchStrOutput, GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
 KEYS = ("output_token_logprobs", "output_top_logprobs")
 """The engine's names of the logprobs that responses contain."""
@@ -64,6 +66,40 @@ def refusal_of(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
         # Scoring a prompt generates one token; every release records its logprobs.
         return refusal(manager, obj.sampling_params)
     return None
+
+
+def require_finite(
+    manager: TokenizerManager,
+    meta_info: dict[str, Any],
+    state: ReqState,
+    output: BatchStrOutput,
+    index: int,
+) -> None:
+    """End a request whose new logprobs hold NaN or infinity, with an error in words.
+
+    JSON has neither: a response would say `null`, or fail without a word.
+
+    Args:
+        meta_info: metadata of the request's output, in the making.
+        output: outputs of several requests, as the scheduler sent them.
+        index: position of the request in them.
+    """
+    for of_requests, of_what in (
+        (output.output_token_logprobs_val, "the answer"),
+        (output.input_token_logprobs_val, "the prompt"),
+    ):
+        # The first token of a prompt has no logprob.
+        for value in (of_requests and of_requests[index]) or ():
+            if value is None or isfinite(value):
+                continue
+            if output.finished_reasons[index] is None:
+                manager.abort_request(state.obj.rid)
+            meta_info["finish_reason"] = output.finished_reasons[index] = {
+                "type": "abort",
+                "message": f"The model gave a logprob of {value} in {of_what}.",
+                "status_code": HTTPStatus.BAD_REQUEST,
+            }
+            return
 
 
 def cut(ret: list[dict[str, Any]]) -> None:

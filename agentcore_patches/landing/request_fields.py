@@ -90,7 +90,7 @@ def find_error(
             are replaced by SGLang's type.
     """
     params = obj.sampling_params
-    distinct = _distinct(params if isinstance(params, list) else [params])
+    distinct = _distinct(params if isinstance(params, list) and params else [params])
     if not all(isinstance(one, dict) for one in distinct):
         return "sampling_params must be an object, or a list of one for each prompt."
     for one in distinct:
@@ -304,7 +304,9 @@ def _find_scored_error(
 def _find_session_error(obj: GenerateReqInput | EmbeddingReqInput) -> str | None:
     for params in _each(obj, "session_params"):
         for name, value in params.items():
-            kind = _SESSION.get(name, object)
+            kind = _SESSION.get(name)
+            if kind is None:
+                return f"session_params has no field named {name}."
             if value is not None and not isinstance(value, kind):
                 return f"session_params: {name} must be of type {kind.__name__}."
     return None

@@ -8,6 +8,7 @@ from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
+    TOKENIZER_MANAGER,
 )
 
 LOGPROBS: tuple[Hook, ...] = (
@@ -46,6 +47,17 @@ LOGPROBS: tuple[Hook, ...] = (
             ")\n"
             "if agentcore_refusal is not None:\n"
             "    return _create_error_response(agentcore_refusal)",
+        ),
+    ),
+    Hook(
+        "logprobs/finite",
+        "end the request with an error: NaN is no logprob to learn from",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.convert_logprob_style",
+            "agentcore.logprobs.require_finite(\n"
+            "    self, meta_info, state, recv_obj, recv_obj_index\n"
+            ")",
         ),
     ),
     Hook(

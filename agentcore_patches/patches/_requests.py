@@ -10,6 +10,7 @@ from agentcore_patches.patches.paths import (
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
     MIN_NEW_TOKENS,
+    PROTOCOL,
 )
 
 # Without `token_ids_logprob`, a request in a batch with one that has it counts as a
@@ -77,9 +78,23 @@ GRAMMARS: tuple[Hook, ...] = (
     ),
 )
 
+FORMATS: tuple[Hook, ...] = (
+    Hook(
+        "requests/response-format",
+        "leave a wrong type to pydantic, whose error names the field",
+        Insert(
+            PROTOCOL,
+            "ChatCompletionRequest.set_json_schema",
+            "if not isinstance(response_format, dict):\n    return values",
+            after="if not response_format: ...",
+        ),
+    ),
+)
+
 CHECKED_REQUESTS: tuple[Hook, ...] = (
     *CHECKED_PROMPTS,
     *REQUEST_IDS,
     *SCORING,
     *GRAMMARS,
+    *FORMATS,
 )

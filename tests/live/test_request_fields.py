@@ -249,3 +249,24 @@ def test_no_request_harms_the_server_or_its_other_streams(
             assert held_requests(server) == []
 
     try_together()
+
+
+WRONG_TYPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "response_format": (CHAT, {"response_format": "json"}),
+    "sampling_params": ("/generate", {"sampling_params": []}),
+    "session_params": ("/generate", {"session_params": {"name": "x"}}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_value_of_a_wrong_type_is_a_400_that_names_its_field(
+    server: Server, name: str, stream: bool
+) -> None:
+    path, fields = WRONG_TYPES[name]
+
+    answer = send(server, path, **{**BODIES[path], **fields, "stream": stream})
+
+    assert name in answer.text
+    if path == CHAT or not stream:
+        assert answer.status_code == 400

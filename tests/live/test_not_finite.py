@@ -1,0 +1,86 @@
+"""A logprob that is NaN ends its request with an error that says so, on every endpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify.server import Server
+from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, send
+from tests.helpers.servers import NOT_FINITE, held_requests
+
+pytestmark = pytest.mark.parametrize(
+    "mode",
+    ["default", "stream-interval", "two-workers-stream-output"],
+    indirect=True,
+    scope="session",
+)
+
+MESSAGE = "The model gave a logprob of nan in the answer."
+SAID = [{"role": "user", "content": "Name many things."}]
+SAMPLING = {"temperature": NOT_FINITE, "max_tokens": 200}
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "generate": (
+        "/generate",
+        {
+            "text": "Name many things.",
+            "return_logprob": True,
+            "sampling_params": {"temperature": NOT_FINITE, "max_new_tokens": 200},
+        },
+    ),
+    "chat": (CHAT, {"messages": SAID, "logprobs": True, **SAMPLING}),
+    "completions": (
+        COMPLETIONS,
+        {"prompt": "Name", "logprobs": 1, "return_token_ids": True, **SAMPLING},
+    ),
+    "completions, unpatched fields": (
+        COMPLETIONS,
+        {"prompt": "Name", "logprobs": 1, **SAMPLING},
+    ),
+    "messages": (MESSAGES, {"messages": SAID, "return_token_ids": True, **SAMPLING}),
+    "responses": (
+        RESPONSES,
+        {
+            "input": "Name many things.",
+            "return_token_ids": True,
+            "temperature": NOT_FINITE,
+            "max_output_tokens": 200,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_nan_is_an_error_in_words(
+    server: Server, name: str, stream: bool, release: str
+) -> None:
+    path, body = REQUESTS[name]
+    if path == RESPONSES and not is_between(release, "0.5.14", ""):
+        pytest.skip(f"SGLang {release} has no token IDs on /v1/responses")
+    if path == MESSAGES and not is_between(release, "0.5.9", ""):
+        pytest.skip(f"SGLang {release} has no /v1/messages")
+
+    answer = send(server, path, model="default", **body, stream=stream)
+
+    assert answer.status_code == 200 if stream else answer.status_code >= 400
+    said = MESSAGE
+    if path == MESSAGES and not is_between(release, "0.5.14", ""):
+        # SGLang's own words for any error of chat.
+        said = "processing error"
+    assert said in answer.text
+    assert "null,null" not in answer.text
+    assert held_requests(server) == []
+
+
+def test_other_requests_go_on(server: Server) -> None:
+    path, body = REQUESTS["chat"]
+    finite = {**body, "temperature": 0, "max_tokens": 20}
+
+    send(server, path, model="default", **body)
+    answer = send(server, path, model="default", **finite)
+
+    logprobs = answer.json()["choices"][0]["logprobs"]["content"]
+    assert len(logprobs) == 20
