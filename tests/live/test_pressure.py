@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_verify import client
+from agentcore_verify import client, cpu
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, Case, ask, assert_logprobs, assert_whole
@@ -26,7 +26,8 @@ from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    # Every third step retracts somebody; long prompts are prefilled in pieces.
+    # Every third step retracts somebody, while the scheduler overlaps its steps, as on a
+    # GPU; long prompts are prefilled in pieces.
     "retracted": (("--chunked-prefill-size", "64"), {"SGLANG_TEST_RETRACT": "1"}),
     # The KV cache holds about six of the requests at their full length.
     "small-cache": (("--stream-output", "--max-total-tokens", "1600"), {}),
@@ -54,8 +55,12 @@ def pressed(
 ) -> Iterator[Server]:
     """A patched server that is short of memory, or behaves as if it were."""
     args, env = WAYS[request.param]
-    with launch(trees.patched, *args, env=env) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "retracted":
+            serial = "--disable-overlap-schedule"
+            patch.setattr(cpu, "ARGS", tuple(a for a in cpu.ARGS if a != serial))
+        with launch(trees.patched, *args, env=env) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
