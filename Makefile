@@ -9,8 +9,8 @@ UV := $(BIN)/uv pip install --quiet
 
 # All of the project's own, with SGLang v0.5.9; about 10 GB, a minute with a warm cache.
 READY := $(VENV)/.ready
-# What runs without SGLang, with the oldest dependencies that setup.cfg allows, in the
-# oldest Python that is installed.
+# What runs without SGLang, with the oldest dependencies that setup.cfg and pyproject.toml
+# allow, in the oldest Python that is installed.
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
 
@@ -74,7 +74,7 @@ test-pythons: $(READY)
 		echo "Python $$version: $$python"; \
 		venv=build/python$$version; \
 		[ -x $$venv/bin/python ] || $(BIN)/uv venv --quiet --python $$python $$venv; \
-		$(UV) --python $$venv/bin/python --editable '.[dev]'; \
+		$(UV) --python $$venv/bin/python --group dev --editable .; \
 		AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $$venv/bin/pytest $(QUICK); \
 	done
 
@@ -128,11 +128,11 @@ $(BIN)/uv:
 
 $(READY): $(BIN)/uv pyproject.toml setup.cfg
 	@echo "Installing SGLang and the tools into $(VENV): about 10 GB on disk."
-	@$(UV) --python $(BIN)/python --editable '.[sglang,dev]'
+	@$(UV) --python $(BIN)/python --group dev --editable '.[sglang]'
 	touch $@
 
 $(LOWEST_READY): $(BIN)/uv pyproject.toml setup.cfg
 	$(BIN)/uv venv --quiet --clear $(LOWEST) \
 		--python $$($(FIND_PYTHON) $(firstword $(shell $(MAKE) -s pythons)))
-	$(UV) --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(UV) --python $(LOWEST)/bin/python --resolution lowest-direct --group dev --editable .
 	touch $@
