@@ -53,6 +53,10 @@ class Scratch:
         [site] = self.venv.glob("lib/python3*/site-packages")
         return site
 
+    def has_command(self, name: str) -> bool:
+        """True if something installed this command in the environment."""
+        return (self.venv / "bin" / name).exists()
+
     def run(self, script: str, *, shell: tuple[str, ...] = ("bash", "-e", "-c")) -> Ran:
         """Run a script in the folder, and wait for it."""
         done = subprocess.run(
