@@ -464,8 +464,8 @@ def completion(asked: Asked, shell: str) -> None:
           in ~/.bashrc
       eval "$(agentcore-patch completion zsh)"
           in ~/.zshrc
-      agentcore-patch completion fish > ~/.config/fish/completions/agentcore-patch.fish
-          once
+      agentcore-patch completion fish | source
+          in ~/.config/fish/config.fish
     """
     from click.shell_completion import get_completion_class
 

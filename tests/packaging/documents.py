@@ -19,7 +19,7 @@ What is run, by the language of a block:
     json chunk            likewise, one event of its stream; it is asked again if there is
                           none, since a busy machine puts several tokens on a chunk
     json output           the output of what was run last, as JSON
-    dockerfile, yaml      an excerpt of one file in examples/
+    dockerfile, yaml      an excerpt of one file in examples/; so is `bash excerpt`
 
 Any other block, one without a language among them, is a failure. A block in an HTML
 comment is run like any other, and readers do not see it.
@@ -129,6 +129,9 @@ class Document:
                 raise Failed(f"{command.script}\n{found}")
 
     def _run_bash(self, block: Block) -> None:
+        if "excerpt" in block.words:
+            self._run_dockerfile(block)
+            return
         self._script(block, f"set -e\n{block.text}")
 
     def _run_python(self, block: Block) -> None:

@@ -83,7 +83,8 @@ def make_scratch(
 ) -> Scratch:
     """An empty environment of the Python `base`, with pip or without."""
     (folder / "tools").mkdir(parents=True)
-    (folder / "tools/uv").symlink_to(UV)
+    for tool in (UV, UV.with_name("uvx")):
+        (folder / "tools" / tool.name).symlink_to(tool)
     # Not the environment of these tests: it has this package, and maybe an SGLang.
     others = [
         entry
