@@ -9,10 +9,13 @@ UV := $(BIN)/uv pip install --quiet
 
 # All of the project's own, with SGLang v0.5.9; about 10 GB, a minute with a warm cache.
 READY := $(VENV)/.ready
-# What runs without SGLang, with the oldest dependencies that setup.cfg allows, in the
-# oldest Python that is installed.
+# What runs without SGLang, with the oldest dependencies that setup.cfg and pyproject.toml
+# allow, in the oldest Python that is installed.
 LOWEST := build/lowest
 LOWEST_READY := $(LOWEST)/.ready
+# What builds the site of the documentation.
+SITE := build/site-tools
+SITE_READY := $(SITE)/.ready
 
 # In the order of tests/conftest.py; tests that share a server stay together.
 GROUPED := --dist loadgroup --no-loadscope-reorder
@@ -34,7 +37,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients docs lint system clean
+.PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients docs site test-site lint system chromium clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
@@ -42,6 +45,8 @@ help:
 	@echo "make clients       ask by every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make docs          make the pages and pictures that follow from the code"
+	@echo "make site          build the documentation as a site with search, in build/site"
+	@echo "make test-site     search the site in a headless browser"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run what needs no server with the oldest Python and dependencies"
 	@echo "make test-pythons  run what needs no server with each Python that is installed"
@@ -74,7 +79,7 @@ test-pythons: $(READY)
 		echo "Python $$version: $$python"; \
 		venv=build/python$$version; \
 		[ -x $$venv/bin/python ] || $(BIN)/uv venv --quiet --python $$python $$venv; \
-		$(UV) --python $$venv/bin/python --editable '.[dev]'; \
+		$(UV) --python $$venv/bin/python --group dev --editable .; \
 		AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $$venv/bin/pytest $(QUICK); \
 	done
 
@@ -105,6 +110,12 @@ docs: $(READY)
 	$(BIN)/python -m docs.pages
 	$(BIN)/python docs/pictures.py
 
+site: $(SITE_READY)
+	$(SITE)/bin/python docs/website.py
+
+test-site: chromium $(READY) site
+	$(BIN)/pytest -m browser tests/site
+
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -117,6 +128,12 @@ system:
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --yes --quiet strace; } || \
 		{ echo "make test needs strace, for the fault tests. Install it with your system's package manager, for example: sudo apt-get install strace" >&2; exit 1; }
 
+chromium:
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || \
+		command -v google-chrome >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium-headless-shell; } || \
+		{ echo "make test-site needs Chromium. Install it with your system's package manager, for example: sudo apt-get install chromium" >&2; exit 1; }
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find agentcore_patches verify tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
@@ -128,11 +145,16 @@ $(BIN)/uv:
 
 $(READY): $(BIN)/uv pyproject.toml setup.cfg
 	@echo "Installing SGLang and the tools into $(VENV): about 10 GB on disk."
-	@$(UV) --python $(BIN)/python --editable '.[sglang,dev]'
+	@$(UV) --python $(BIN)/python --group dev --editable '.[sglang]'
 	touch $@
 
 $(LOWEST_READY): $(BIN)/uv pyproject.toml setup.cfg
 	$(BIN)/uv venv --quiet --clear $(LOWEST) \
 		--python $$($(FIND_PYTHON) $(firstword $(shell $(MAKE) -s pythons)))
-	$(UV) --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(UV) --python $(LOWEST)/bin/python --resolution lowest-direct --group dev --editable .
+	touch $@
+
+$(SITE_READY): $(BIN)/uv pyproject.toml
+	$(BIN)/uv venv --quiet --clear $(SITE)
+	$(UV) --python $(SITE)/bin/python --group site
 	touch $@

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from agentcore_patches import listing, results
 from agentcore_patches.cluster import results as cluster_results
 from agentcore_patches.command import exit_codes
 from agentcore_patches.command.cli import commands, deferred
+from agentcore_patches.command.help_format import HelpContext
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
@@ -47,9 +46,11 @@ Errors go to stderr as a line `error:` and, where something can be done, a line 
 errors included ([the documents](json.md)). What to do about an exit code is
 [on another page](../how-to/troubleshooting.md#by-exit-code).
 
+<!--
 ```console
 $ pip install agentcore-patches
 ```
+-->
 """
 
 CLI_END = """\
@@ -66,7 +67,7 @@ eval "$(agentcore-patch completion bash)"
 def cli_page() -> str:
     """The help of every command, as it is printed."""
     settings = {**commands.context_settings, "terminal_width": 78}
-    context = click.Context(commands, info_name="agentcore-patch", **settings)
+    context = HelpContext(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has stand-ins for these, and has them first.
     last = {name: deferred(name) for name in ("verify", "serve")}
@@ -75,7 +76,7 @@ def cli_page() -> str:
     parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
     for name, command in {**found, **last}.items():
         assert command
-        within = click.Context(command, context, name, **settings)
+        within = HelpContext(command, context, name, **settings)
         parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
     for topic, text in TOPICS.items():
         shown = f"```console\n$ agentcore-patch help {topic}\n{text}\n```"

@@ -63,7 +63,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if grouping and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError(
             f"pytest-xdist does not group tests under pytest {pytest.__version__}: "
-            "install the versions that setup.cfg names."
+            "install the versions that pyproject.toml names."
         )
 
 

@@ -18,6 +18,7 @@ from agentcore_patches import api
 from agentcore_patches._version import __version__
 from agentcore_patches.command.advice import with_target
 from agentcore_patches.command.documentation import page, pages
+from agentcore_patches.command.help_format import GroupWithHelp
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.command.options import (
     COLOR,
@@ -29,9 +30,7 @@ from agentcore_patches.command.options import (
     remember_target,
     verbose_option,
 )
-from agentcore_patches.command.terminal import (
-    print_text,
-)
+from agentcore_patches.command.terminal import folded, print_text, terminal_width
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
 from agentcore_patches.patches import registry
 
@@ -108,6 +107,7 @@ def deferred(name: str) -> click.Command:
 
 
 @click.group(
+    cls=GroupWithHelp,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"""
 `{PROGRAM} help exit-codes` and `{PROGRAM} help environment` say more;
@@ -443,7 +443,8 @@ def show_help(asked: Asked, name: str | None) -> None:
       environment  the environment variables that are read
     """
     if name in TOPICS:
-        print_text(TOPICS[name], color=asked.color)
+        text = folded(TOPICS[name], terminal_width(sys.stdout))
+        print_text(text, color=asked.color)
         return
     commands.main(
         [*([name] if name else []), "--help"], prog_name=PROGRAM, standalone_mode=False
@@ -463,8 +464,8 @@ def completion(asked: Asked, shell: str) -> None:
           in ~/.bashrc
       eval "$(agentcore-patch completion zsh)"
           in ~/.zshrc
-      agentcore-patch completion fish > ~/.config/fish/completions/agentcore-patch.fish
-          once
+      agentcore-patch completion fish | source
+          in ~/.config/fish/config.fish
     """
     from click.shell_completion import get_completion_class
 

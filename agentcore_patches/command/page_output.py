@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import nullcontext
 
@@ -38,5 +39,7 @@ def show_page(page: Page, color: Color) -> None:
         lines = (line.rstrip() for line in captured.get().splitlines())
         print_text("\n".join(lines), color=color)
         return
+    # Without a word of the user's, `less` would show the colours as codes.
+    os.environ.setdefault("LESS", "-FRX")
     with console.pager(styles=coloured) if sys.stdin.isatty() else nullcontext():
         console.print(markdown)

@@ -86,6 +86,31 @@ def in_lines(text: str, width: int, indent: str = "") -> str:
     ).replace(_NO_BREAK, " ")
 
 
+def folded(text: str, width: int | None) -> str:
+    """Return lines that fit, each folded between words below its last column."""
+    if width is None:
+        return text
+    return "\n".join(_folded_line(line, width) for line in text.split("\n"))
+
+
+def _folded_line(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    import textwrap
+
+    # Columns are two spaces apart.
+    [start] = re.findall(r"^ *(?:\S+(?: \S+)*  +)?", line)
+    if len(start) > width // 2:
+        start = line[: len(line) - len(line.lstrip()) + 2]
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def terminal_width(stream: TextIO) -> int | None:
     """The columns of a stream's terminal; None if it is not a terminal."""
     try:

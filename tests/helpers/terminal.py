@@ -14,6 +14,8 @@ from fcntl import ioctl
 
 def shown_on_terminal(command: Sequence[str], columns: int, **env: str) -> str:
     """Return the output of a command, stderr included, on a terminal of this width."""
+    # It would count more than the terminal.
+    without_size = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
     process = subprocess.Popen(
@@ -21,7 +23,7 @@ def shown_on_terminal(command: Sequence[str], columns: int, **env: str) -> str:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, **env},
+        env={**without_size, **env},
     )
     os.close(theirs)
     shown = b""

@@ -7,7 +7,9 @@ What is run, by the language of a block:
               the last one of a block with the word `exit=N`, and one before an `echo $?`.
               `agentcore-patch serve ... &` or `python -m sglang.launch_server ... &`
               launches a server on the CPU, of the environment's SGLang, which from then
-              on is the live one of the document
+              on is the live one of the document. Before a document installs the package,
+              `agentcore-patch serve --model scripted &` is the patched server that such
+              documents share
     bash      the whole block, which must end with 0 (or `exit=N`)
     python    the whole block, as a file, likewise
     text      the output of what was run last
@@ -17,9 +19,10 @@ What is run, by the language of a block:
     json chunk            likewise, one event of its stream; it is asked again if there is
                           none, since a busy machine puts several tokens on a chunk
     json output           the output of what was run last, as JSON
-    dockerfile, yaml      an excerpt of one file in examples/
+    dockerfile, yaml      an excerpt of one file in examples/; so is `bash excerpt`
 
-Any other block, one without a language among them, is a failure.
+Any other block, one without a language among them, is a failure. A block in an HTML
+comment is run like any other, and readers do not see it.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from tests.packaging.shell import Shell
 
 CHAT = "/v1/chat/completions"
 SERVE = "agentcore-patch serve "
+SHARED = f"{SERVE}--model {SCRIPTED} &"
 SERVED_WITH = ("--tool-call-parser", SCRIPTED_PARSERS.tool_call or "")
 """Options that `serve` adds for a server with the scripted model."""
 TINY_MODEL = "Qwen/Qwen3-0.6B"
@@ -125,6 +129,9 @@ class Document:
                 raise Failed(f"{command.script}\n{found}")
 
     def _run_bash(self, block: Block) -> None:
+        if "excerpt" in block.words:
+            self._run_dockerfile(block)
+            return
         self._script(block, f"set -e\n{block.text}")
 
     def _run_python(self, block: Block) -> None:
@@ -184,6 +191,8 @@ class Document:
     def _command(self, script: str) -> Ran:
         if target := re.fullmatch(r"make ([\w-]+)\s*(#.*)?", script):
             return self._make(target[1])
+        if script == SHARED and not self.scratch.has_command("agentcore-patch"):
+            return Ran(0, "")
         if "sglang.launch_server" in script or re.match(rf"{SERVE}[^#]*&", script):
             return self._launch(script)
         if not script.startswith("agentcore-patch verify --model") or re.search(

@@ -37,12 +37,20 @@ class Command:
     shown: str
 
 
-def blocks(markdown: str) -> Iterator[Block]:
-    """The blocks of a document; an indented one has no language."""
+def blocks(markdown: str, row: int = 1) -> Iterator[Block]:
+    """The blocks of a document; an indented one has no language.
+
+    Those in an HTML comment count, too: readers do not see the set-up that they hold.
+    `row` is the row in which the text begins.
+    """
     for token in MarkdownIt().parse(markdown):
+        if token.map is None:
+            continue
         if token.type in ("fence", "code_block"):
-            assert token.map is not None
-            yield Block(token.map[0] + 1, token.info.strip(), token.content)
+            yield Block(row + token.map[0], token.info.strip(), token.content)
+        elif token.type == "html_block" and token.content.startswith("<!--"):
+            inside = token.content.removeprefix("<!--").partition("-->")[0]
+            yield from blocks(inside, row + token.map[0])
 
 
 def commands(block: str) -> Iterator[Command]:

@@ -53,6 +53,10 @@ class Scratch:
         [site] = self.venv.glob("lib/python3*/site-packages")
         return site
 
+    def has_command(self, name: str) -> bool:
+        """True if something installed this command in the environment."""
+        return (self.venv / "bin" / name).exists()
+
     def run(self, script: str, *, shell: tuple[str, ...] = ("bash", "-e", "-c")) -> Ran:
         """Run a script in the folder, and wait for it."""
         done = subprocess.run(
@@ -79,7 +83,8 @@ def make_scratch(
 ) -> Scratch:
     """An empty environment of the Python `base`, with pip or without."""
     (folder / "tools").mkdir(parents=True)
-    (folder / "tools/uv").symlink_to(UV)
+    for tool in (UV, UV.with_name("uvx")):
+        (folder / "tools" / tool.name).symlink_to(tool)
     # Not the environment of these tests: it has this package, and maybe an SGLang.
     others = [
         entry

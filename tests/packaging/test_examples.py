@@ -1,7 +1,8 @@
 """The files in examples/, line by line: there is no Docker engine and no runner here.
 
-What a Dockerfile runs is run by sh, and what a job runs by bash as GitHub runs it, in an
-environment that has SGLang in the way that the base image has it.
+What a Dockerfile or a pod runs is run by sh, and what a job runs by bash as GitHub runs it,
+in an environment that has SGLang in the way that the base image has it. In place of
+Slurm's `srun`, a script runs the command twice at once: two nodes with one environment.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def run_job(steps: list[Mapping[str, str]], scratch: Scratch) -> dict[str, str]:
 
 
 def test_every_example_is_run_here() -> None:
-    run = {"Dockerfile", "Dockerfile.checkout", "Dockerfile.uv", "github-actions.yml"}
+    run = {
+        *("Dockerfile", "Dockerfile.checkout", "Dockerfile.uv"),
+        *("github-actions.yml", "kubernetes.yaml", "slurm.sbatch"),
+    }
     in_tests_of_a_cluster = {"ray_runtime_env.py"}
     files = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
     assert files == run | in_tests_of_a_cluster
@@ -144,6 +148,64 @@ def test_a_job_that_fails_keeps_its_report(
     assert ended[at : at + 3] == ["success", "failure", "used"]
     kept = kept_files(steps[-1], scratch)
     assert ElementTree.parse(kept["verify.xml"]).findall(".//failure")
+
+
+SRUN = """#!/bin/bash
+"$@" & first=$!
+"$@" & second=$!
+wait $first && wait $second
+"""
+LAUNCH = "python -m sglang.launch_server"
+
+
+def run_slurm_job(scratch: Scratch) -> Ran:
+    """Run the batch script; its servers are only named."""
+    srun = scratch.folder / "tools/srun"
+    srun.write_text(SRUN)
+    srun.chmod(0o755)
+    script = (EXAMPLES / "slurm.sbatch").read_text()
+    assert script.count(LAUNCH) == 1
+    scratch.ok("pip install agentcore-patches")
+    return scratch.run(
+        "export MODEL=m\n" + script.replace(LAUNCH, f"echo {LAUNCH}"),
+        shell=("bash", "-c"),
+    )
+
+
+def test_a_slurm_job_whose_nodes_share_an_environment(
+    wheel_scratch: Callable[..., Scratch],
+) -> None:
+    scratch = wheel_scratch()
+    ran = run_slurm_job(scratch)
+    assert ran.code == 0, ran.out
+    assert ran.out.count(f"{LAUNCH} --model-path m") == 2
+    assert is_patched(scratch.site / "sglang")
+
+
+def test_a_slurm_job_on_another_version_starts_no_server(
+    wheel_scratch: Callable[..., Scratch],
+) -> None:
+    ran = run_slurm_job(wheel_scratch(version="0.6.0"))
+    assert ran.code == 3
+    assert LAUNCH not in ran.out
+
+
+@pytest.mark.parametrize(("version", "code"), [("0.5.9", 0), ("0.6.0", 3)])
+def test_a_pod(wheel_scratch: Callable[..., Scratch], version: str, code: int) -> None:
+    deployment = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    [script] = container["args"]
+    [variable] = container["env"]
+    assert script.count(f"exec {LAUNCH}") == 1
+    scratch = wheel_scratch(version=version)
+    scratch.ok("pip install agentcore-patches")
+    ran = scratch.run(
+        f"export MODEL={variable['value']}\n"
+        + script.replace(f"exec {LAUNCH}", f"exec echo {LAUNCH}"),
+        shell=tuple(container["command"]),
+    )
+    assert ran.code == code, ran.out
+    assert (f"{LAUNCH} --model-path /models/big" in ran.out) == (code == 0)
 
 
 def steps_of(name: str) -> list[Mapping[str, str]]:

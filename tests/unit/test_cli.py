@@ -112,6 +112,42 @@ def test_a_page_fits_the_terminal(columns: int) -> None:
     assert max(map(len, click.unstyle(shown).splitlines())) <= columns
 
 
+def test_the_pager_shows_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LESS", raising=False)
+    pager = 'echo "LESS is $LESS"; cat'
+    command = [*COMMAND, "docs", "security"]
+    env = {"PAGER": pager, "MANPAGER": pager}
+    assert "LESS is -FRX\n" in shown_on_terminal(command, 80, **env)
+    assert "LESS is -i\n" in shown_on_terminal(command, 80, **env, LESS="-i")
+
+
+SCREENS = [
+    *(
+        ("help", *name)
+        for name in ([], *([command] for command in cli.commands.commands))
+    ),
+    *(("help", topic) for topic in TOPICS),
+    ("verify", "--list-checks"),
+    ("docs", "--list"),
+    ("docs", "nosuch"),
+    ("apply", "--only", "token_ids"),
+    ("revert", "--sglang-dir", "/nowhere"),
+]
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("screen", SCREENS, ids=" ".join)
+def test_a_screen_is_folded_between_words(
+    screen: tuple[str, ...], columns: int
+) -> None:
+    shown = click.unstyle(shown_on_terminal([*COMMAND, *screen], columns))
+    assert "Traceback" not in shown
+    for line in shown.splitlines():
+        # A word, or a command in backticks, is not broken.
+        whole = len(re.sub("`[^`]*`", "", line).split()) <= 1
+        assert len(line) <= columns or whole, line
+
+
 @pytest.mark.parametrize("command", ["apply", "status", "revert"])
 def test_help_has_examples_in_80_columns(run: Run, command: str) -> None:
     ran = run(command, "--help")

@@ -22,6 +22,7 @@ from agentcore_patches.command.options import (
 )
 from agentcore_patches.command.terminal import (
     Color,
+    folded,
     has_colours,
     print_text,
     terminal_width,
@@ -179,7 +180,8 @@ def verify(
         asked.target.pop("--python", None)
     refuse_unknown(names, checks.NAMES, "check", "checks")
     if list_checks:
-        print_text(_checks_as_json() if as_json else _checks_as_text())
+        text = _checks_as_json() if as_json else _checks_as_text()
+        print_text(text if as_json else folded(text, terminal_width(sys.stdout)))
         return 0
     run_options = runner.Options(
         checks=tuple(name for name in checks.NAMES if not names or name in names),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from agentcore_patches.command.help_format import CommandWithHelp
 from agentcore_patches.command.options import remember_target
 from agentcore_patches.errors import UsageError
 from agentcore_patches.installs.install import expand_user
@@ -20,7 +21,7 @@ class PathOption(click.Path):
         return super().convert(expand_user(value), param, ctx)
 
 
-class SGLangCommand(click.Command):
+class SGLangCommand(CommandWithHelp):
     """Explains, when an option is unknown, where options of SGLang go."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
