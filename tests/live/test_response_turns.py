@@ -40,6 +40,13 @@ from tests.live.conftest import PREFIX_CACHE
 USER = {"role": "user", "content": "Say hello."}
 HELLO = {"role": "assistant", "content": "Hello."}
 
+# The nearest conversation that is remembered may be another test's, with the same
+# question and other instructions.
+NOT_REMEMBERED = (
+    {"source": "template", "missed": "unknown"},
+    {"source": "template", "missed": "system"},
+)
+
 
 @pytest.fixture(autouse=True)
 def _continued(request: pytest.FixtureRequest, release: str) -> None:
@@ -308,7 +315,7 @@ def test_a_response_in_the_background_takes_no_part(storing: Server) -> None:
     more["return_token_ids"] = True
     items = [USER, *as_sent_back(stored, "bare"), USER]
     said = prefix_of(respond(storing, items, **more))
-    assert said == {"source": "template", "missed": "unknown"}
+    assert said in NOT_REMEMBERED
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -423,7 +430,7 @@ def test_a_response_that_was_left_or_aborted_is_not_remembered(
         items = [user, {"role": "assistant", "content": text}, USER]
         more["max_output_tokens"] = 3
         said = prefix_of(respond(remembering, items, **more))
-        assert said == {"source": "template", "missed": "unknown"}
+        assert said in NOT_REMEMBERED
 
 
 def test_twenty_streams_have_each_their_own_prefix(server: Server) -> None:
