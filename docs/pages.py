@@ -69,7 +69,7 @@ def cli_page() -> str:
     context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has stand-ins for these, and has them first.
-    last = {name: deferred(name) for name in ("verify", "serve")}
+    last = {name: deferred(name) for name in ("verify", "serve", "audit")}
     for name in last:
         del found[name]
     parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
