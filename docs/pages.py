@@ -27,6 +27,7 @@ from agentcore_patches.patches import registry
 from agentcore_patches.planning import plan
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
+from agentcore_verify.audit import results as audit_results
 from tests.helpers import json_documents
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -176,6 +177,7 @@ DOCUMENTS = (
     ("list", json_documents.ListDocument, None),
     ("list --edits", json_documents.EditsDocument, None),
     ("verify", json_documents.ReportDocument, verify_results.Report),
+    ("audit", json_documents.AuditDocument, audit_results.Audit),
     ("apply and status with --ray", json_documents.RayDocument, None),
     ("any command that fails", json_documents.ErrorDocument, None),
 )
@@ -186,6 +188,8 @@ PARTS: dict[str, Any] = {
     "EditDocument": plan.EditOutcome,
     "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
+    "ExampleDocument": audit_results.Example,
+    "FindingDocument": audit_results.Row,
     "VersionsDocument": verify_results.Versions,
     "FileChangeDocument": results.FileChange,
     "FailureDocument": exit_codes.Failure,

@@ -152,7 +152,7 @@ class Auditor:
         elif finding.needs_tokenizer:
             of = self._compared
         state = State.FOUND if tally.count else State.CLEAN
-        if finding.needs_tokenizer and self._tokens is None:
+        if not of or (finding.needs_tokenizer and self._tokens is None):
             state = State.NOT_CHECKED
         elif is_drift and tally.count:
             allowed = max_drift * self._compared_tokens

@@ -104,6 +104,8 @@ def audit(
             for place, turn in turns_in(file, on_bytes):
                 auditor.add(turn, place, source=file)
     result = auditor.result(files, tokenizer, max_drift)
+    if not result.turns:
+        raise UsageError(f"No turn is recorded in {', '.join(files)}.")
     if svg is not None:
         write_file(Path(svg), render_svg(result))
     if as_json:

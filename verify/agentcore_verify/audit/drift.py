@@ -190,7 +190,7 @@ def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
     pieces = tokens.decode_each([*left, *right])
     if any(BROKEN in piece for piece in pieces) or any(map(_is_emoji, "".join(pieces))):
         return "emoji"
-    if any(piece.isspace() for piece in pieces):
+    if tokens.decode(left).isspace() or tokens.decode(right).isspace():
         return "whitespace"
     return "split merges"
 
@@ -205,9 +205,17 @@ def _pieces(ids: list[int], tokens: Tokens) -> str:
 
 
 def _difference(text: str, decoded: str) -> str:
-    start, _ = _unequal(text, decoded)
-    start = max(start - SHOWN // 2, 0)
-    return f"the text has {_shown(text[start:])}, the IDs say {_shown(decoded[start:])}"
+    """A text and the decoded one, from shortly before the place where they part."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text[:middle] in decoded else (low, middle - 1)
+    there = decoded.find(text[:low]) + low
+    lead = min(low, SHOWN // 2)
+    return (
+        f"the text has {_shown(text[low - lead :])}, the IDs say "
+        f"{_shown(decoded[there - lead :])}"
+    )
 
 
 def _shown(text: str) -> str:

@@ -59,9 +59,9 @@ class Break:
 class Prefixes:
     """The turns of the last sessions, and what became of them."""
 
-    def __init__(self, tokens: Tokens | None, bytes_kept: int = BYTES_KEPT) -> None:
+    def __init__(self, tokens: Tokens | None, bytes_kept: int | None = None) -> None:
         self._tokens = tokens
-        self._bytes_kept = bytes_kept
+        self._bytes_kept = BYTES_KEPT if bytes_kept is None else bytes_kept
         self._bytes = 0
         self._sessions: OrderedDict[object, deque[_Kept]] = OrderedDict()
         self.compared = 0
@@ -226,7 +226,7 @@ def _why(
     if at >= len(got):
         return "history cut"
     if tokens is None:
-        return _why_by_messages(now, before, at, len(expected))
+        return _why_by_messages(now, before, at)
     lead = tokens.decode(expected[max(at - 400, 0) : at])
     here = tokens.decode(expected[max(at - 8, 0) : at + _AROUND])
     after = tokens.decode(expected[at : at + 2 * _AROUND])
@@ -245,12 +245,10 @@ def _why(
     return "history changed"
 
 
-def _why_by_messages(now: History | None, before: _Kept, at: int, expected: int) -> str:
+def _why_by_messages(now: History | None, before: _Kept, at: int) -> str:
     """The reason as far as the messages tell it."""
     if before.has_reasoning and not (now and now.reasons):
         return "thinking dropped"
-    if at >= expected - 1:
-        return "separator"
     if before.has_calls and at >= before.prompt:
         return "tool call reformatted"
     return "unknown without --tokenizer"

@@ -105,7 +105,7 @@ def _details(audit: Audit, width: int, *, verbose: bool) -> Iterator[RenderableT
                 Text(f"{row.name}: {row.state.value}", _STYLES[row.state]),
                 wrapped(row.meaning, width),
             ]
-            lines = [*_seen(row), row.remedy] if row.count else []
+            lines = [*_seen(row), f"What to do: {row.remedy}"] if row.count else []
             if lines:
                 parts.append(wrapped("\n".join(lines), width))
             yield Group(*parts)
@@ -127,10 +127,7 @@ def _seen(row: Row) -> Iterator[str]:
 def _verdict(audit: Audit, width: int) -> Text:
     found = [row.name for row in audit.findings if row.state is State.FOUND]
     word = "CLEAN" if audit.clean else "FOUND"
-    if not audit.turns:
-        said = "nothing was found, because no turn is recorded"
-    else:
-        said = ", ".join(found) or "nothing"
+    said = ", ".join(found) or "nothing was found"
     more = "" if audit.clean else "\nSee `agentcore-patch docs audit`."
     text = wrapped(f"{word}: {said} ({audit.seconds:.1f} s).{more}", width)
     text.stylize(f"bold {'green' if audit.clean else 'red'}", 0, len(word))
