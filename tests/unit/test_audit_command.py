@@ -181,6 +181,24 @@ def test_the_database_of_the_gateway_is_read(audited: Audited, tmp_path: Path) -
     assert row["first"]["place"] == f"{file}, row 3 of `traces`"
 
 
+def test_rollouts_saved_without_their_trajectory_are_read(
+    audited: Audited, tmp_path: Path
+) -> None:
+    call = json.dumps({"id": "c", "name": "f", "arguments": "{}"})
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    rollouts: list[Json] = [
+        {"prompt": [], "completion": [said, {"role": "user", "content": "?"}, said]},
+        {"prompt": "Once", "completion": "upon a time"},
+    ]
+    file = write(tmp_path / "results.jsonl", rollouts)
+
+    code, out, _ = audited(file, "--json")
+
+    assert code == 1
+    rows = {row["name"]: row for row in json.loads(out)["findings"]}
+    assert (rows["ids-missing"]["count"], rows["ids-missing"]["of"]) == (3, 3)
+
+
 # Bad input.
 
 

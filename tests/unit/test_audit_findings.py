@@ -117,6 +117,83 @@ def test_a_failed_request_is_counted_and_left_out(tokens: Tokens) -> None:
     assert "3 requests failed" in audit.notes[0]
 
 
+def test_each_prompt_of_a_completion_is_a_turn(tokens: Tokens) -> None:
+    one, other = conversation(1) + conversation(1, first=1)
+    lines = [line for turn in (one, other) for line in records("completions", [turn])]
+    both = [line["response"]["choices"][0] for line in lines]
+    for index, choice in enumerate(both):
+        choice["index"] = index
+    answer = {"choices": both, "usage": {"completion_tokens": 99}}
+
+    audit = audited([{"request": {}, "response": answer}], tokens)
+
+    assert (audit.turns, audit.answers, found(audit)) == (2, 2, {})
+
+
+def test_logprobs_of_an_echoed_prompt_are_left_out(tokens: Tokens) -> None:
+    [line] = records("completions", conversation(1))
+    [choice] = line["response"]["choices"]
+    of_prompt = [None] + [-0.5] * (len(choice["prompt_token_ids"]) - 1)
+    choice["logprobs"]["token_logprobs"][:0] = of_prompt
+    line["request"]["echo"] = True
+
+    audit = audited([line], None)
+
+    assert found(audit) == {}
+
+
+def test_texts_around_a_tool_call_may_be_joined(tokens: Tokens) -> None:
+    [turn] = conversation(1, call=True)
+    turn.says([*(turn.ids or [])[:-1], *encode(" So I wait."), *encode(END)], turn.text)
+    turn.text += " So I wait."
+
+    assert found(audited(records("chat", [turn]), tokens)) == {}
+
+
+@pytest.mark.parametrize("name", ["token_ids", "response_token_ids", "named", "meta"])
+def test_ids_are_found_by_each_name(tokens: Tokens, name: str) -> None:
+    [turn] = conversation(1)
+    [line] = records("chat", [turn])
+    [choice] = line["response"]["choices"]
+    ids = choice.pop("token_ids")
+    if name == "named":
+        for one, entry in zip(ids, choice["logprobs"]["content"], strict=True):
+            entry["token"] = f"token_id:{one}"
+    elif name == "meta":
+        rows = [[-0.5, one, None] for one in ids]
+        choice["meta_info"] = {"output_token_logprobs": rows, "weight_version": "7"}
+        del choice["logprobs"], choice["weight_versions"]
+    else:
+        choice[name] = ids
+
+    assert found(audited([line], tokens)) == {}
+    ids[2] += 1
+    if name == "named":
+        entry = choice["logprobs"]["content"][2]
+        entry["token"] = f"token_id:{ids[2]}"
+    elif name == "meta":
+        choice["meta_info"]["output_token_logprobs"][2][1] = ids[2]
+    assert found(audited([line], tokens)).keys() == {"text-differs"}
+
+
+def test_versions_of_chunks_are_joined(tokens: Tokens) -> None:
+    [line] = records("chat_stream", conversation(1))
+    chunks = line["chunks"]
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            choice.pop("weight_versions", None)
+    chunks[0]["metadata"] = {"weight_version": "7"}
+    for _ in range(2):  # Reading leaves the record as it is.
+        assert found(audited([line], tokens)) == {}
+    chunks[2]["metadata"] = {"weight_version": "8"}
+
+    row = found(audited([line], tokens))["weight-versions-mixed"]
+    start = len(chunks[1]["choices"][0]["token_ids"])
+    assert row.first and row.first.seen == (
+        f"version 7 from token 0 to {start}, version 8 from token {start}"
+    )
+
+
 # Planted defects, in the last turn of a conversation.
 
 

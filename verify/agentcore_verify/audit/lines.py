@@ -41,7 +41,7 @@ def size_of(files: tuple[str, ...]) -> int | None:
             total += Path(file).stat().st_size
         except OSError as error:
             raise _unreadable(file, error) from error
-    return None if STDIN in files else total
+    return None if STDIN in files else total or None
 
 
 def turns_in(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:

@@ -21,7 +21,7 @@ def turns_of(record: Json) -> Iterator[Turn]:
         BadRecord: the line is not a recorded turn.
     """
     if "request" in record and ("response" in record or "chunks" in record):
-        yield _exchange(record)
+        yield from _exchange(record)
     elif "trace_id" in record and "completion_token_ids" in record:
         yield gateway.turn(record)
     elif "nodes" in record or "traces" in record:
@@ -32,8 +32,8 @@ def turns_of(record: Json) -> Iterator[Turn]:
         raise BadRecord(f"is not a recorded turn: expected {EXPECTED}")
 
 
-def _exchange(record: Json) -> Turn:
-    """The turn in a request and the response or the chunks of a stream."""
+def _exchange(record: Json) -> list[Turn]:
+    """The turns in a request and the response or the chunks of a stream."""
     request = obj(record["request"], "request")
     streamed = record.get("response") is None
     events = (
@@ -43,15 +43,15 @@ def _exchange(record: Json) -> Turn:
     )
     session = optional_text(record.get("session"), "session")
     if not events or any(map(_is_error, events)):
-        return Turn("error", session, None, None, (), error=True)
+        return [Turn("error", session, None, None, (), error=True)]
     first = events[0]
-    if "choices" in first:
-        return choices.turn(request, events, session)
+    if any("choices" in event for event in events):
+        return choices.turns(request, events, session)
     kind = str(first.get("type") or first.get("object"))
     if kind in ("message", "message_start", "ping"):
-        return messages.turn(request, events, session)
+        return [messages.turn(request, events, session)]
     if kind.startswith("response"):
-        return responses.turn(request, events, session)
+        return [responses.turn(request, events, session)]
     name = "chunks" if streamed else "response"
     raise BadRecord(
         f"has a `{name}` of no known shape: expected one of chat completions, "

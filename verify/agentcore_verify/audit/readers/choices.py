@@ -50,7 +50,7 @@ class _Choice:
     def _add_logprobs(self, logprobs: Json) -> None:
         flat = numbers(logprobs.get("token_logprobs"), "token_logprobs")
         if flat is not None:
-            self.logprobs = [*(self.logprobs or ()), *flat]
+            self._logprobs().extend(flat)
             tokens = logprobs.get("tokens")
             found = tokens if isinstance(tokens, list) else []
             self._add_pieces([str(token) for token in found])
@@ -60,12 +60,16 @@ class _Choice:
         entries = objs(logprobs["content"], "logprobs.content")
         name = "logprobs.content[].logprob"
         found = [number(entry.get("logprob"), name) for entry in entries]
-        self.logprobs = [*(self.logprobs or ()), *found]
+        self._logprobs().extend(found)
         for entry in entries:
             if type(entry.get("token_id")) is int:
                 self.named.append(entry["token_id"])
             else:
                 self._add_pieces([_piece(entry)])
+
+    def _logprobs(self) -> list[float | None]:
+        self.logprobs = [] if self.logprobs is None else self.logprobs
+        return self.logprobs
 
     def _add_pieces(self, pieces: list[str]) -> None:
         for piece in pieces:
@@ -114,8 +118,8 @@ class _Choice:
         return one_span(self.meta.get("weight_version"))
 
 
-def turn(request: Json, events: list[Json], session: str | None) -> Turn:
-    """The turn in a whole answer, or in the chunks of a stream."""
+def turns(request: Json, events: list[Json], session: str | None) -> list[Turn]:
+    """The turn in a whole answer or in a stream; one for each prompt of completions."""
     choices: dict[int, _Choice] = {}
     prompt, usage, metadata = None, Json(), Json()
     for event in events:
@@ -134,22 +138,22 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
                 choice.versions.append((str(version), start))
     if not choices:
         raise BadRecord("has an answer without `choices`")
-    first = next(iter(choices.values()))
-    prompt = first.prompt if prompt is None else prompt
     tokens = count(usage.get("completion_tokens"), "usage.completion_tokens")
-    echoed = len(prompt or ()) if request.get("echo") else 0
     history = _history(request)
-    return Turn(
-        shape="completions" if history is None else "chat",
-        session=session,
-        history=history,
-        prompt=prompt,
-        answers=tuple(
-            choice.answer(metadata, tokens if len(choices) == 1 else None, echoed)
-            for choice in choices.values()
-        ),
-        stops=fields.strings(request.get("stop"), "request.stop"),
-    )
+    stops = fields.strings(request.get("stop"), "request.stop")
+    by_prompt: list[tuple[list[int] | None, list[Answer]]] = []
+    for choice in choices.values():
+        own = choice.prompt or prompt
+        if not by_prompt or by_prompt[-1][0] != own:
+            by_prompt.append((own, []))
+        echoed = len(own or ()) if request.get("echo") else 0
+        counted = tokens if len(choices) == 1 else None
+        by_prompt[-1][1].append(choice.answer(metadata, counted, echoed))
+    shape = "completions" if history is None else "chat"
+    return [
+        Turn(shape, session, history, own, tuple(answers), stops)
+        for own, answers in by_prompt
+    ]
 
 
 def _history(request: Json) -> History | None:
@@ -173,9 +177,11 @@ def _ids_of(choice: Json) -> list[int] | None:
 
 
 def _joined(before: list[int] | None, new: list[int] | None) -> list[int] | None:
-    if before is None or new is None:
-        return new if before is None else before
-    before += new
+    """Both lists as one, which is no list of the record."""
+    if new is None:
+        return before
+    before = [] if before is None else before
+    before.extend(new)
     return before
 
 

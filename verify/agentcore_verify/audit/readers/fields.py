@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NoReturn
 
 from ..turns import Call, Json, Message
@@ -106,7 +107,12 @@ def strings(value: Any, name: str) -> tuple[str, ...]:
 
 
 def calls(value: Any, name: str) -> tuple[Call, ...]:
-    """Tool calls of a message, also those of a stream, which come in parts."""
+    """Tool calls of a message, also those of a stream, which come in parts.
+
+    verifiers saves each as a string of JSON.
+    """
+    if isinstance(value, list):
+        value = [_parsed(part) if isinstance(part, str) else part for part in value]
     joined: dict[int, list[str]] = {}
     for position, part in enumerate(objs(value, name)):
         index = count(part.get("index"), name)
@@ -118,11 +124,16 @@ def calls(value: Any, name: str) -> tuple[Call, ...]:
     return tuple(Call(called, arguments) for called, arguments in joined.values())
 
 
+def _parsed(part: str) -> Any:
+    try:
+        return json.loads(part)
+    except (ValueError, RecursionError):
+        return None
+
+
 def arguments_text(value: Any, name: str) -> str:
     """The arguments of a tool call, which some records have as an object."""
     if isinstance(value, dict):
-        import json
-
         return json.dumps(value, ensure_ascii=False)
     return text(value, name)
 

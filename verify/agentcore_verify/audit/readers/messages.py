@@ -42,6 +42,7 @@ def _joined(events: list[Json]) -> Json:
     """The message of a stream."""
     whole: Json = {}
     blocks: dict[Any, Json] = {}
+    parts: dict[str, list[Any]] = {}
     for event in events:
         if event.get("type") == "message_start":
             whole |= obj(event.get("message"), "message")
@@ -64,8 +65,8 @@ def _joined(events: list[Json]) -> Json:
             whole |= {**obj(event.get("delta"), "delta"), "usage": usage}
         for name in ("token_ids", "token_logprobs"):
             if isinstance(event.get(name), list):
-                whole[name] = [*(whole.get(name) or ()), *event[name]]
-    return {**whole, "content": list(blocks.values())}
+                parts.setdefault(name, []).extend(event[name])
+    return {**whole, **parts, "content": list(blocks.values())}
 
 
 def _index(event: Json) -> int:

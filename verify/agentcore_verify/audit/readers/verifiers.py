@@ -16,8 +16,8 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
 
     Without the column `trajectory`, which has the IDs, each answer is a turn.
     """
-    if "trajectory" not in record:
-        for message in fields.chat(record["completion"], "completion"):
+    if record.get("trajectory") is None:
+        for message in _said(record["completion"], "completion"):
             if message.role == "assistant":
                 answer = Answer(message.text, message.reasoning, message.calls)
                 yield Turn("verifiers", None, None, None, (answer,))
@@ -25,8 +25,8 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
     tools = record.get("tool_defs")
     for step in objs(record["trajectory"], "trajectory"):
         tokens = obj(step.get("tokens"), "trajectory[].tokens")
-        said = fields.chat(step.get("completion"), "trajectory[].completion")
-        prompt = fields.chat(step.get("prompt"), "trajectory[].prompt")
+        said = _said(step.get("completion"), "trajectory[].completion")
+        prompt = _said(step.get("prompt"), "trajectory[].prompt", role="user")
         response = obj(step.get("response"), "trajectory[].response")
         usage = obj(response.get("usage"), "trajectory[].response.usage")
         n_tokens = usage.get("completion_tokens")
@@ -50,6 +50,13 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
                 ),
             ),
         )
+
+
+def _said(value: Any, name: str, role: str = "assistant") -> list[Message]:
+    """Messages, or the text of an environment that has no chat."""
+    if isinstance(value, str):
+        return [Message(role, value)]
+    return fields.chat(value, name)
 
 
 def turns_of_traces(record: Json) -> Iterator[Turn]:
