@@ -144,13 +144,7 @@ class Auditor:
     def _row(self, finding: Finding, max_drift: float) -> Row:
         tally = self._tallies[finding.name]
         is_drift = finding.name == "drift"
-        of = self._answers
-        if finding.name == "prompt-ids-missing":
-            of = self._turns
-        elif finding.name == "prefix-broken":
-            of = self._prefixes.compared
-        elif finding.needs_tokenizer:
-            of = self._compared
+        of = self._checked(finding)
         state = State.FOUND if tally.count else State.CLEAN
         if not of or (finding.needs_tokenizer and self._tokens is None):
             state = State.NOT_CHECKED
@@ -172,3 +166,18 @@ class Auditor:
             remedy=finding.remedy,
             page=finding.page,
         )
+
+    def _checked(self, finding: Finding) -> int:
+        """How many answers or turns were checked for a finding."""
+        if finding.needs_tokenizer:
+            return self._compared
+        unversioned = (self._unversioned.get(shape) for shape in self._versioned)
+        versioned = self._versioned.total()
+        by_name = {
+            "prompt-ids-missing": self._turns,
+            "prefix-broken": self._prefixes.compared,
+            "weight-versions-mixed": versioned,
+            "weight-version-missing": versioned
+            + sum(tally.count for tally in unversioned if tally),
+        }
+        return by_name.get(finding.name, self._answers)

@@ -78,10 +78,9 @@ def _first_filled(logprobs: Sequence[float | None]) -> int | None:
 
 
 def _sizes(answer: Answer) -> str:
-    counted = "unknown" if answer.tokens is None else str(answer.tokens)
+    counted = "" if answer.tokens is None else f"{answer.tokens} tokens counted, "
     return (
-        f"{counted} tokens by the server's count, {len(answer.ids or ())} IDs, "
-        f"{len(answer.logprobs or ())} logprobs"
+        f"{counted}{len(answer.ids or ())} IDs, {len(answer.logprobs or ())} logprobs"
     )
 
 
