@@ -21,13 +21,6 @@ from tests.helpers.endpoints import (
     answers,
 )
 
-LINES = (
-    *("plain", "emoji", "cjk", "tool", "two_tools", "text_then_tool", "long"),
-    *("reasoning", "reasoning_then_tool", "silent", "tool_result"),
-    *("second_turn_ada", "second_turn_bob"),
-)
-"""The lines of the script that are asked for."""
-
 _WITH_TOOLS = ("tool", "two_tools", "text_then_tool", "reasoning_then_tool")
 
 

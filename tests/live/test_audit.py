@@ -25,7 +25,7 @@ pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
 )
 
-SHORT = ("plain", "emoji", "two_tools", "reasoning_then_tool", "tool_result")
+SHORT = ("plain", "emoji", "two_tools", "reasoning_then_tool", "cjk")
 
 
 def audited(
