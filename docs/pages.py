@@ -26,6 +26,7 @@ from agentcore_patches.patches import registry
 from agentcore_patches.planning import plan
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
+from agentcore_verify.audit import results as audit_results
 from tests.helpers import json_documents
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -70,7 +71,7 @@ def cli_page() -> str:
     context = HelpContext(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has stand-ins for these, and has them first.
-    last = {name: deferred(name) for name in ("verify", "serve")}
+    last = {name: deferred(name) for name in ("verify", "serve", "audit")}
     for name in last:
         del found[name]
     parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
@@ -177,6 +178,7 @@ DOCUMENTS = (
     ("list", json_documents.ListDocument, None),
     ("list --edits", json_documents.EditsDocument, None),
     ("verify", json_documents.ReportDocument, verify_results.Report),
+    ("audit", json_documents.AuditDocument, audit_results.Audit),
     ("apply and status with --ray", json_documents.RayDocument, None),
     ("any command that fails", json_documents.ErrorDocument, None),
 )
@@ -187,6 +189,8 @@ PARTS: dict[str, Any] = {
     "EditDocument": plan.EditOutcome,
     "EditInfoDocument": listing.EditInfo,
     "CheckDocument": verify_results.Result,
+    "ExampleDocument": audit_results.Example,
+    "FindingDocument": audit_results.Row,
     "VersionsDocument": verify_results.Versions,
     "FileChangeDocument": results.FileChange,
     "FailureDocument": exit_codes.Failure,

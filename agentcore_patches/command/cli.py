@@ -101,6 +101,10 @@ def deferred(name: str) -> click.Command:
         from agentcore_verify.serve import serve
 
         return serve
+    if name == "audit":
+        from agentcore_verify.audit.command import audit
+
+        return audit
     from agentcore_verify.command import verify
 
     return verify
@@ -138,6 +142,7 @@ def commands() -> None:
 for _name, _help in (
     ("verify", "Check a real server, request by request."),
     ("serve", "Start a server to try things on; needs no GPU."),
+    ("audit", "Look for defects in recorded rollouts."),
 ):
     commands.add_command(_Deferred(_name, short_help=_help))
 

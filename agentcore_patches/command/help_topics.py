@@ -6,9 +6,9 @@ TOPICS = {
     "exit-codes": """\
 Exit codes:
   0  done, or nothing left to do
-  1  status --check: not fully applied; verify: a check failed; --ray: a node
-     failed
-  2  usage
+  1  status --check: not fully applied; verify: a check failed; audit:
+     something was found; --ray: a node failed
+  2  usage; audit: a line that is not a recorded turn
   3  no SGLang there, or a version that is not supported
   4  the sources do not have the expected shape, or somebody changed them
   5  files could not be read, written or locked, or a Ray cluster not reached

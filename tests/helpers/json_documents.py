@@ -11,6 +11,7 @@ from typing import Literal, TypedDict
 from agentcore_patches.errors import FailureKind
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
+from agentcore_verify.audit.results import State
 from agentcore_verify.results import Outcome
 
 
@@ -214,6 +215,52 @@ class ReportDocument(TypedDict):
     error: FailureDocument | None
     notes: list[str]
     checks: list[CheckDocument]
+
+
+class ExampleDocument(TypedDict):
+    """The first place where something was found."""
+
+    place: str
+    session: str | None
+    choice: int
+    seen: str
+
+
+class FindingDocument(TypedDict):
+    """One finding of an audit."""
+
+    name: str
+    state: State
+    count: int
+    of: int
+    unit: str
+    tokens: int | None
+    of_tokens: int | None
+    causes: Mapping[str, int]
+    first: ExampleDocument | None
+    meaning: str
+    remedy: str
+    page: str
+    share: float
+
+
+class AuditDocument(TypedDict):
+    """`audit --json`"""
+
+    files: list[str]
+    turns: int
+    failed: int
+    answers: int
+    tokens: int
+    compared: int
+    unmatched: int
+    tokenizer: str | None
+    max_drift: float
+    seconds: float
+    notes: list[str]
+    findings: list[FindingDocument]
+    clean: bool
+    exit_code: int
 
 
 class NodeDocument(TypedDict):

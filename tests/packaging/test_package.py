@@ -124,7 +124,7 @@ def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path) -> None:
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Author"]
-    assert metadata.get_all("Provides-Extra") == ["sglang", "ray"]
+    assert metadata.get_all("Provides-Extra") == ["sglang", "ray", "audit"]
     assert "pytest" not in str(metadata.get_all("Requires-Dist"))
     assert metadata.get_payload() == page_of_an_index(README)
 

@@ -31,7 +31,7 @@ def test_help_shows_verify_without_importing_it() -> None:
     shown = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
-    for command in ("apply", "status", "revert", "list", "verify"):
+    for command in ("apply", "status", "revert", "list", "verify", "audit"):
         assert f"\n  {command} " in shown
 
 
@@ -157,7 +157,7 @@ def test_help_has_examples_in_80_columns(run: Run, command: str) -> None:
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", ["apply", "verify", None])
+@pytest.mark.parametrize("command", ["apply", "verify", "audit", None])
 def test_help_shows_what_the_option_shows(run: Run, command: str | None) -> None:
     named = [command] if command else []
 

@@ -238,6 +238,7 @@ def test_every_error_has_an_exit_code_and_a_kind_of_its_own() -> None:
         (["apply", "--only"], "agentcore-patch apply"),
         (["verify", "--check"], "agentcore-patch verify"),
         (["status", "--no-such"], "agentcore-patch status"),
+        (["audit"], "agentcore-patch audit"),
         (["--no-such"], "agentcore-patch"),
     ],
 )

@@ -49,6 +49,8 @@ from tests.unit.small_sglang import kill_apply
         ([], ["apply", "--ray", "auto", "--diff"], ErrorDocument),
         ([], ["verify", "--no-such-option"], ErrorDocument),
         ([], ["verify"], ErrorDocument),
+        ([], ["audit"], ErrorDocument),
+        ([], ["audit", "/no/such/file"], ErrorDocument),
     ],
 )
 def test_every_command_prints_one_document_of_its_type(

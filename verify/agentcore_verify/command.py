@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 from rich.console import Console
@@ -29,7 +29,6 @@ from agentcore_patches.command.terminal import (
 )
 from agentcore_patches.command.text_output import TextOutput
 from agentcore_patches.errors import (
-    AccessError,
     ServerError,
     UsageError,
     refuse_unknown,
@@ -44,20 +43,18 @@ from .options import (
     PYTHON,
     SGLANG_DIR,
     STARTUP_TIMEOUT,
-    PathOption,
     SGLangCommand,
+    assert_writable,
+    file_option,
+    write_file,
 )
 from .progress import progress_on
-from .report import render_svg, render_table
+from .report import render_svg, render_table, stream_console
 from .results import Report
 from .signals import signals_as_exceptions
 
 _LOG_WIDTH = 120
 """Columns of the table if stdout is not a terminal."""
-
-
-def _file_option(option: str, text: str) -> Callable[[Any], Any]:
-    return click.option(option, type=PathOption(), metavar="FILE", help=text)
 
 
 @click.command(
@@ -114,10 +111,10 @@ def _file_option(option: str, text: str) -> Callable[[Any], Any]:
 @QUIET
 @verbose_option("Show what each check saw, also where it passed.")
 @COLOR
-@_file_option("--json-file", "Write the report as JSON.")
-@_file_option("--junit", "Write the report as JUnit XML, for CI.")
-@_file_option("--svg", "Write the table as an SVG picture.")
-@_file_option(
+@file_option("--json-file", "Write the report as JSON.")
+@file_option("--junit", "Write the report as JUnit XML, for CI.")
+@file_option("--svg", "Write the table as an SVG picture.")
+@file_option(
     "--log",
     "Write the server's output. Default: a temporary file, kept if the run fails.",
 )
@@ -195,7 +192,7 @@ def verify(
     )
     for path in (run_options.log, *(path for path, _ in files)):
         if path is not None:
-            _assert_writable(path)
+            assert_writable(path)
     with (
         signals_as_exceptions(),
         progress_on(_progress_console(asked)) as progress,
@@ -203,7 +200,7 @@ def verify(
         report = runner.run(run_options, progress)
     for path, render in files:
         if path is not None:
-            _write(path, render(report))
+            write_file(path, render(report))
     if as_json or asked.detail != "quiet" or report.exit_code:
         verbose = asked.detail == "verbose"
         _print(report, asked.color, as_json=as_json, verbose=verbose)
@@ -257,25 +254,9 @@ def _refuse_conflicting(options: runner.Options) -> None:
         )
 
 
-def _assert_writable(path: Path) -> None:
-    """Raise AccessError now rather than when the run is over."""
-    folder = path.absolute().parent
-    if path.is_dir():
-        raise AccessError(f"Cannot write {path}: it is a folder.")
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise AccessError(f"Cannot write {path}: {folder} is not a writable folder.")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, "utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise AccessError(f"Cannot write {path}: {error.strerror}.") from error
-
-
 def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> None:
     """Print the report on stdout and, unless that is JSON, the error on stderr."""
-    console = _console(sys.stdout, color)
+    console = stream_console(sys.stdout, color)
     colour = color == "always" or (
         console.color_system is not None and not console.no_color
     )
@@ -298,14 +279,4 @@ def _progress_console(asked: Asked) -> Console:
     """Return the console for progress, which shows nothing if quiet was asked for."""
     if asked.detail == "quiet":
         return Console(quiet=True)
-    return _console(sys.stderr, asked.color)
-
-
-def _console(stream: TextIO, color: Color) -> Console:
-    return Console(
-        file=stream,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        no_color=True if color == "never" else None,
-    )
+    return stream_console(sys.stderr, asked.color)

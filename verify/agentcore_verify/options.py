@@ -1,14 +1,17 @@
-"""Options of the commands that launch SGLang."""
+"""Options that commands of this package share."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from agentcore_patches.command.help_format import CommandWithHelp
 from agentcore_patches.command.options import remember_target
-from agentcore_patches.errors import UsageError
+from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.installs.install import expand_user
 
 
@@ -67,3 +70,25 @@ STARTUP_TIMEOUT = click.option(
     metavar="SECONDS",
     help="How long to wait until the server generates.",
 )
+
+
+def file_option(option: str, text: str) -> Callable[[Any], Any]:
+    """An option that names a file to write; `text` says what is written."""
+    return click.option(option, type=PathOption(), metavar="FILE", help=text)
+
+
+def assert_writable(path: Path) -> None:
+    """Raise AccessError now rather than when the run is over."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise AccessError(f"Cannot write {path}: it is a folder.")
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise AccessError(f"Cannot write {path}: {folder} is not a writable folder.")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a report; raises AccessError."""
+    try:
+        path.write_text(text, "utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise AccessError(f"Cannot write {path}: {error.strerror}.") from error

@@ -6,14 +6,14 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.command.terminal import in_lines
+from agentcore_patches.command.terminal import Color, in_lines
 
 from .results import Difference, Outcome, Report, Result
 
@@ -43,7 +43,7 @@ def render_table(
     if report.unpatched:
         return f"FAILED: {report.unpatched}"
     width = max(width, _MIN_WIDTH)
-    console = _console(width, "standard" if colour else None)
+    console = table_console(width, "standard" if colour else None)
     with console.capture() as captured:
         console.print(_contents(report, width, verbose=verbose), crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -51,7 +51,7 @@ def render_table(
 
 def render_svg(report: Report) -> str:
     """A picture of the table."""
-    console = _console(_SVG_WIDTH, "truecolor", record=True)
+    console = table_console(_SVG_WIDTH, "truecolor", record=True)
     console.print(_contents(report, _SVG_WIDTH), crop=False)
     return export_svg(console, TITLE)
 
@@ -80,12 +80,13 @@ def without_control_characters(text: str, forbidden: str) -> str:
     return re.sub(forbidden, lambda match: repr(match[0])[1:-1], text)
 
 
-def _console(
+def table_console(
     width: int,
     colours: Literal["standard", "truecolor"] | None,
     *,
     record: bool = False,
 ) -> Console:
+    """A console that a report is drawn on; it writes to no stream."""
     return Console(
         file=io.StringIO(),
         width=width,
@@ -100,16 +101,27 @@ def _console(
     )
 
 
+def stream_console(stream: TextIO, color: Color) -> Console:
+    """The console of stdout or stderr, with the colours that the user asked for."""
+    return Console(
+        file=stream,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        no_color=True if color == "never" else None,
+    )
+
+
 def _contents(report: Report, width: int, *, verbose: bool = False) -> RenderableType:
     """Heading, table, details, notes and verdict, with an empty line between them."""
     if report.unpatched:
-        return _wrapped(f"FAILED: {report.unpatched}", width)
+        return wrapped(f"FAILED: {report.unpatched}", width)
     parts: list[RenderableType] = [_heading(report, width)]
     if report.results:
         parts.append(_table(report, width))
     parts += _details(report, width, verbose=verbose)
     if report.notes:
-        parts.append(_wrapped("\n".join(report.notes), width))
+        parts.append(wrapped("\n".join(report.notes), width))
     parts.append(_verdict(report, width))
     spaced: list[RenderableType] = []
     for part in parts:
@@ -117,7 +129,8 @@ def _contents(report: Report, width: int, *, verbose: bool = False) -> Renderabl
     return Group(*spaced[:-1])
 
 
-def _wrapped(text: str, width: int) -> Text:
+def wrapped(text: str, width: int) -> Text:
+    """Text in lines that fit, with control characters as escapes."""
     visible = without_control_characters(text, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
     lines = (in_lines(line, width) for line in visible.splitlines())
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
@@ -128,7 +141,7 @@ def _heading(report: Report, width: int) -> Text:
     if report.model:
         args = f", {' '.join(report.server_args)}" if report.server_args else ""
         lines.append(f"model {report.model}{args}")
-    return _wrapped("\n".join(lines), width)
+    return wrapped("\n".join(lines), width)
 
 
 def _table(report: Report, width: int) -> Table:
@@ -180,12 +193,12 @@ def _details(report: Report, width: int, *, verbose: bool) -> Iterator[Renderabl
 def _detail(result: Result, title: str, width: int) -> RenderableType:
     parts: list[RenderableType] = [
         Text(title, _STYLES[result.outcome]),
-        _wrapped(result.message, width),
+        wrapped(result.message, width),
     ]
     if result.difference:
         parts.append(Padding(_side_by_side(result.difference), (0, 0, 0, 2)))
     if result.advice:
-        parts.append(_wrapped(result.advice, width))
+        parts.append(wrapped(result.advice, width))
     return Group(*parts)
 
 
@@ -224,6 +237,6 @@ def _verdict(report: Report, width: int) -> RenderableType:
         verdict += " No check passed, so nothing was verified."
     if report.log is not None:
         verdict += f"\nServer log: {report.log}"
-    text = _wrapped(verdict, width)
+    text = wrapped(verdict, width)
     text.stylize("bold green" if report.passed else "bold red", 0, len(word))
     return text

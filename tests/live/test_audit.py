@@ -1,0 +1,93 @@
+"""`audit` on what servers answer: a patched one is clean, an unpatched one is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_patches.command.cli import main
+from agentcore_verify.server import Server
+from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
+from tests.helpers.recording import (
+    conversations,
+    endpoints,
+    next_turns,
+    record,
+    request_to,
+    served_model,
+)
+from tests.helpers.recordings import write
+
+pytestmark = pytest.mark.parametrize(
+    "mode", ["default"], indirect=True, scope="session"
+)
+
+SHORT = ("plain", "emoji", "two_tools", "reasoning_then_tool", "cjk")
+
+
+def audited(
+    capsys: pytest.CaptureFixture[str], file: Path, model: Path
+) -> tuple[int, Any]:
+    capsys.readouterr()
+    code = main(["audit", str(file), "--tokenizer", str(model), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def found(document: Json) -> set[str]:
+    return {row["name"] for row in document["findings"] if row["state"] == "found"}
+
+
+def test_answers_of_a_patched_server_are_clean(
+    server: Server,
+    scripted_model: Path,
+    release: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model, paths = served_model(server), endpoints(release)
+    lines = list(conversations(server, paths, SHORT, model))
+    later = next_turns(server, [path for path in paths if path != COMPLETIONS], model)
+    file = write(tmp_path / "patched.jsonl", [*lines, *later])
+
+    code, document = audited(capsys, file, scripted_model)
+
+    assert found(document) == set() and code == 0, document
+    assert document["turns"] == len(lines) + len(later)
+    assert document["failed"] == document["unmatched"] == 0
+    assert document["compared"] == len(later) // 2
+    assert all(row["of"] for row in document["findings"])
+
+
+def test_answers_of_an_unpatched_server_have_drift_and_holes(
+    vanilla: Server,
+    scripted_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = [
+        record(
+            vanilla,
+            CHAT,
+            request_to(CHAT, name, **more),
+            streaming=streaming,
+            session=f"{name} {streaming} {more}",
+        )
+        for streaming in (False, True)
+        for name, more in (
+            ("plain", {}),
+            ("two_tools", {}),
+            *(("emoji", {"max_tokens": cut}) for cut in (8, 9, 10, 11)),
+        )
+    ]
+    file = write(tmp_path / "unpatched.jsonl", lines)
+
+    code, document = audited(capsys, file, scripted_model)
+
+    assert code == 1 and document["turns"] == len(lines)
+    assert found(document) >= {"ids-missing", "prompt-ids-missing", "drift"}
+    rows = {row["name"]: row for row in document["findings"]}
+    assert rows["ids-missing"]["count"] == len(lines)
+    assert rows["drift"]["causes"].keys() & {"emoji", "another number of tokens"}

@@ -1,0 +1,618 @@
+"""`audit` finds each planted defect in each shape, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentcore_verify.audit.auditor import Auditor
+from agentcore_verify.audit.findings import FINDINGS
+from agentcore_verify.audit.readers import turns_of
+from agentcore_verify.audit.results import Audit, Row, State
+from agentcore_verify.audit.tokens import Tokens
+from tests.helpers import recordings
+from tests.helpers.recordings import (
+    END,
+    SHAPES,
+    START,
+    THOUGHT,
+    Json,
+    Recorded,
+    conversation,
+    encode,
+    records,
+    tokenizer,
+)
+
+Turns = list[Recorded]
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokens:
+    return Tokens(tokenizer())
+
+
+def audited(
+    lines: Sequence[Json], tokens: Tokens | None, max_drift: float = 0.0
+) -> Audit:
+    auditor = Auditor(tokens)
+    for number, line in enumerate(lines, 1):
+        for turn in turns_of(line):
+            auditor.add(turn, f"line {number}")
+    return auditor.result(max_drift=max_drift)
+
+
+def found(audit: Audit) -> dict[str, Row]:
+    return {row.name: row for row in audit.findings if row.state is State.FOUND}
+
+
+# Clean recordings.
+
+
+@pytest.mark.parametrize("with_tokenizer", [True, False])
+@pytest.mark.parametrize("session", ["s", None])
+@pytest.mark.parametrize("shape", SHAPES)
+@settings(max_examples=10)
+@given(
+    n_turns=st.integers(1, 4),
+    first=st.integers(0, 3),
+    reasoning=st.booleans(),
+    call=st.booleans(),
+)
+def test_a_clean_recording_has_no_findings(
+    shape: str,
+    session: str | None,
+    with_tokenizer: bool,
+    n_turns: int,
+    first: int,
+    reasoning: bool,
+    call: bool,
+) -> None:
+    turns = conversation(n_turns, first=first, reasoning=reasoning, call=call)
+    tokens = Tokens(tokenizer()) if with_tokenizer else None
+
+    audit = audited(records(shape, turns, session), tokens)
+
+    assert found(audit) == {}
+    assert audit.turns == audit.answers == n_turns
+    assert audit.tokens == sum(turn.tokens for turn in turns)
+    if session or shape not in ("completions", "gateway"):
+        assert audit.compared == n_turns - 1
+    assert audit.unmatched == 0
+
+
+def test_conversations_side_by_side_are_told_apart(tokens: Tokens) -> None:
+    one, other = conversation(3), conversation(3, first=1)
+    mixed = [line for pair in zip(one, other, strict=True) for line in pair]
+
+    for session in ("same", None):
+        lines = [line for turn in mixed for line in records("chat", [turn], session)]
+        audit = audited(lines, tokens)
+        assert found(audit) == {} and audit.compared == 4
+
+
+def test_a_turn_sampled_twice_is_no_break(tokens: Tokens) -> None:
+    turns = conversation(3)
+    lines = records("chat", [turns[0], turns[1], turns[1], turns[2]])
+
+    assert found(audited(lines, tokens)) == {}
+
+
+def test_a_failed_request_is_counted_and_left_out(tokens: Tokens) -> None:
+    [line] = records("chat", conversation(1))
+    failed: list[Json] = [
+        {"request": {}, "response": {"error": {"message": "too long"}}},
+        {"request": {}, "response": {"object": "error", "message": "too long"}},
+        {"request": {}, "chunks": [{"type": "error", "error": {}}]},
+    ]
+    audit = audited([line, *failed], tokens)
+
+    assert (audit.turns, audit.failed, found(audit)) == (1, 3, {})
+    assert "3 requests failed" in audit.notes[0]
+
+
+def test_each_prompt_of_a_completion_is_a_turn(tokens: Tokens) -> None:
+    one, other = conversation(1) + conversation(1, first=1)
+    lines = [line for turn in (one, other) for line in records("completions", [turn])]
+    both = [line["response"]["choices"][0] for line in lines]
+    for index, choice in enumerate(both):
+        choice["index"] = index
+    answer = {"choices": both, "usage": {"completion_tokens": 99}}
+
+    audit = audited([{"request": {}, "response": answer}], tokens)
+
+    assert (audit.turns, audit.answers, found(audit)) == (2, 2, {})
+
+
+def test_logprobs_of_an_echoed_prompt_are_left_out(tokens: Tokens) -> None:
+    [line] = records("completions", conversation(1))
+    [choice] = line["response"]["choices"]
+    of_prompt = [None] + [-0.5] * (len(choice["prompt_token_ids"]) - 1)
+    choice["logprobs"]["token_logprobs"][:0] = of_prompt
+    line["request"]["echo"] = True
+
+    audit = audited([line], None)
+
+    assert found(audit) == {}
+
+
+def test_texts_around_a_tool_call_may_be_joined(tokens: Tokens) -> None:
+    [turn] = conversation(1, call=True)
+    turn.says([*(turn.ids or [])[:-1], *encode(" So I wait."), *encode(END)], turn.text)
+    turn.text += " So I wait."
+
+    assert found(audited(records("chat", [turn]), tokens)) == {}
+
+
+@pytest.mark.parametrize("name", ["token_ids", "response_token_ids", "named", "meta"])
+def test_ids_are_found_by_each_name(tokens: Tokens, name: str) -> None:
+    [turn] = conversation(1)
+    [line] = records("chat", [turn])
+    [choice] = line["response"]["choices"]
+    ids = choice.pop("token_ids")
+    if name == "named":
+        for one, entry in zip(ids, choice["logprobs"]["content"], strict=True):
+            entry["token"] = f"token_id:{one}"
+    elif name == "meta":
+        rows = [[-0.5, one, None] for one in ids]
+        choice["meta_info"] = {"output_token_logprobs": rows, "weight_version": "7"}
+        del choice["logprobs"], choice["weight_versions"]
+    else:
+        choice[name] = ids
+
+    assert found(audited([line], tokens)) == {}
+    ids[2] += 1
+    if name == "named":
+        entry = choice["logprobs"]["content"][2]
+        entry["token"] = f"token_id:{ids[2]}"
+    elif name == "meta":
+        choice["meta_info"]["output_token_logprobs"][2][1] = ids[2]
+    assert found(audited([line], tokens)).keys() == {"text-differs"}
+
+
+def test_versions_of_chunks_are_joined(tokens: Tokens) -> None:
+    [line] = records("chat_stream", conversation(1))
+    chunks = line["chunks"]
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            choice.pop("weight_versions", None)
+    chunks[0]["metadata"] = {"weight_version": "7"}
+    for _ in range(2):  # Reading leaves the record as it is.
+        assert found(audited([line], tokens)) == {}
+    chunks[2]["metadata"] = {"weight_version": "8"}
+
+    row = found(audited([line], tokens))["weight-versions-mixed"]
+    start = len(chunks[1]["choices"][0]["token_ids"])
+    assert row.first and row.first.seen == (
+        f"version 7 from token 0 to {start}, version 8 from token {start}"
+    )
+
+
+# Planted defects, in the last turn of a conversation.
+
+
+def no_ids(turn: Recorded) -> None:
+    turn.ids = None
+
+
+def no_prompt_ids(turn: Recorded) -> None:
+    turn.prompt = None
+
+
+def an_id_too_few(turn: Recorded) -> None:
+    turn.ids, turn.logprobs = (turn.ids or [])[:-1], (turn.logprobs or [])[:-1]
+
+
+def no_logprobs(turn: Recorded) -> None:
+    turn.logprobs = None
+
+
+def zeros(turn: Recorded) -> None:
+    turn.logprobs = [*(turn.logprobs or [])[:-9], *[0.0] * 9]
+
+
+def floor(turn: Recorded) -> None:
+    turn.logprobs = [*(turn.logprobs or [])[:-1], -9999.0]
+
+
+def a_logprob_too_few(turn: Recorded) -> None:
+    turn.logprobs = (turn.logprobs or [])[1:]
+
+
+def a_logprob(value: float | None) -> Callable[[Recorded], None]:
+    def plant(turn: Recorded) -> None:
+        turn.logprobs = [*(turn.logprobs or [])[:-1], value]
+
+    return plant
+
+
+def another_text(turn: Recorded) -> None:
+    turn.text = turn.text[:-4] + "xyz."
+
+
+def two_versions(turn: Recorded) -> None:
+    half = turn.tokens // 2
+    turn.spans = [
+        {"version": "7", "start": 0, "end": half},
+        {"version": "8", "start": half, "end": turn.tokens},
+    ]
+
+
+def no_version(turn: Recorded) -> None:
+    turn.spans = []
+
+
+HAVE_NO_VERSIONS = ("rollout", "episode")
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A defect of one turn; `never_in` are shapes that cannot have it alone."""
+
+    finding: str
+    plant: Callable[[Recorded], None]
+    never_in: tuple[str, ...] = ()
+    seen: str = ""
+
+
+DEFECTS = (
+    # Where a node has its tokens, a prompt without IDs has an answer without, too.
+    Defect("ids-missing", no_ids, seen="0 IDs"),
+    Defect("prompt-ids-missing", no_prompt_ids, ("episode",)),
+    Defect("ids-out-of-step", an_id_too_few, seen="tokens counted, "),
+    Defect("logprobs-missing", no_logprobs, seen="0 logprobs"),
+    Defect("logprobs-padded", zeros, seen="0, 0, 0, ..."),
+    Defect("logprobs-padded", floor, seen="-9999"),
+    Defect("logprobs-out-of-step", a_logprob_too_few, seen="logprobs"),
+    *(
+        Defect("logprobs-not-finite", a_logprob(value), seen=seen)
+        for value, seen in (
+            (None, "null"),
+            (math.nan, "nan"),
+            (-math.inf, "-inf"),
+            (0.5, "0.5"),
+        )
+    ),
+    Defect("text-differs", another_text, seen="xyz"),
+    Defect("weight-versions-mixed", two_versions, HAVE_NO_VERSIONS, "version 8 from"),
+    Defect("weight-version-missing", no_version, HAVE_NO_VERSIONS),
+)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.plant.__name__)
+def test_a_planted_defect_is_found_and_no_other(
+    tokens: Tokens, defect: Defect, shape: str
+) -> None:
+    if shape in defect.never_in:
+        return
+    for first, (reasoning, call) in enumerate(product((False, True), repeat=2)):
+        turns = conversation(2, first=first, reasoning=reasoning, call=call)
+        defect.plant(turns[-1])
+
+        audit = audited(records(shape, turns), tokens)
+
+        assert found(audit).keys() == {defect.finding}
+        row = found(audit)[defect.finding]
+        assert (row.count, row.of) == (1, 2)
+        assert row.first and row.first.session == "s"
+        assert defect.seen in row.first.seen
+        assert audit.exit_code == 1
+
+
+def test_every_finding_has_a_planted_defect() -> None:
+    here = {defect.finding for defect in DEFECTS} | {"drift", "prefix-broken"}
+    assert here == {finding.name for finding in FINDINGS}
+
+
+def test_logprobs_of_other_tokens_are_found(tokens: Tokens) -> None:
+    [turn] = conversation(1)
+    [line] = records("chat", [turn])
+    [choice] = line["response"]["choices"]
+    names = [*choice["token_ids"][1:], choice["token_ids"][0]]
+    for name, entry in zip(names, choice["logprobs"]["content"], strict=True):
+        entry["token"] = f"token_id:{name}"
+
+    assert found(audited([line], tokens)).keys() == {"logprobs-out-of-step"}
+
+
+def test_rounded_logprobs_may_be_zero() -> None:
+    [turn] = conversation(1)
+    turn.logprobs = [-0.1, *[0.0] * (turn.tokens - 2), -0.0012]
+
+    assert found(audited(records("rollout", [turn]), None)) == {}
+
+
+# Drift.
+
+
+def in_letters(text: str) -> list[int]:
+    """A text in one token for each byte."""
+    return [one for letter in text for one in encode(letter)]
+
+
+def drifting(
+    part: str, tokens_of: Callable[[str], list[int]] = in_letters, **more: Any
+) -> Turns:
+    """A conversation of two turns, where the model spells a part of the first so."""
+
+    def spelled(number: int, text: str) -> list[int]:
+        before, found, after = text.partition(part)
+        if number or not found:
+            return encode(text)
+        return [*encode(before), *tokens_of(part), *encode(after)]
+
+    return conversation(2, tokens_of=spelled, **more)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("turns", "cause"),
+    [
+        (lambda: drifting(" weather"), "split merges"),
+        (lambda: drifting("\n\n", encode, reasoning=True), "whitespace"),
+        (lambda: drifting(" 🕐", first=1), "emoji"),
+    ],
+)
+def test_drift_is_found_with_its_cause(
+    tokens: Tokens, shape: str, turns: Callable[[], Turns], cause: str
+) -> None:
+    audit = audited(records(shape, turns()), tokens)
+
+    assert found(audit).keys() == {"drift"}
+    row = found(audit)["drift"]
+    assert row.causes == {cause: 1} and row.count == 1 and row.of == 2
+    assert row.tokens and row.of_tokens and row.tokens < row.of_tokens
+    assert row.share == row.tokens / row.of_tokens
+    assert row.first and "tokenized again" in row.first.seen
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "completions"])
+def test_respelled_tool_arguments_are_drift(tokens: Tokens, shape: str) -> None:
+    def spelled(_: int, text: str) -> list[int]:
+        return encode(text.replace('"Paris", "days": 3', '"Paris","days":3'))
+
+    turns = conversation(2, call=True, tokens_of=spelled)
+    audit = audited(records(shape, turns), tokens)
+
+    assert found(audit).keys() == {"drift"}
+    assert found(audit)["drift"].causes == {"tool arguments respelled": 2}
+
+
+def test_a_special_token_that_the_text_leaves_out_is_drift(tokens: Tokens) -> None:
+    [turn] = conversation(1)
+    turn.says(
+        [*encode("Hello"), *encode(START), *encode(" world"), *encode(END)],
+        "Hello world",
+    )
+
+    row = found(audited(records("chat", [turn]), tokens))["drift"]
+
+    assert row.causes == {"special tokens": 1}
+
+
+def test_an_emoji_that_was_cut_is_drift(tokens: Tokens) -> None:
+    [turn] = conversation(1)
+    turn.says(encode("It is 🕐")[:-1], "It is ")
+    turn.finish = "length"
+
+    assert found(audited(records("chat", [turn]), tokens))["drift"].causes == {
+        "emoji": 1
+    }
+
+
+def test_a_trimmed_text_is_drift(tokens: Tokens) -> None:
+    [turn] = conversation(1)
+    turn.says([*encode("Hello there\n\n"), *encode(END)], "Hello there")
+
+    row = found(audited(records("chat", [turn]), tokens))["drift"]
+    assert row.causes == {"whitespace": 1}
+
+
+def test_a_trimmed_stop_string_is_no_finding(tokens: Tokens) -> None:
+    [turn] = conversation(1)
+    turn.says(encode("Hello there"), "Hello ")
+    [line] = records("chat", [turn])
+
+    assert found(audited([line], tokens)).keys() == {"text-differs"}
+    line["request"]["stop"] = ["there"]
+    assert found(audited([line], tokens)) == {}
+
+
+def test_drift_up_to_a_share_is_tolerated(tokens: Tokens) -> None:
+    lines = records("chat", drifting(" weather"))
+    row = found(audited(lines, tokens))["drift"]
+
+    assert found(audited(lines, tokens, max_drift=row.share * 0.99)).keys() == {"drift"}
+    tolerated = audited(lines, tokens, max_drift=row.share)
+    assert found(tolerated) == {} and tolerated.exit_code == 0
+    assert {one.name: one.state for one in tolerated.findings}["drift"] == "tolerated"
+
+
+@pytest.mark.parametrize(
+    ("answer", "drifts"),
+    [
+        (encode("Hello! How are you"), False),
+        (in_letters("Hello! How are you"), True),
+    ],
+)
+def test_drift_shows_without_ids(
+    tokens: Tokens, answer: list[int], drifts: bool
+) -> None:
+    [turn] = conversation(1)
+    turn.says([*answer, *encode(END)], "Hello! How are you")
+    [by_logprobs] = records("chat", [turn])
+    del by_logprobs["response"]["choices"][0]["token_ids"]
+    turn.ids = turn.logprobs = None
+    [by_count] = records("chat", [turn])
+
+    for line, cause in (
+        (by_logprobs, "split merges"),
+        (by_count, "another number of tokens"),
+    ):
+        rows = found(audited([line], tokens))
+        assert ("drift" in rows) is drifts
+        assert not drifts or rows["drift"].causes == {cause: 1}
+
+
+# Prefixes.
+
+
+def thinking_dropped() -> Turns:
+    turns = conversation(2, reasoning=True)
+    thought = encode(f"<think>\n{THOUGHT}\n</think>\n\n")
+    prompt = turns[1].prompt or []
+    start = len(turns[0].prompt or [])
+    turns[1].prompt = prompt[:start] + prompt[start + len(thought) :]
+    for message in turns[1].messages:
+        message.pop("reasoning_content", None)
+    return turns
+
+
+def call_reformatted() -> Turns:
+    turns = conversation(2, call=True)
+    text = recordings.decode(turns[1].prompt or [])
+    turns[1].prompt = encode(text.replace('"Paris", "days": 3', '"Paris","days":3'))
+    return turns
+
+
+def system_changed() -> Turns:
+    turns = conversation(2)
+    turns[1].messages = [
+        {"role": "system", "content": "Be brief."},
+        *turns[1].messages[1:],
+    ]
+    text = recordings.decode(turns[1].prompt or [])
+    turns[1].prompt = encode(text.replace("Be kind.", "Be brief."))
+    return turns
+
+
+def tools_changed() -> Turns:
+    turns = conversation(2)
+    text = recordings.decode(turns[1].prompt or [])
+    turns[1].prompt = encode(text.replace("Be kind.", "Be kind. Call tools."))
+    turns[1].tools = [{"type": "function", "function": {"name": "f"}}]
+    return turns
+
+
+def separator() -> Turns:
+    turns = conversation(2)
+    text = recordings.decode(turns[1].prompt or [])
+    assert f"lines.{END}" in text
+    turns[1].prompt = encode(text.replace(f"lines.{END}", "lines.", 1))
+    said = turns[0].text
+    turns[0].says([*encode(said), *encode("\n"), *encode(END)], f"{said}\n")
+    turns[1].prompt = encode(text)
+    return turns
+
+
+def tokenized_again() -> Turns:
+    turns = drifting(" weather")
+    turns[1].prompt = encode(recordings.decode(turns[1].prompt or []))
+    return turns
+
+
+def history_changed() -> Turns:
+    turns = conversation(2)
+    text = recordings.decode(turns[1].prompt or [])
+    turns[1].prompt = encode(text.replace("weather is fine", "sea was rough"))
+    return turns
+
+
+def history_cut() -> Turns:
+    turns = conversation(2)
+    turns[1].prompt = (turns[0].prompt or []) + (turns[0].ids or [])[:3]
+    return turns
+
+
+BREAKS = {
+    "thinking dropped": thinking_dropped,
+    "tool call reformatted": call_reformatted,
+    "system prompt changed": system_changed,
+    "tools changed": tools_changed,
+    "separator": separator,
+    "text tokenized again": tokenized_again,
+    "history changed": history_changed,
+    "history cut": history_cut,
+}
+
+NEED_MESSAGES = ("system prompt changed", "tools changed")
+
+
+@pytest.mark.parametrize("shape", ["chat", "chat_stream", "messages", "responses"])
+@pytest.mark.parametrize("why", BREAKS)
+def test_a_broken_prefix_is_found_with_its_reason(
+    tokens: Tokens, why: str, shape: str
+) -> None:
+    audit = audited(records(shape, BREAKS[why]()), tokens)
+
+    drifts = {"drift"} if why == "text tokenized again" else set()
+    assert found(audit).keys() == {"prefix-broken"} | drifts
+    row = found(audit)["prefix-broken"]
+    assert (row.count, row.of, row.causes) == (1, 1, {why: 1})
+    assert row.first and row.first.place == "line 2"
+    assert "parts after" in row.first.seen and "the prompt has" in row.first.seen
+
+
+@pytest.mark.parametrize("shape", ["gateway", "rollout", "completions"])
+def test_a_broken_prefix_is_found_in_other_shapes(tokens: Tokens, shape: str) -> None:
+    audit = audited(records(shape, history_changed()), tokens)
+    assert found(audit)["prefix-broken"].causes == {"history changed": 1}
+
+
+@pytest.mark.parametrize("why", BREAKS)
+def test_a_broken_prefix_is_found_without_a_tokenizer(why: str) -> None:
+    audit = audited(records("chat", BREAKS[why]()), None)
+
+    [row] = found(audit).values()
+    assert row.name == "prefix-broken" and row.first
+    guessed = {
+        "separator": "unknown without --tokenizer",
+        "history changed": "unknown without --tokenizer",
+        "text tokenized again": "unknown without --tokenizer",
+    }
+    assert row.causes == {guessed.get(why, why): 1}
+
+
+def test_another_end_of_turn_in_place_of_the_sampled_one_is_clean(
+    tokens: Tokens,
+) -> None:
+    turns = conversation(2)
+    prompt = turns[1].prompt or []
+    end = len(turns[0].prompt or []) + turns[0].tokens - 1
+    assert prompt[end : end + 1] == encode(END)
+    turns[1].prompt = [*prompt[:end], *encode(START), *prompt[end + 1 :]]
+
+    assert found(audited(records("chat", turns), tokens)) == {}
+    turns[0].finish = "length"
+    assert found(audited(records("chat", turns), tokens)).keys() == {"prefix-broken"}
+
+
+def test_a_turn_whose_turn_before_is_missing_is_told(tokens: Tokens) -> None:
+    audit = audited(records("chat", conversation(3)[1:]), tokens)
+
+    assert (audit.compared, audit.unmatched, found(audit)) == (1, 1, {})
+    assert any("1 turns were not compared" in note for note in audit.notes)
+
+
+def test_what_is_kept_of_turns_is_bounded() -> None:
+    from agentcore_verify.audit.prefixes import Prefixes
+
+    prefixes = Prefixes(None, bytes_kept=20_000)
+    for number in range(200):
+        for line in records("chat", conversation(2), str(number)):
+            for turn in turns_of(line):
+                prefixes.add(turn, "")
+        assert prefixes._bytes <= 20_000
+        assert prefixes._bytes == sum(
+            kept.size for turns in prefixes._sessions.values() for kept in turns
+        )
+    assert 0 < len(prefixes._sessions) < 20
+    assert prefixes.compared == 200

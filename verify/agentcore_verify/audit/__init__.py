@@ -1,0 +1,1 @@
+"""The command `audit`: what a trainer would learn from recorded rollouts."""

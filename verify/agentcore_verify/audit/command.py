@@ -1,0 +1,144 @@
+"""The command `agentcore-patch audit`: parse, call, show."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+from agentcore_patches.command.options import COLOR, QUIET, Asked, verbose_option
+from agentcore_patches.command.terminal import print_text
+from agentcore_patches.errors import UsageError
+
+from ..options import PathOption, assert_writable, file_option, write_file
+from ..report import stream_console
+from .auditor import Auditor
+from .lines import STDIN, size_of, turns_in
+from .report import render_json, render_svg, render_table
+from .results import Audit
+from .tokens import Tokens
+
+_LOG_WIDTH = 100
+"""Columns of the table if stdout is not a terminal."""
+
+
+@click.command(
+    short_help="Look for defects in recorded rollouts.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--tokenizer",
+    type=PathOption(),
+    metavar="PATH",
+    help="The model's tokenizer.json, or the folder that has it. Without it, texts are "
+    "not compared with IDs. Needs `pip install 'agentcore-patches[audit]'`.",
+)
+@click.option(
+    "--max-drift",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="The share of tokens that may differ when the text is tokenized again.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document on stdout instead of the table, errors included.",
+)
+@file_option("--svg", "Write the table as an SVG picture.")
+@QUIET
+@verbose_option("Explain each finding, also those that were not found.")
+@COLOR
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.pass_obj
+def audit(
+    asked: Asked,
+    /,
+    files: tuple[str, ...],
+    tokenizer: str | None,
+    max_drift: float,
+    as_json: bool,
+    svg: str | None,
+) -> int:
+    """Say what a trainer would learn from recorded rollouts.
+
+    A line of a file is a request with its response, as JSON: {"request": ...,
+    "response": ...}, or {"request": ..., "chunks": [...]} of a stream, with "session"
+    if it has one. The answers are those of chat completions, completions, messages or
+    responses, from SGLang or vLLM. Files of rllm-model-gateway 0.1.0 (its database, or
+    traces as JSON lines) and of verifiers (results.jsonl, traces.jsonl) are read, too.
+    FILE may be `-` for stdin.
+
+    Neither SGLang nor a server is needed. Files are read line by line.
+
+    \b
+    Examples:
+      agentcore-patch audit rollouts.jsonl
+      agentcore-patch audit rollouts.jsonl --tokenizer /models/Qwen3-8B
+          also compare texts with IDs
+      zcat rollouts.jsonl.gz | agentcore-patch audit - --json | jq .clean
+      agentcore-patch audit rollouts.jsonl --tokenizer DIR --max-drift 0.001
+          in CI: fail if more than one token in 1,000 drifts
+
+    \b
+    Exit codes:
+      0  clean
+      1  something was found
+      2  usage, or a line that is not a recorded turn; the message names it
+      5  a file could not be read or written
+    """
+    if files.count(STDIN) > 1:
+        raise UsageError("stdin (`-`) can be read only once.")
+    if svg is not None:
+        assert_writable(Path(svg))
+    tokens = None if tokenizer is None else Tokens.load(Path(tokenizer))
+    auditor = Auditor(tokens)
+    with _progress(asked, size_of(files)) as on_bytes:
+        for file in files:
+            for place, turn in turns_in(file, on_bytes):
+                auditor.add(turn, place, source=file)
+    result = auditor.result(files, tokenizer, max_drift)
+    if not result.turns:
+        raise UsageError(f"No turn is recorded in {', '.join(files)}.")
+    if svg is not None:
+        write_file(Path(svg), render_svg(result))
+    if as_json:
+        print_text(render_json(result))
+    elif asked.detail != "quiet" or result.exit_code:
+        _print(asked, result)
+    return result.exit_code
+
+
+@contextmanager
+def _progress(asked: Asked, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal; yields what advances it."""
+    console = stream_console(sys.stderr, asked.color)
+    shows = console.is_terminal and not console.is_dumb_terminal
+    bar = Progress(
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=asked.detail == "quiet" or not shows,
+    )
+    with bar:
+        task = bar.add_task("", total=total)
+        yield lambda read: bar.advance(task, read)
+
+
+def _print(asked: Asked, result: Audit) -> None:
+    console = stream_console(sys.stdout, asked.color)
+    colour = asked.color == "always" or (
+        console.color_system is not None and not console.no_color
+    )
+    width = console.width if console.is_terminal else _LOG_WIDTH
+    verbose = asked.detail == "verbose"
+    text = render_table(result, width, colour=colour, verbose=verbose)
+    print_text(text, color="always" if colour else "never")

@@ -1,0 +1,293 @@
+"""Compare an answer's token IDs with its text, as decoded and as tokenized again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .tokens import BROKEN, Tokens
+from .turns import Answer, Call
+
+SHOWN = 40
+"""Characters of a text that an example shows."""
+
+_CUT = ("length", "max_tokens", "abort", "incomplete")
+"""Finish reasons of answers whose last part a parser may hold back."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """The difference between an answer's tokens and those of its text.
+
+    Attributes:
+        tokens: the number of tokens that were compared.
+        differing: how many of these the text does not give again.
+        cause: why; empty if none differs.
+        seen: the tokens on both sides.
+    """
+
+    tokens: int
+    differing: int = 0
+    cause: str = ""
+    seen: str = ""
+
+
+class TextDiffers(Exception):
+    """The IDs decode to another text; the message says how."""
+
+
+def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | None:
+    """Compare the tokens of an answer with those of its text.
+
+    None if the record does not have enough for that.
+
+    Raises:
+        TextDiffers: the IDs decode to another text.
+    """
+    if answer.ids:
+        body = tokens.without_end(answer.ids)
+        again, cause = _text_to_tokenize(answer, body, stops, tokens)
+        return _compared(body, tokens.encode(again), cause, tokens)
+    if answer.pieces:
+        by_pieces = _compare_pieces(answer, answer.pieces, tokens)
+        if by_pieces:
+            return by_pieces
+    return _compare_counts(answer, stops, tokens)
+
+
+# With token IDs.
+
+
+def _text_to_tokenize(
+    answer: Answer, body: list[int], stops: Sequence[str], tokens: Tokens
+) -> tuple[str, str]:
+    """The text that a trainer would tokenize, and why it is not the decoded one."""
+    decoded = tokens.decode(body)
+    if answer.calls or answer.reasoning:
+        return _with_parts(answer, decoded)
+    text = answer.text
+    if text in (decoded, tokens.decode(answer.ids or ())):
+        return decoded, ""
+    rest = decoded[len(text) :]
+    if decoded.startswith(text) and (
+        (answer.finish in _CUT and not _is_broken(rest)) or _begins_with(rest, stops)
+    ):
+        return decoded, ""
+    if text == tokens.decode(body, special=False):
+        return text, "special tokens"
+    if text.rstrip(BROKEN) == decoded.rstrip(BROKEN):
+        return text, "emoji"
+    if _squeezed(text) == _squeezed(decoded):
+        return text, "whitespace"
+    if "</think>" in decoded and _squeezed(decoded).endswith(_squeezed(text)):
+        return decoded, ""  # The record leaves the reasoning out.
+    raise TextDiffers(_difference(text, decoded))
+
+
+def _is_broken(text: str) -> bool:
+    return bool(text) and not text.strip(BROKEN)
+
+
+def _begins_with(rest: str, stops: Sequence[str]) -> bool:
+    return any(rest.startswith(stop) for stop in stops)
+
+
+def _with_parts(answer: Answer, decoded: str) -> tuple[str, str]:
+    """The decoded text, with the tool arguments as the record spells them."""
+    bare = _squeezed(decoded)
+    for part in (answer.reasoning, answer.text):
+        # Parsers trim parts, and join the texts around a tool call.
+        if _squeezed(part) not in bare and not _is_in_order(part.split(), decoded):
+            raise TextDiffers(_difference(part, decoded))
+    again, respelled = decoded, False
+    for call in answer.calls:
+        if call.name not in decoded:
+            raise TextDiffers(f"no call of {call.name} in {_shown(decoded)}")
+        if not call.arguments.strip() or call.arguments in again:
+            continue
+        raw = _spelled(call, again)
+        if raw:
+            again, respelled = again.replace(raw, call.arguments, 1), True
+        elif not (answer.finish in _CUT or _has_values(call, decoded)):
+            raise TextDiffers(_difference(call.arguments, decoded))
+    return again, "tool arguments respelled" if respelled else ""
+
+
+def _is_in_order(words: Sequence[str], text: str) -> bool:
+    place = 0
+    for word in words:
+        place = text.find(word, place)
+        if place < 0:
+            return False
+        place += len(word)
+    return True
+
+
+def _spelled(call: Call, text: str) -> str:
+    """The arguments of a call as the model spelled them; empty if not found as JSON."""
+    try:
+        wanted = json.loads(call.arguments)
+    except ValueError:
+        return ""
+    for raw, value in _objects(text):
+        if value == wanted:
+            return raw
+    return ""
+
+
+def _objects(text: str) -> Iterator[tuple[str, Any]]:
+    """The JSON objects in a text, nested ones too."""
+    decoder = json.JSONDecoder()
+    for found in re.finditer("{", text):
+        try:
+            value, end = decoder.raw_decode(text, found.start())
+        except (ValueError, RecursionError):
+            continue
+        yield text[found.start() : end], value
+
+
+def _has_values(call: Call, text: str) -> bool:
+    """True if a text has each argument of a call, in whatever format."""
+    try:
+        wanted = json.loads(call.arguments)
+    except ValueError:
+        return _squeezed(call.arguments) in _squeezed(text)
+    values = wanted.values() if isinstance(wanted, dict) else [wanted]
+    return all(
+        value in text if isinstance(value, str) else json.dumps(value) in text
+        for value in values
+    )
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def _compared(
+    sampled: list[int], again: list[int], cause: str, tokens: Tokens
+) -> Drift:
+    if sampled == again:
+        # Another text may have the same tokens, where the tokenizer normalizes it.
+        return Drift(len(sampled))
+    start, end = _unequal(sampled, again)
+    left, right = sampled[start : len(sampled) - end], again[start : len(again) - end]
+    return Drift(
+        tokens=len(sampled),
+        differing=max(len(left), len(right)),
+        cause=cause or _cause(left, right, tokens),
+        seen=f"sampled {_pieces(left, tokens)}, tokenized again {_pieces(right, tokens)}",
+    )
+
+
+def _unequal(left: Sequence[object], right: Sequence[object]) -> tuple[int, int]:
+    """How many items are equal at the start, and of the others at the end."""
+    shorter = min(len(left), len(right))
+    start = 0
+    while start < shorter and left[start] == right[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and left[-1 - end] == right[-1 - end]:
+        end += 1
+    return start, end
+
+
+def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
+    """Why tokens differ, by what they say."""
+    if any(tokens.is_special(one) for one in [*left, *right]):
+        return "special tokens"
+    pieces = tokens.decode_each([*left, *right])
+    if any(BROKEN in piece for piece in pieces) or any(map(_is_emoji, "".join(pieces))):
+        return "emoji"
+    if tokens.decode(left).isspace() or tokens.decode(right).isspace():
+        return "whitespace"
+    return "split merges"
+
+
+def _is_emoji(character: str) -> bool:
+    return ord(character) > 0xFFFF or "\u2600" <= character <= "\u27bf"
+
+
+def _pieces(ids: list[int], tokens: Tokens) -> str:
+    shown = "|".join(repr(piece)[1:-1] for piece in tokens.decode_each(ids[:6]))
+    return f"{shown}{'|...' if len(ids) > 6 else ''}" or "nothing"
+
+
+def _difference(text: str, decoded: str) -> str:
+    """A text and the decoded one, from shortly before the place where they part."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if text[:middle] in decoded else (low, middle - 1)
+    there = decoded.find(text[:low]) + low
+    lead = min(low, SHOWN // 2)
+    return (
+        f"the text has {_shown(text[low - lead :])}, the IDs say "
+        f"{_shown(decoded[there - lead :])}"
+    )
+
+
+def _shown(text: str) -> str:
+    return repr(text[:SHOWN] + ("..." if len(text) > SHOWN else ""))
+
+
+# Without token IDs.
+
+
+def _compare_pieces(
+    answer: Answer, pieces: Sequence[str], tokens: Tokens
+) -> Drift | None:
+    """Compare by the texts of the tokens, which logprobs have without IDs, too."""
+    if answer.tokens is not None and len(pieces) != answer.tokens:
+        return None
+    sampled = [*pieces]
+    while sampled and sampled[-1] in tokens.special_texts:
+        sampled.pop()
+    text = "".join(sampled)
+    if BROKEN in text:
+        if answer.calls or answer.reasoning:
+            return None
+        text = answer.text
+    again = [_bare(piece) for piece in tokens.decode_each(tokens.encode(text))]
+    bare = [_bare(piece) for piece in sampled]
+    start, end = _unequal(bare, again)
+    left, right = bare[start : len(bare) - end], again[start : len(again) - end]
+    if not left and not right:
+        return Drift(len(sampled))
+    whole = "".join(left)
+    is_emoji = BROKEN in whole or any(map(_is_emoji, whole))
+    return Drift(
+        tokens=len(sampled),
+        differing=max(len(left), len(right)),
+        cause="emoji" if is_emoji else "split merges",
+        seen=f"sampled {_joined(left)}, tokenized again {_joined(right)}",
+    )
+
+
+def _bare(piece: str) -> str:
+    """A token's text without the spaces, which decoders of one token may drop."""
+    return piece.strip(" \u2581")
+
+
+def _joined(pieces: list[str]) -> str:
+    return "|".join(pieces[:6]) + ("|..." if len(pieces) > 6 else "") or "nothing"
+
+
+def _compare_counts(
+    answer: Answer, stops: Sequence[str], tokens: Tokens
+) -> Drift | None:
+    """Compare the number of tokens only; the text has no stop token."""
+    is_plain = not (answer.calls or answer.reasoning or stops)
+    if answer.tokens is None or not (answer.text and is_plain):
+        return None
+    again = len(tokens.encode(answer.text))
+    if answer.tokens in (again, again + 1):
+        return Drift(answer.tokens)
+    return Drift(
+        tokens=answer.tokens,
+        differing=abs(answer.tokens - again),
+        cause="another number of tokens",
+        seen=f"sampled {answer.tokens} tokens, tokenized again {again}",
+    )

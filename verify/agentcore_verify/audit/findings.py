@@ -1,0 +1,100 @@
+"""The findings of `audit`: what each means, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect that recorded rollouts may have.
+
+    Attributes:
+        name: its name in reports.
+        meaning: what a trainer would learn from.
+        remedy: what to do about it.
+        unit: what is counted.
+        page: the topic that explains it, for `agentcore-patch docs`.
+        needs_tokenizer: whether it can only be found with a tokenizer.
+    """
+
+    name: str
+    meaning: str
+    remedy: str
+    unit: str = "answers"
+    page: str = "audit"
+    needs_tokenizer: bool = False
+
+
+FINDINGS = (
+    Finding(
+        "ids-missing",
+        "The answer has no token IDs: a trainer has to tokenize the text again.",
+        "Send `return_token_ids: true` to a patched SGLang or to vLLM, and keep the IDs.",
+    ),
+    Finding(
+        "prompt-ids-missing",
+        "The prompt has no token IDs: a trainer has to apply the chat template itself.",
+        "Keep `prompt_token_ids` of the response; in a stream it is on the first chunk.",
+        unit="turns",
+    ),
+    Finding(
+        "ids-out-of-step",
+        "The answer has more or fewer token IDs than the server counted tokens.",
+        "Join the IDs of all chunks of a stream, and stop the recorder from cutting them.",
+    ),
+    Finding(
+        "logprobs-missing",
+        "The answer has no logprobs: a trainer has to compute or invent them.",
+        "Send `logprobs: true`; messages and responses have them with the token IDs.",
+    ),
+    Finding(
+        "logprobs-padded",
+        "Logprobs were filled in: a run of zeros, or -9999.",
+        "Find what fills the holes. Stock SGLang drops logprobs of streams; patch it.",
+    ),
+    Finding(
+        "logprobs-out-of-step",
+        "There is not one logprob for each token, or it is the logprob of another token.",
+        "Stock SGLang drops logprobs of streams; patch it, and keep all chunks.",
+    ),
+    Finding(
+        "logprobs-not-finite",
+        "A logprob is null, not a number, infinite or above 0.",
+        "Look for a failing engine or a recorder that writes null; drop these answers.",
+    ),
+    Finding(
+        "text-differs",
+        "The token IDs decode to another text than the recorded one.",
+        "Check that --tokenizer is the served model's, and what edits texts or IDs.",
+        needs_tokenizer=True,
+    ),
+    Finding(
+        "drift",
+        "The text tokenized again gives other tokens than the model sampled.",
+        "Train on the recorded IDs. Where this is so, allow drift with --max-drift.",
+        page="retokenization",
+        needs_tokenizer=True,
+    ),
+    Finding(
+        "prefix-broken",
+        "The prompt of a turn does not start with the tokens of the turn before it.",
+        "Use the patch `prefix`: send `required_prefix_token_ids`, or let the server "
+        "remember conversations.",
+        unit="turns",
+        page="prefix",
+    ),
+    Finding(
+        "weight-versions-mixed",
+        "More than one weight version sampled the answer.",
+        "Mask or correct the tokens of older weights, or update between rollouts.",
+        page="weight-versions",
+    ),
+    Finding(
+        "weight-version-missing",
+        "The answer has no weight version, and others of its kind have one.",
+        "Keep `metadata` of the response; in a stream it is on the first chunk.",
+        page="weight-versions",
+    ),
+)
+"""All findings, in the order of the report."""

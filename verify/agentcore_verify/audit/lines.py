@@ -1,0 +1,139 @@
+"""Read recorded turns line by line, so that memory does not grow with the file."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from agentcore_patches.errors import AccessError, UsageError
+
+from .readers import turns_of
+from .readers.fields import BadRecord
+from .turns import Turn
+
+STDIN = "-"
+
+LONGEST_LINE = 256 * 2**20
+"""Bytes of the longest line that is read."""
+
+_SQLITE = b"SQLite format 3\0"
+
+OnBytes = Callable[[int], None]
+"""Called with the number of bytes that were read."""
+
+
+def size_of(files: tuple[str, ...]) -> int | None:
+    """The bytes of all files together; None if they are not known.
+
+    Raises:
+        AccessError: a file cannot be read.
+    """
+    total = 0
+    for file in files:
+        if file == STDIN:
+            continue
+        try:
+            total += Path(file).stat().st_size
+        except OSError as error:
+            raise _unreadable(file, error) from error
+    return None if STDIN in files else total or None
+
+
+def turns_in(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
+    """The turns in a file, each with its place.
+
+    Raises:
+        AccessError: the file cannot be read.
+        UsageError: a line is not a recorded turn.
+    """
+    if file == STDIN:
+        yield from _turns_in_stream(sys.stdin.buffer, "stdin", on_bytes)
+        return
+    try:
+        with Path(file).open("rb") as stream:
+            if stream.peek(len(_SQLITE))[: len(_SQLITE)] == _SQLITE:
+                yield from _turns_in_database(file, on_bytes)
+            else:
+                yield from _turns_in_stream(stream, file, on_bytes)
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: str, error: OSError) -> AccessError:
+    return AccessError(f"Cannot read {file}: {error.strerror}.")
+
+
+def _turns_in_stream(
+    stream: BinaryIO, name: str, on_bytes: OnBytes
+) -> Iterator[tuple[str, Turn]]:
+    number = 0
+    while line := stream.readline(LONGEST_LINE + 1):
+        number += 1
+        on_bytes(len(line))
+        place = f"{name}, line {number}"
+        if len(line) > LONGEST_LINE:
+            raise UsageError(
+                f"{place} is longer than {LONGEST_LINE // 2**20} MiB.",
+                hint="Write one JSON object per turn and line.",
+            )
+        if not line.strip():
+            continue
+        try:
+            yield from _turns_in_line(line, place)
+        except _NotJson as error:
+            if not line.endswith(b"\n"):
+                raise UsageError(
+                    f"{place}, the last one, is cut off: {error}.",
+                    hint="Wait until the file is complete, or remove that line.",
+                ) from error
+            raise UsageError(
+                f"{place} is not JSON: {error}.",
+                hint="Write one JSON object per turn and line.",
+            ) from error
+
+
+class _NotJson(Exception):
+    """A text that is not JSON; the message says where."""
+
+
+def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:
+    try:
+        record: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise _NotJson(f"{error.msg} at character {error.pos + 1}") from error
+    except RecursionError as error:
+        raise _NotJson("it is nested too deeply") from error
+    except ValueError as error:
+        raise _NotJson(str(error).partition(":")[0]) from error
+    try:
+        if not isinstance(record, dict):
+            raise BadRecord("is not a JSON object")
+        for turn in turns_of(record):
+            yield place, turn
+    except BadRecord as error:
+        raise UsageError(
+            f"{place} {error}.",
+            hint="See `agentcore-patch docs audit` for the files that it reads.",
+        ) from error
+
+
+def _turns_in_database(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
+    """The traces in the database of rllm-model-gateway."""
+    query = "SELECT data FROM traces ORDER BY created_at, rowid"
+    try:
+        database = sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True)
+        try:
+            for number, (data,) in enumerate(database.execute(query), 1):
+                on_bytes(len(data))
+                yield from _turns_in_line(data, f"{file}, row {number} of `traces`")
+        finally:
+            database.close()
+    except (sqlite3.Error, _NotJson, TypeError) as error:
+        raise UsageError(
+            f"{file} is a SQLite database, but not one of rllm-model-gateway: {error}.",
+        ) from error

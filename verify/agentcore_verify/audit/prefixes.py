@@ -1,0 +1,278 @@
+"""Compare the prompt of each turn with the tokens of the turn before it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .tokens import BROKEN, Tokens
+from .turns import Answer, History, Turn
+
+BYTES_KEPT = 64 * 2**20
+"""Bytes of turns that are kept; sessions that had no turn for longest leave first."""
+
+TURNS_KEPT = 32
+"""Answers that are kept of a session."""
+
+_ID_BYTES = 4
+
+_TURN_BYTES = 1024
+"""Bytes of a kept turn beside its token IDs, generously."""
+
+_AROUND = 12
+"""Tokens of an example on each side of the place where prompts part."""
+
+_THINKING = ("<think", "think>", "<reasoning", "reasoning>", "<thought", "thought>")
+_CALLING = ("tool_call", "function_call", "function=", '"arguments"', '"parameters"')
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The tokens of a turn, up to the end of one answer.
+
+    `ids` has `_ID_BYTES` bytes for each token, of which the prompt has `prompt`.
+    """
+
+    ids: bytes
+    prompt: int
+    history: History | None
+    has_reasoning: bool
+    has_calls: bool
+    was_cut: bool
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes."""
+        return len(self.ids) + _TURN_BYTES
+
+
+@dataclass(frozen=True)
+class Break:
+    """The place where a prompt leaves the tokens of the turn before it."""
+
+    why: str
+    seen: str
+
+
+class Prefixes:
+    """The turns of the last sessions, and what became of them."""
+
+    def __init__(self, tokens: Tokens | None, bytes_kept: int | None = None) -> None:
+        self._tokens = tokens
+        self._bytes_kept = BYTES_KEPT if bytes_kept is None else bytes_kept
+        self._bytes = 0
+        self._sessions: OrderedDict[object, deque[_Kept]] = OrderedDict()
+        self.compared = 0
+        self.unmatched = 0
+        """Turns that continue one which is not kept, or which was not recorded."""
+
+    def add(self, turn: Turn, source: str) -> Break | None:
+        """Compare a turn with the one before it in its source, and keep it."""
+        if not turn.prompt:
+            return None
+        prompt = _packed(turn.prompt)
+        found = None
+        if before := self._turn_before(turn, prompt, source):
+            self.compared += 1
+            if not _continues(prompt, before, self._tokens):
+                found = self._break(turn, prompt, before)
+        elif turn.history and turn.history.answers and turn.session:
+            self.unmatched += 1
+        for answer in turn.answers:
+            if answer.ids:
+                self._keep(_key(turn, source), _kept(turn, prompt, answer))
+        return found
+
+    def _turn_before(self, turn: Turn, prompt: bytes, source: str) -> _Kept | None:
+        """The kept answer that a turn continues; None if it starts a conversation."""
+        if turn.history is None:
+            kept = self._sessions.get((source, turn.session)) if turn.session else None
+            found = [
+                one
+                for one in kept or ()
+                if len(prompt) > one.prompt * _ID_BYTES
+                and prompt.startswith(one.ids[: one.prompt * _ID_BYTES])
+            ]
+            return max(found, key=lambda one: _shared(prompt, one.ids), default=None)
+        if not turn.history.answers:
+            return None
+        kept = self._sessions.get(_key_before(turn, source))
+        earlier = [
+            one
+            for one in kept or ()
+            if one.history and one.history.answers < turn.history.answers
+        ]
+        last = max((one.history.answers for one in earlier if one.history), default=0)
+        exact = [
+            one
+            for one in earlier
+            if one.history and one.history.said == turn.history.said_before
+        ]
+        nearest = [
+            one for one in earlier if one.history and one.history.answers == last
+        ]
+        # Of equal ones the last.
+        return max(
+            reversed(exact or nearest),
+            key=lambda one: _shared(prompt, one.ids),
+            default=None,
+        )
+
+    def _keep(self, key: object, kept: _Kept) -> None:
+        session = self._sessions.setdefault(key, deque())
+        self._sessions.move_to_end(key)
+        session.append(kept)
+        self._bytes += kept.size
+        if len(session) > TURNS_KEPT:
+            self._bytes -= session.popleft().size
+        while self._bytes > self._bytes_kept and len(self._sessions) > 1:
+            _, gone = self._sessions.popitem(last=False)
+            self._bytes -= sum(one.size for one in gone)
+
+    def _break(self, turn: Turn, prompt: bytes, before: _Kept) -> Break:
+        at = _shared(prompt, before.ids)
+        expected, got = _unpacked(before.ids), _unpacked(prompt)
+        why = _why(turn, before, at, expected, got, self._tokens)
+        total = len(expected)
+        if self._tokens is None:
+            seen = f"{expected[at : at + 4]}, the prompt has {got[at : at + 4]}"
+            return Break(why, f"parts after {at} of {total} tokens: {seen}")
+        decode = self._tokens.decode
+        lead = decode(expected[max(at - _AROUND, 0) : at])
+        return Break(
+            why,
+            f"parts after {at} of {total} tokens: after {lead!r} come "
+            f"{decode(expected[at : at + _AROUND])!r}, the prompt has "
+            f"{decode(got[at : at + _AROUND])!r}",
+        )
+
+
+def _packed(ids: Sequence[int]) -> bytes:
+    return array("i", ids).tobytes()
+
+
+def _unpacked(packed: bytes) -> list[int]:
+    return array("i", packed).tolist()
+
+
+def _key(turn: Turn, source: str) -> object:
+    """The session of a turn; without one, what was said to the model."""
+    if turn.session is not None or turn.history is None:
+        return source, turn.session
+    return source, turn.history.said
+
+
+def _key_before(turn: Turn, source: str) -> object:
+    if turn.session is not None or turn.history is None:
+        return source, turn.session
+    return source, turn.history.said_before
+
+
+def _kept(turn: Turn, prompt: bytes, answer: Answer) -> _Kept:
+    return _Kept(
+        ids=prompt + _packed(answer.ids or ()),
+        prompt=len(turn.prompt or ()),
+        history=turn.history,
+        has_reasoning=bool(answer.reasoning) or "</think>" in answer.text,
+        has_calls=bool(answer.calls),
+        was_cut=answer.finish in ("length", "max_tokens", "abort", "incomplete"),
+    )
+
+
+def _shared(left: bytes, right: bytes) -> int:
+    """The number of tokens with which both begin."""
+    low, high = 0, min(len(left), len(right)) // _ID_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        part = slice(low * _ID_BYTES, middle * _ID_BYTES)
+        if left[part] == right[part]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _continues(prompt: bytes, before: _Kept, tokens: Tokens | None) -> bool:
+    """True if a prompt starts with the tokens of a turn.
+
+    A template may close the turn with another token than the sampled stop token.
+    """
+    if prompt.startswith(before.ids):
+        return True
+    end = len(before.ids) - _ID_BYTES
+    if before.was_cut or len(prompt) <= end or not prompt.startswith(before.ids[:end]):
+        return False
+    pair = _unpacked(before.ids[end:] + prompt[end : end + _ID_BYTES])
+    return tokens is None or all(map(tokens.is_special, pair))
+
+
+def _why(
+    turn: Turn,
+    before: _Kept,
+    at: int,
+    expected: list[int],
+    got: list[int],
+    tokens: Tokens | None,
+) -> str:
+    """Why a prompt leaves the tokens of the turn before it."""
+    now, then = turn.history, before.history
+    if now and then and at < before.prompt:
+        if now.tools != then.tools:
+            return "tools changed"
+        if now.system != then.system:
+            return "system prompt changed"
+    if at >= len(got):
+        return "history cut"
+    if tokens is None:
+        return _why_by_messages(now, before, at)
+    lead = tokens.decode(expected[max(at - 400, 0) : at])
+    here = tokens.decode(expected[max(at - 8, 0) : at + _AROUND])
+    after = tokens.decode(expected[at : at + 2 * _AROUND])
+    other = tokens.decode(got[at : at + 2 * _AROUND])
+    if _is_same_text(after, other):
+        return "text tokenized again"
+    if _any_in(_THINKING, here) and not _any_in(_THINKING, other[:80]):
+        return "thinking dropped"
+    both_special = tokens.is_special(expected[at]) and tokens.is_special(got[at])
+    if both_special or _is_separator(after, other):
+        return "separator"
+    if _any_in(_CALLING, here + other[:80]) or _is_in_call(lead):
+        return "tool call reformatted"
+    if before.has_calls and at >= before.prompt:
+        return "tool call reformatted"
+    return "history changed"
+
+
+def _why_by_messages(now: History | None, before: _Kept, at: int) -> str:
+    """The reason as far as the messages tell it."""
+    if before.has_reasoning and not (now and now.reasons):
+        return "thinking dropped"
+    if before.has_calls and at >= before.prompt:
+        return "tool call reformatted"
+    return "unknown without --tokenizer"
+
+
+def _any_in(words: Sequence[str], text: str) -> bool:
+    return any(word in text for word in words)
+
+
+def _is_same_text(left: str, right: str) -> bool:
+    """True if two texts, whose ends may be parts of characters, start alike."""
+    left, right = left.rstrip(BROKEN), right.rstrip(BROKEN)
+    shorter = min(len(left), len(right))
+    return left[:shorter] == right[:shorter]
+
+
+def _is_separator(left: str, right: str) -> bool:
+    """True if two texts differ in the whitespace that they start with."""
+    if not (left[:1].isspace() or right[:1].isspace()):
+        return False
+    return _is_same_text(left.lstrip(), right.lstrip())
+
+
+def _is_in_call(lead: str) -> bool:
+    """True if a text ends within a tool call."""
+    start = max(lead.rfind(word) for word in _CALLING)
+    return start >= 0 and "</tool_call>" not in lead[start:] and len(lead) - start < 200

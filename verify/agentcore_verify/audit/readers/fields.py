@@ -1,0 +1,163 @@
+"""Fields of recorded JSON, checked when they are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from ..turns import Call, Json, Message
+
+LARGEST_ID = 2**31 - 1
+
+
+class BadRecord(Exception):
+    """A line that is not a recorded turn; the message continues its place."""
+
+
+def _refuse(name: str, expected: str) -> NoReturn:
+    raise BadRecord(f"has a `{name}` that is not {expected}")
+
+
+def obj(value: Any, name: str) -> Json:
+    """An object; an empty one for null."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        _refuse(name, "an object")
+    return value
+
+
+def objs(value: Any, name: str) -> list[Json]:
+    """A list of objects; an empty one for null."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        _refuse(name, "a list of objects")
+    return value
+
+
+def text(value: Any, name: str) -> str:
+    """A string; an empty one for null."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        _refuse(name, "a string")
+    return value
+
+
+def optional_text(value: Any, name: str) -> str | None:
+    """A string or a number as text; None for null."""
+    if isinstance(value, int):
+        return str(value)
+    return None if value is None else text(value, name)
+
+
+def content(value: Any, name: str) -> str:
+    """The text of a message, which is a string or a list of parts."""
+    if not isinstance(value, list):
+        return text(value, name)
+    return "".join(
+        part if isinstance(part, str) else text(obj(part, name).get("text"), name)
+        for part in value
+    )
+
+
+def ids(value: Any, name: str) -> list[int] | None:
+    """A list of token IDs; None for null."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(one) is int for one in value):
+        _refuse(name, "a list of integers")
+    if value and not 0 <= min(value) <= max(value) <= LARGEST_ID:
+        _refuse(name, "a list of token IDs: a number is below 0 or too large")
+    return value
+
+
+def numbers(value: Any, name: str) -> list[float | None] | None:
+    """A list of numbers and nulls; None for null."""
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        _refuse(name, "a list of numbers")
+    return [number(one, name) for one in value]
+
+
+def number(value: Any, name: str) -> float | None:
+    """A number; None for null."""
+    if type(value) is float or value is None:
+        return value
+    if type(value) is not int or abs(value) > LARGEST_ID:
+        _refuse(name, "a number")
+    return float(value)
+
+
+def count(value: Any, name: str) -> int | None:
+    """A number of tokens; None for null."""
+    if value is None:
+        return None
+    if type(value) is not int:
+        _refuse(name, "an integer")
+    return value
+
+
+def strings(value: Any, name: str) -> tuple[str, ...]:
+    """A string or a list of strings."""
+    found = value if isinstance(value, list) else [value]
+    return tuple(text(one, name) for one in found if one)
+
+
+def calls(value: Any, name: str) -> tuple[Call, ...]:
+    """Tool calls of a message, also those of a stream, which come in parts.
+
+    verifiers saves each as a string of JSON.
+    """
+    if isinstance(value, list):
+        value = [_parsed(part) if isinstance(part, str) else part for part in value]
+    joined: dict[int, list[str]] = {}
+    for position, part in enumerate(objs(value, name)):
+        index = count(part.get("index"), name)
+        function = obj(part.get("function"), name) or part
+        call = joined.setdefault(position if index is None else index, ["", ""])
+        call[0] += text(function.get("name"), name)
+        arguments = function.get("arguments")
+        call[1] += arguments_text(arguments, name)
+    return tuple(Call(called, arguments) for called, arguments in joined.values())
+
+
+def _parsed(part: str) -> Any:
+    try:
+        return json.loads(part)
+    except (ValueError, RecursionError):
+        return None
+
+
+def arguments_text(value: Any, name: str) -> str:
+    """The arguments of a tool call, which some records have as an object."""
+    if isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return text(value, name)
+
+
+def chat(value: Any, name: str = "messages") -> list[Message]:
+    """The messages of a chat request."""
+    return [
+        Message(
+            role=role(message.get("role"), name),
+            text=content(message.get("content"), f"{name}[].content"),
+            reasoning=reasoning(message, name),
+            calls=calls(message.get("tool_calls"), f"{name}[].tool_calls"),
+        )
+        for message in objs(value, name)
+    ]
+
+
+def role(value: Any, name: str) -> str:
+    """The role of a message; a developer is a system."""
+    found = text(value, name)
+    return "system" if found == "developer" else found
+
+
+def reasoning(message: Json, name: str) -> str:
+    """The reasoning of a message, which SGLang and vLLM name differently."""
+    value = message.get("reasoning_content") or message.get("reasoning")
+    return text(value, f"{name}[].reasoning_content")

@@ -1,0 +1,87 @@
+"""OpenAI's `/v1/responses`, streamed or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..turns import Answer, Call, History, Json, Message, Turn
+from . import fields
+from .choices import one_span, spans
+from .fields import BadRecord, arguments_text, count, ids, numbers, obj, objs, text
+
+
+def turn(request: Json, events: list[Json], session: str | None) -> Turn:
+    """The turn in a response, or in the events of a stream."""
+    whole = events[0] if events[0].get("object") == "response" else _joined(events)
+    messages = _messages(whole.get("output"), "output")
+    usage = obj(whole.get("usage"), "usage")
+    metadata = obj(whole.get("metadata"), "metadata")
+    tokens = usage.get("output_tokens", usage.get("completion_tokens"))
+    return Turn(
+        shape="responses",
+        session=session,
+        history=_history(request),
+        prompt=ids(whole.get("prompt_token_ids"), "prompt_token_ids"),
+        answers=(
+            Answer(
+                text="".join(message.text for message in messages),
+                reasoning="".join(message.reasoning for message in messages),
+                calls=tuple(call for message in messages for call in message.calls),
+                ids=ids(whole.get("token_ids"), "token_ids"),
+                logprobs=numbers(whole.get("token_logprobs"), "token_logprobs"),
+                tokens=count(tokens, "usage.output_tokens"),
+                finish=str(whole.get("status") or ""),
+                versions=spans(metadata.get("weight_versions"))
+                or one_span(metadata.get("weight_version")),
+            ),
+        ),
+    )
+
+
+def _joined(events: list[Json]) -> Json:
+    """The response of a stream: that of the last event which has one.
+
+    The last response has all IDs; a stream that broke off has those of its events.
+    """
+    whole: Json = {}
+    parts: dict[str, list[Any]] = {}
+    for event in events:
+        whole |= obj(event.get("response"), "response")
+        for name in ("token_ids", "token_logprobs"):
+            if isinstance(event.get(name), list):
+                parts.setdefault(name, []).extend(event[name])
+    if not whole:
+        raise BadRecord("has `chunks` without a response")
+    return {**whole, **parts}
+
+
+def _messages(value: Any, name: str) -> list[Message]:
+    """The items of an input or an output as messages."""
+    found = []
+    for item in objs(value, name):
+        kind = item.get("type", "message")
+        if kind == "message":
+            role = fields.role(item.get("role"), name)
+            found.append(Message(role, fields.content(item.get("content"), name)))
+        elif kind == "reasoning":
+            thought = fields.content(item.get("content") or item.get("summary"), name)
+            found.append(Message("assistant", "", thought))
+        elif kind == "function_call":
+            arguments = arguments_text(item.get("arguments"), name)
+            call = Call(text(item.get("name"), name), arguments)
+            found.append(Message("assistant", "", "", (call,)))
+        elif kind == "function_call_output":
+            found.append(Message("tool", fields.content(item.get("output"), name)))
+    return found
+
+
+def _history(request: Json) -> History:
+    messages = []
+    if instructions := request.get("instructions"):
+        messages.append(Message("system", text(instructions, "request.instructions")))
+    given = request.get("input")
+    if isinstance(given, str):
+        messages.append(Message("user", given))
+    else:
+        messages += _messages(given, "request.input")
+    return History.of(messages, request.get("tools"))

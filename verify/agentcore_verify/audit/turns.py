@@ -1,0 +1,165 @@
+"""One recorded turn, whatever it was recorded by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call of an answer; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """The tokens from `start` to before `end` that one weight version gave.
+
+    `end` is None if the span lasts until the end of the answer.
+    """
+
+    version: str
+    start: int
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One choice of a turn.
+
+    Attributes:
+        text: the text without reasoning and tool calls.
+        ids: the token IDs; None if none were recorded.
+        logprobs: the logprob of each token, None for null; None if none were recorded.
+        pieces: the text of each token as the logprobs have it.
+        named: the token IDs as the logprobs have them.
+        tokens: the number of tokens that the server counted; None if unknown.
+        finish: the finish reason.
+        versions: the weight versions that sampled the tokens.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    ids: list[int] | None = None
+    logprobs: list[float | None] | None = None
+    pieces: list[str] | None = None
+    named: list[int] | None = None
+    tokens: int | None = None
+    finish: str = ""
+    versions: tuple[Span, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the model said nothing, so that there is nothing to learn from."""
+        said = self.text or self.reasoning or self.calls or self.ids or self.tokens
+        return not said
+
+    @property
+    def length(self) -> int:
+        """The number of tokens, as far as it is known."""
+        known = (self.ids, self.logprobs)
+        return next((len(values) for values in known if values), self.tokens or 0)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a request. A system message has the role `system`."""
+
+    role: str
+    text: str
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """The messages of a request.
+
+    Attributes:
+        system: a digest of the system prompt.
+        tools: a digest of the tools.
+        answers: the number of answers of the assistant.
+        said: a digest of the other messages.
+        said_before: the same, of those before the last answer.
+        reasons: True if the last answer has its reasoning.
+    """
+
+    system: bytes
+    tools: bytes
+    answers: int
+    said: bytes
+    said_before: bytes
+    reasons: bool = False
+
+    @staticmethod
+    def of(messages: Sequence[Message], tools: object) -> History:
+        """The history in a list of messages."""
+        chat = [message for message in messages if message.role != "system"]
+        system = [message for message in messages if message.role == "system"]
+        end = len(chat)
+        while end and chat[end - 1].role != "assistant":
+            end -= 1
+        start = end
+        while start and chat[start - 1].role == "assistant":
+            start -= 1
+        roles = ["", *(message.role for message in chat)]
+        answers = sum(role == "assistant" != before for before, role in pairwise(roles))
+        return History(
+            system=digest(message.text for message in system),
+            tools=digest([json.dumps(tools, sort_keys=True)] if tools else []),
+            answers=answers,
+            said=_said(chat),
+            said_before=_said(chat[:start]),
+            reasons=any(
+                message.reasoning or "</think>" in message.text
+                for message in chat[start:end]
+            ),
+        )
+
+
+def _said(messages: Iterable[Message]) -> bytes:
+    return digest(
+        f"{message.role}\0{message.text}"
+        for message in messages
+        if message.role != "assistant"
+    )
+
+
+def digest(texts: Iterable[str]) -> bytes:
+    """A short digest of texts."""
+    found = blake2b(digest_size=16)
+    for text in texts:
+        found.update(text.encode("utf-8", "surrogatepass") + b"\0\0")
+    return found.digest()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A request and its answers.
+
+    Attributes:
+        shape: the API or the program whose shape the record has.
+        session: the conversation that it is a turn of; None if the record names none.
+        history: the messages of the request; None if the prompt was no chat.
+        prompt: the token IDs of the prompt; None if none were recorded.
+        stops: the stop strings of the request.
+        error: True if the server answered with an error.
+    """
+
+    shape: str
+    session: str | None
+    history: History | None
+    prompt: list[int] | None
+    answers: tuple[Answer, ...]
+    stops: tuple[str, ...] = ()
+    error: bool = False
