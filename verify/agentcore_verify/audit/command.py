@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
+from agentcore_patches.command.help_format import CommandWithHelp
 from agentcore_patches.command.options import COLOR, QUIET, Asked, verbose_option
 from agentcore_patches.command.terminal import print_text
 from agentcore_patches.errors import UsageError
@@ -27,6 +28,7 @@ _LOG_WIDTH = 100
 
 
 @click.command(
+    cls=CommandWithHelp,
     short_help="Look for defects in recorded rollouts.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
