@@ -49,8 +49,7 @@ REQUESTS: tuple[Hook, ...] = (
             PROTOCOL,
             "ChatCompletionRequest",
             "required_prefix_token_ids: Optional[List[Any]] = None\n"
-            "_turn: Any = None\n"
-            "_uses_memory: Optional[bool] = None",
+            "_exchange: Any = agentcore.exchanges.private()",
         ),
     ),
     # `exclude=True` hides these fields from chat templates.

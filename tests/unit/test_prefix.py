@@ -9,8 +9,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from pydantic import BaseModel
 
-from agentcore_patches.landing import prefix, traces
+from agentcore_patches.landing import exchanges, prefix, traces
+from agentcore_patches.landing.exchanges import Exchange
 from agentcore_patches.landing.remembered import Conversation, Head
 from tests.helpers.events import collected, data_of
 
@@ -46,7 +48,7 @@ def test_the_first_event_says_the_prefix_and_all_are_taken_in(
     serving: Any = SimpleNamespace(
         tokenizer_manager=SimpleNamespace(server_args=server_args)
     )
-    request = SimpleNamespace(_turn=turn)
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
     lines = collected(prefix.streamed(generate)(serving, None, request))
 
     first, second, done = lines
@@ -57,9 +59,22 @@ def test_the_first_event_says_the_prefix_and_all_are_taken_in(
 
 @pytest.mark.parametrize("request_", [object(), SimpleNamespace(), Mock()])
 def test_only_a_request_that_was_converted_has_a_turn(request_: Any) -> None:
-    assert prefix.turn_of(request_) is None
+    assert exchanges.of(request_).turn is None
     turn = prefix.Turn(conversation=None, reasoning_parser=None)
-    assert prefix.turn_of(SimpleNamespace(_turn=turn)) is turn
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
+    assert exchanges.of(request).turn is turn
+
+
+def test_each_request_has_its_own_exchange_and_its_copies_share_it() -> None:
+    class Request(BaseModel):
+        _exchange: Any = exchanges.private()
+
+    one, other = Request(), Request()
+    exchanges.of(one).uses_memory = False
+    copied = one.model_copy(update={"logprobs": False})
+    assert exchanges.of(copied) is exchanges.of(one)
+    assert exchanges.of(other).uses_memory is None
+    assert one.model_dump() == {}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +93,7 @@ def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) ->
         yield line_of("a")
 
     streamed: Any = prefix.streamed(generate)
-    request = SimpleNamespace(_turn=turn)
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
     [line] = collected(streamed(None, None, request, trace=trace))
 
     assert trace.metadata == in_trace
