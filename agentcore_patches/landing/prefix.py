@@ -20,6 +20,7 @@ from . import (
     images,
     messages,
     prompts,
+    request_fields,
     streams,
     template_tail,
     traces,
@@ -330,8 +331,7 @@ def _find_asked(
         prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
     if prefix is None:
         return None
-    # The field exists only if the patch tito is installed, or from 0.5.13 on.
-    if getattr(request, "input_ids", None) is not None:
+    if request_fields.read(request, "input_ids") is not None:
         raise PrefixError(
             f"{prefix.name} cannot be used with input_ids, which are the whole prompt."
         )
@@ -373,7 +373,7 @@ def _recall(
     turn with an assistant message was not found.
     """
     memory = conversations.memory()
-    if memory is None or getattr(request, "input_ids", None) is not None:
+    if memory is None or request_fields.read(request, "input_ids") is not None:
         return None, None, None
     if uses_memory is None:
         uses_memory = request.return_token_ids is not False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, release, routed_experts, streams
+from . import logprobs, release, request_fields, routed_experts, streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -387,8 +387,7 @@ def _at_end(
 ) -> list[AtEnd]:
     """Return the functions that make the last chunk's extra fields of a request."""
     wanted: list[AtEnd] = []
-    # The field exists only if the patch weight-versions is installed.
-    if getattr(request, "return_weight_versions", False):
+    if request_fields.read(request, "return_weight_versions"):
         wanted.append(_versions)
     if routed_experts.is_wanted(request):
         wanted.append(partial(routed_experts.of_choice, serving, request))

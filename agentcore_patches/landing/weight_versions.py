@@ -170,9 +170,10 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
     Args:
         state: state of the request.
         meta_info: `meta_info` of its next output.
-        output: output of the batch; embeddings have no versions.
+        output: output of the batch.
         index: position of the request in the batch.
     """
+    # Outputs of embeddings have no such column.
     column = getattr(output, "weight_versions", None)
     if column is None or column[index] is None:
         return
@@ -211,8 +212,7 @@ def whole(build: Any) -> Any:
         **kwargs: Any,
     ) -> Any:
         answer = build(self, request, ret, *args, **kwargs)
-        choices = getattr(answer, "choices", None)
-        if choices is None:
+        if not hasattr(answer, "choices"):
             return answer  # It is an error response.
         if _wants_metadata(request):
             meta_info = ret[0]["meta_info"]
@@ -223,7 +223,7 @@ def whole(build: Any) -> Any:
                 "weight_versions": meta_info.get("weight_versions", []),
             }
         if request.return_weight_versions:
-            for choice, item in zip(choices, ret, strict=True):
+            for choice, item in zip(answer.choices, ret, strict=True):
                 choice.weight_versions = item["meta_info"].get("weight_versions", [])
         return answer
 
