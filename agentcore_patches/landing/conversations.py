@@ -294,6 +294,7 @@ def _describe_assistant(
 ) -> list[Any]:
     content = message.content or ""
     if isinstance(content, list):
+        # SGLang's other kinds of parts have no text.
         content = "".join(getattr(part, "text", None) or "" for part in content)
     tags = _reasoning_tags(reasoning_parser)
     if tags is not None:

@@ -547,7 +547,7 @@ def _is_idle(scheduler: Scheduler) -> bool:
 
 def _refusal(scheduler: Scheduler) -> str:
     """Return why the cache cannot separate old and new weights; empty if it can."""
-    # The cache for sessions wraps the actual cache.
+    # SGLang's caches differ in their attributes; the one for sessions wraps another.
     cache = getattr(scheduler.tree_cache, "inner", scheduler.tree_cache)
     kind = type(cache).__name__
     if kind in _BY_TOKENS_ALONE:
