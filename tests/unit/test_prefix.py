@@ -6,12 +6,10 @@ import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-from pydantic import BaseModel
 
-from agentcore_patches.landing import exchanges, prefix, traces
+from agentcore_patches.landing import prefix, traces
 from agentcore_patches.landing.exchanges import Exchange
 from agentcore_patches.landing.remembered import Conversation, Head
 from tests.helpers.events import collected, data_of
@@ -55,26 +53,6 @@ def test_the_first_event_says_the_prefix_and_all_are_taken_in(
     assert data_of(first)["metadata"] == {"prefix": METADATA}
     assert (second, done) == (line_of("b"), "data: [DONE]\n\n")
     assert turn.answers[0].content == "ab"
-
-
-@pytest.mark.parametrize("request_", [object(), SimpleNamespace(), Mock()])
-def test_only_a_request_that_was_converted_has_a_turn(request_: Any) -> None:
-    assert exchanges.of(request_).turn is None
-    turn = prefix.Turn(conversation=None, reasoning_parser=None)
-    request = SimpleNamespace(_exchange=Exchange(turn=turn))
-    assert exchanges.of(request).turn is turn
-
-
-def test_each_request_has_its_own_exchange_and_its_copies_share_it() -> None:
-    class Request(BaseModel):
-        _exchange: Any = exchanges.private()
-
-    one, other = Request(), Request()
-    exchanges.of(one).uses_memory = False
-    copied = one.model_copy(update={"logprobs": False})
-    assert exchanges.of(copied) is exchanges.of(one)
-    assert exchanges.of(other).uses_memory is None
-    assert one.model_dump() == {}
 
 
 @pytest.mark.parametrize(
