@@ -146,18 +146,6 @@ def of_choice(
     }
 
 
-def add_to_choice(
-    serving: OpenAIServingBase,
-    choice: Any,
-    request: ChatCompletionRequest | CompletionRequest,
-    ret_item: dict[str, Any],
-) -> None:
-    """Add the experts to a choice of a non-streaming response, if requested."""
-    if is_wanted(request):
-        for name, value in of_choice(serving, request, ret_item["meta_info"]).items():
-            setattr(choice, name, value)
-
-
 def to_npy(manager: TokenizerManager, encoded: str) -> str:
     """Convert experts to base64 of a `.npy` file of the smallest unsigned type.
 

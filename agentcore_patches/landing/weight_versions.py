@@ -212,9 +212,8 @@ def whole(build: Any) -> Any:
         **kwargs: Any,
     ) -> Any:
         answer = build(self, request, ret, *args, **kwargs)
-        if not hasattr(answer, "choices"):
-            return answer  # It is an error response.
-        if _wants_metadata(request):
+        # An error response has no choices.
+        if hasattr(answer, "choices") and _wants_metadata(request):
             meta_info = ret[0]["meta_info"]
             if meta_info["weight_version"] != _NO_VERSION:
                 answer.weight_version = meta_info["weight_version"]
@@ -222,9 +221,6 @@ def whole(build: Any) -> Any:
                 **(answer.metadata or {}),
                 "weight_versions": meta_info.get("weight_versions", []),
             }
-        if request.return_weight_versions:
-            for choice, item in zip(answer.choices, ret, strict=True):
-                choice.weight_versions = item["meta_info"].get("weight_versions", [])
         return answer
 
     return built

@@ -63,7 +63,7 @@ COMPLETIONS: tuple[Hook, ...] = (
     ),
     Hook(
         "completions/whole",
-        "add token IDs and routed experts to the choice if requested",
+        "add the fields of a choice that the request asks for",
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._build_completion_response",

@@ -163,7 +163,7 @@ CHAT: tuple[Hook, ...] = (
     ),
     Hook(
         "token-ids/whole",
-        "add prompt IDs and routed experts to the choice if requested",
+        "add the fields of a choice that the request asks for",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
