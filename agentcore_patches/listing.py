@@ -46,7 +46,9 @@ class EditInfo:
         name: of the hook: it stands in SGLang's file above the change, and in
             agentcore_patches/patches.
         why: the reason.
-        upstream: what SGLang does or proposes of it; empty if nothing.
+        upstream: the pull request or release of SGLang that does or proposes the same;
+            empty if none is known.
+        ends: the first release that no longer needs the hook; empty if the newest does.
         patches: those that have the hook.
         since: the first of the releases.
         until: the last of them.
@@ -58,6 +60,7 @@ class EditInfo:
     name: str
     why: str
     upstream: str
+    ends: str
     patches: tuple[str, ...]
     since: str
     until: str
@@ -165,6 +168,7 @@ def listed_edits(release: str | None = None) -> EditList:
                     name=hook.name,
                     why=hook.why,
                     upstream=hook.upstream,
+                    ends=hook.ends,
                     patches=tuple(patches),
                     since=since,
                     until=until,

@@ -376,8 +376,11 @@ def _state(patch: PatchInfo) -> str:
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
     """One place: its name and reason, and a line for each range of releases."""
     first = edits[0]
-    upstream = f" (SGLang: {first.upstream})" if first.upstream else ""
-    yield f"{first.name}: {first.why}{upstream}"
+    known = [f"SGLang: {first.upstream}"] if first.upstream else []
+    if first.ends:
+        known.append(f"ends in {first.ends}")
+    told = f" ({'; '.join(known)})" if known else ""
+    yield f"{first.name}: {first.why}{told}"
     for edit in edits:
         releases = f"{edit.since} to {edit.until}"
         if edit.since == edit.until:

@@ -7,6 +7,7 @@ from . import conversations as conversations
 from . import customized_info as customized_info
 from . import defaults as defaults
 from . import ended_requests as ended_requests
+from . import exchanges as exchanges
 from . import images as images
 from . import logprobs as logprobs
 from . import messages as messages

@@ -244,15 +244,16 @@ def _describe(
             parts = [part for part in parts if part is not None]
         is_text = len(parts) == 1 and parts[0]["type"] == "text"
         content = parts[0]["text"] if is_text else parts
-    call_id = getattr(message, "tool_call_id", None)
-    tools = getattr(message, "tools", None)
+    # `include` skips fields that messages of this role do not have.
+    other = message.model_dump(include={"name", "tool_call_id", "tools"})
+    call_id = other.get("tool_call_id")
     return [
         message.role,
         content or "",
-        getattr(message, "name", None),
+        other.get("name"),
         # Clients may replace tool call IDs with their own.
         calls.get(call_id, call_id),
-        [tool.model_dump() for tool in tools or ()],
+        other.get("tools") or [],
     ]
 
 
@@ -293,6 +294,7 @@ def _describe_assistant(
 ) -> list[Any]:
     content = message.content or ""
     if isinstance(content, list):
+        # SGLang's other kinds of parts have no text.
         content = "".join(getattr(part, "text", None) or "" for part in content)
     tags = _reasoning_tags(reasoning_parser)
     if tags is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from . import logprobs, release
+from . import logprobs, release, request_fields
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
@@ -49,9 +49,9 @@ def fill(request: Any, manager: TokenizerManager) -> None:
     """
     if not names():
         return
-    left_out = _NOT_IN_STREAMS if getattr(request, "stream", False) else ()
+    left_out = _NOT_IN_STREAMS if request_fields.read(request, "stream") else ()
     # /v1/messages and /v1/responses return logprobs without a request field for them.
-    asked = getattr(request, "logprobs", True)
+    asked = request_fields.read(request, "logprobs", True)
     if asked is not None and asked is not False and logprobs.refusal(manager):
         left_out = (*left_out, "return_token_ids")
     _fill(request, left_out)
@@ -63,12 +63,12 @@ def fill_native(obj: GenerateReqInput | EmbeddingReqInput) -> None:
     The prompt's token IDs are not requested for sessions: that would be rejected.
     """
     if names():
-        has_session = getattr(obj, "session_params", None)
+        has_session = request_fields.read(obj, "session_params")
         _fill(obj, ("return_prompt_token_ids",) if has_session else ())
 
 
 def _fill(request: Any, left_out: Sequence[str]) -> None:
     for name in names():
-        # Requests of some endpoints do not have every field.
-        if name not in left_out and getattr(request, name, False) is None:
+        is_absent = request_fields.read(request, name, False) is None
+        if is_absent and name not in left_out:
             setattr(request, name, True)

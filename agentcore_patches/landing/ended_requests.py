@@ -100,7 +100,11 @@ def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
 
 
 def address(output: BaseReq, request: Req | None) -> None:
-    """Route an output to the tokenizer worker that owns the request."""
+    """Route an output to the tokenizer worker that owns the request.
+
+    Args:
+        request: SGLang also passes batches, which have no single worker.
+    """
     worker = getattr(request, "http_worker_ipc", None)
     if worker is not None and output.http_worker_ipc is None:
         output.http_worker_ipc = worker

@@ -17,6 +17,8 @@ from typing import (
     Any,
 )
 
+from . import request_fields
+
 if TYPE_CHECKING:
     import torch
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
@@ -31,17 +33,27 @@ def split_at_placeholders(
     token_ids: list[int], mm_tokens: Any
 ) -> list[tuple[bool, list[int]]]:
     """Split a prompt into parts: (is a run of one placeholder, token IDs)."""
-    placeholders = {
-        getattr(mm_tokens, f"{kind}_token_id", None)
-        for kind in ("image", "video", "audio")
-    }
+    placeholders = _ids_of(mm_tokens)
     runs = groupby(token_ids, lambda i: i if i in placeholders else None)
     return [(placeholder is not None, list(ids)) for placeholder, ids in runs]
 
 
+def _ids_of(mm_tokens: Any) -> set[Any]:
+    """Return the token IDs of placeholders; a processor may lack some kinds."""
+    return {
+        getattr(mm_tokens, f"{kind}_token_id", None)
+        for kind in ("image", "video", "audio")
+    }
+
+
 def _mm_tokens(manager: TokenizerManager) -> Any:
-    """Return the placeholders of the model's processor, None if it has none."""
+    """Return the placeholders of the model's processor; some processors have none."""
     return getattr(manager.mm_processor, "mm_tokens", None)
+
+
+def placeholders_of(manager: TokenizerManager) -> set[Any]:
+    """Return the token IDs of the processor's placeholders, None for a missing kind."""
+    return _ids_of(_mm_tokens(manager))
 
 
 def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
@@ -273,7 +285,7 @@ def own_images(tokenized_obj: Any) -> None:
 
     The requests of n > 1 share their items: the second one would crash the scheduler.
     """
-    mm_inputs = getattr(tokenized_obj, "mm_inputs", None)
+    mm_inputs = request_fields.read(tokenized_obj, "mm_inputs")
     if not mm_inputs:
         return
     tokenized_obj.mm_inputs = mm_inputs = copy.copy(mm_inputs)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
-from contextvars import ContextVar
 from functools import partial, wraps
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -18,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import (
     conversations,
+    exchanges,
     images,
     messages,
     prompts,
+    request_fields,
     streams,
     template_tail,
     traces,
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
         ChatCompletionRequest,
         ChatCompletionResponse,
         ChatMessage,
+        ResponsesRequest,
     )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+    from .exchanges import Exchange
     from .remembered import Conversation
-    from .response_turns import ResponseTurn
 
 FIELD = "required_prefix_token_ids"
-
-# The turn of the /v1/responses request whose chat request is being built.
-response_turn: ContextVar[ResponseTurn | None] = ContextVar(
-    "agentcore_response_turn", default=None
-)
 
 
 class PrefixError(ValueError):
     """The prefix that a request asks for cannot be used; the message says why."""
+
+
+class Refused(Exception):
+    """A `PrefixError` of /v1/responses. SGLang would catch a `ValueError` there."""
 
 
 class Prefix(NamedTuple):
@@ -226,6 +226,7 @@ def continued(process: Any) -> Any:
 
     The decorated function raises:
         PrefixError: the prefix that the request asks for cannot be used.
+        Refused: the same, for a /v1/responses request.
     """
 
     @wraps(process)
@@ -238,11 +239,27 @@ def continued(process: Any) -> Any:
         def make(serving: OpenAIServingChat, one: ChatCompletionRequest) -> Any:
             return process(serving, one, *args, **kwargs)
 
-        response = response_turn.get()
-        with nullcontext() if response is None else response.asking(request):
+        exchange = exchanges.current.get()
+        if exchange is None or exchange.response is None:
             return _continue(self, request, make)
+        _ask_chat_of_response(exchange, exchange.response, request)
+        try:
+            return _continue(self, request, make)
+        except PrefixError as error:
+            raise Refused(str(error)) from error
 
     return process_turn
+
+
+def _ask_chat_of_response(
+    exchange: Exchange, response: ResponsesRequest, chat_request: ChatCompletionRequest
+) -> None:
+    """Pass the prefix of a /v1/responses request, and its exchange, on to chat."""
+    chat_request._exchange = exchange
+    chat_request.required_prefix_token_ids = response.required_prefix_token_ids
+    # These two are part of a conversation's identity in the memory.
+    chat_request.extra_key = response.extra_key
+    chat_request.cache_salt = response.cache_salt
 
 
 def _continue(
@@ -253,15 +270,17 @@ def _continue(
     Raises:
         PrefixError: the prefix that the request asks for cannot be used.
     """
+    exchange = exchanges.of(request)
+    exchange.turn = None
     asked = _find_asked(serving.tokenizer_manager, request)
-    known, conversation, missed = _recall(serving, request)
+    known, conversation, missed = _recall(serving, request, exchange.uses_memory)
     prefix = asked or known
     if prefix is None and conversation is None:
         return process(serving, request)
     # Copy the request first: rendering changes it.
     as_sent = request.model_copy()
     result = process(serving, request)
-    request._turn = turn = Turn(conversation, serving.reasoning_parser)
+    exchange.turn = turn = Turn(conversation, serving.reasoning_parser)
     if prefix is None:
         if missed is not None:
             turn.miss(missed)
@@ -312,8 +331,7 @@ def _find_asked(
         prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
     if prefix is None:
         return None
-    # The field exists only if the patch tito is installed, or from 0.5.13 on.
-    if getattr(request, "input_ids", None) is not None:
+    if request_fields.read(request, "input_ids") is not None:
         raise PrefixError(
             f"{prefix.name} cannot be used with input_ids, which are the whole prompt."
         )
@@ -345,7 +363,9 @@ def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
 
 
 def _recall(
-    serving: OpenAIServingChat, request: ChatCompletionRequest
+    serving: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    uses_memory: bool | None,
 ) -> tuple[Prefix | None, Conversation | None, str | None]:
     """Return the remembered prefix of a request, its conversation, and a miss reason.
 
@@ -353,9 +373,8 @@ def _recall(
     turn with an assistant message was not found.
     """
     memory = conversations.memory()
-    if memory is None or getattr(request, "input_ids", None) is not None:
+    if memory is None or request_fields.read(request, "input_ids") is not None:
         return None, None, None
-    uses_memory = request._uses_memory
     if uses_memory is None:
         uses_memory = request.return_token_ids is not False
     if not uses_memory or request.messages[-1].role == "assistant":
@@ -373,16 +392,9 @@ def _recall(
     return prefix, conversation, None
 
 
-def turn_of(request: Any) -> Turn | None:
-    """Return the turn that `continued` attached to a request, None without one."""
-    turn = getattr(request, "_turn", None)
-    # SGLang's unit tests pass mocks, which have every attribute.
-    return turn if isinstance(turn, Turn) else None
-
-
 def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Pass the turn's prompt to the engine; request the token IDs to remember."""
-    turn = turn_of(request)
+    turn = exchanges.of(request).turn
     if turn is None:
         return
     if turn.prompt is not None:
@@ -403,7 +415,7 @@ def whole(build: Any) -> Any:
         **kwargs: Any,
     ) -> Any:
         response = build(self, request, ret, *args, **kwargs)
-        turn = turn_of(request)
+        turn = exchanges.of(request).turn
         if turn is None or not hasattr(response, "choices"):
             return response
         turn.count()
@@ -430,20 +442,22 @@ def streamed(generate: Any) -> Any:
         adapted_request: Any,
         request: ChatCompletionRequest,
         *args: Any,
+        trace: traces.Trace | None = None,
         **kwargs: Any,
     ) -> Any:
-        turn = turn_of(request)
+        turn = exchanges.of(request).turn
         if turn is None:
-            return generate(self, adapted_request, request, *args, **kwargs)
+            return generate(
+                self, adapted_request, request, *args, **kwargs, trace=trace
+            )
         turn.count()
-        trace = kwargs.get("trace")
         metadata = turn.metadata
         if trace is None:
-            trace = kwargs["trace"] = traces.Trace(traces.is_incremental(self))
+            trace = traces.Trace(traces.is_incremental(self))
         elif metadata is not None and not isinstance(trace, traces.EndTrace):
             # A token ID trace writes the metadata of the first chunk itself.
             trace.metadata, metadata = {"prefix": metadata}, None
-        lines = generate(self, adapted_request, request, *args, **kwargs)
+        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
         if metadata is None and turn.conversation is None:
             return lines
         return traces.rewrite(self, lines, _follow(turn, metadata, trace))
@@ -478,7 +492,8 @@ def ask_chat(
 ) -> None:
     """Copy the prefix fields of a /v1/messages request to its chat request."""
     chat_request.required_prefix_token_ids = anthropic_request.required_prefix_token_ids
-    chat_request._uses_memory = anthropic_request.return_token_ids is not False
+    uses_memory = anthropic_request.return_token_ids is not False
+    exchanges.of(chat_request).uses_memory = uses_memory
 
 
 def refuse(serving: AnthropicServing, error: PrefixError) -> Any:
@@ -506,7 +521,8 @@ def events(generate: Any) -> Any:
     @wraps(generate)
     def stream(*args: Any, **kwargs: Any) -> Any:
         lines = generate(*args, **kwargs)
-        turn = turn_of(signature.bind(*args, **kwargs).arguments["processed_request"])
+        request = signature.bind(*args, **kwargs).arguments["processed_request"]
+        turn = exchanges.of(request).turn
         if turn is None or turn.metadata is None:
             return lines
         return streams.rewrite(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from . import release, request_fields, routed_experts
+from . import images, release, request_fields, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -36,7 +37,7 @@ def find_error(
     name: str,
     vocab_size: int,
     max_len: int | None,
-    placeholders: tuple[Any, ...],
+    placeholders: Container[Any],
 ) -> str | None:
     """Return the error in the token IDs of one prompt, None if they are valid.
 
@@ -91,15 +92,10 @@ def check_token_ids(
         # The scheduler applies its own limit only to generation requests.
         if manager.is_generation and manager.max_req_input_len is not None:
             max_len = min(max_len, manager.max_req_input_len - 1)
-    placeholders: tuple[Any, ...] = ()
+    placeholders: set[Any] = set()
     if has_media and manager.mm_processor is not None:
-        tokens = getattr(manager.mm_processor, "mm_tokens", None)
-        placeholders = (
-            manager.model_config.image_token_id,
-            getattr(tokens, "image_token_id", None),
-            getattr(tokens, "video_token_id", None),
-            getattr(tokens, "audio_token_id", None),
-        )
+        placeholders = images.placeholders_of(manager)
+        placeholders.add(manager.model_config.image_token_id)
     vocab_size = manager.model_config.vocab_size
     return find_error(token_ids, name, vocab_size, max_len, placeholders)
 
@@ -145,9 +141,8 @@ def check(
 def _check_input_ids(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
-    # Embedding requests have no sessions, and only some patches add the flag.
-    session = getattr(obj, "session_params", None)
-    if session and getattr(obj, "return_prompt_token_ids", None):
+    session = request_fields.read(obj, "session_params")
+    if session and request_fields.read(obj, "return_prompt_token_ids"):
         return (
             "return_prompt_token_ids is not supported with session_params: the "
             "prompt of a session is made by the scheduler."
@@ -159,7 +154,7 @@ def _check_input_ids(
 
 def _may_be_empty(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
     """True if the request may have an empty prompt: its session provides the prompt."""
-    session = getattr(obj, "session_params", None)
+    session = request_fields.read(obj, "session_params")
     has_session = isinstance(session, dict) and session.get("id")
     return bool(has_session and release.SESSIONS_HAVE_PROMPTS)
 
@@ -330,8 +325,7 @@ def keep(
     limit = manager.max_req_input_len
     if limit is not None and len(input_ids) > limit:
         input_ids = input_ids[:limit]
-    # The field exists only if a patch that returns the prompt is installed.
-    wanted = getattr(obj, "return_prompt_token_ids", False)
+    wanted = request_fields.read(obj, "return_prompt_token_ids")
     prompt = input_ids if wanted else None
     # Copies of the request for `n` > 1 inherit it.
     vars(obj)["prefilled"] = kept = (len(input_ids), prompt)

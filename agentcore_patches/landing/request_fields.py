@@ -79,6 +79,15 @@ _SESSION: Mapping[str, type] = {
 }
 
 
+def read(request: Any, name: str, default: Any = None) -> Any:
+    """Return a field of a request; the default if no such field is declared.
+
+    Requests for embeddings have fewer fields than those to generate, and so have those
+    of older releases. Each patch that is in place adds the fields that it serves.
+    """
+    return getattr(request, name, default)
+
+
 def find_error(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> str | None:
@@ -97,7 +106,7 @@ def find_error(
         error = _find_sampling_error(manager, one)
         if error is not None:
             return error
-    rank = getattr(obj, "data_parallel_rank", None)
+    rank = read(obj, "data_parallel_rank")
     if rank is not None:
         ranks = manager.server_args.dp_size
         if ranks > 1 and not 0 <= rank < ranks:
@@ -233,7 +242,7 @@ def _find_field_error(
 ) -> str | None:
     count = _count_prompts(obj)
     for name in _ONE_A_PROMPT:
-        value = getattr(obj, name, None)
+        value = read(obj, name)
         if isinstance(value, list) and len(value) != count:
             return f"{name} may be a list only in a batch, with one value per prompt."
     for name, least, most in (
@@ -271,7 +280,7 @@ def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
 
 def _each(obj: GenerateReqInput | EmbeddingReqInput, name: str) -> list[Any]:
     """Return the values of a field that are not None, one or one per prompt."""
-    value = getattr(obj, name, None)
+    value = read(obj, name)
     values = value if isinstance(value, list) else [value]
     return [one for one in values if one is not None]
 
@@ -281,7 +290,7 @@ def _find_scored_error(
     obj: GenerateReqInput | EmbeddingReqInput,
     count: int | None,
 ) -> str | None:
-    scored = getattr(obj, "token_ids_logprob", None)
+    scored = read(obj, "token_ids_logprob")
     if scored is None:
         return None
     vocab_size = manager.model_config.vocab_size

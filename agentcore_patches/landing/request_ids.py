@@ -17,6 +17,8 @@ import uuid
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from . import request_fields
+
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import (
         AbortReq,
@@ -46,7 +48,7 @@ def check(
         obj: the request, before SGLang normalizes it.
     """
     # Before 0.5.10, /tokenize and similar requests come here and have no `rid`.
-    if getattr(obj, "rid", None) is None or "reserved" in vars(obj):
+    if request_fields.read(obj, "rid") is None or "reserved" in vars(obj):
         return None
     normalized = copy.copy(obj)
     try:
@@ -107,9 +109,10 @@ def reserving(generate: Any) -> Any:
     @wraps(generate)
     async def generated(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
         responses = generate(self, obj, *args, **kwargs)
+        is_stream = request_fields.read(obj, "stream")
         try:
             async for response in responses:
-                if not getattr(obj, "stream", False):
+                if not is_stream:
                     _release(self, obj)  # It is the only response.
                 yield response
         finally:

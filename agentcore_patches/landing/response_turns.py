@@ -6,75 +6,26 @@ of the chat request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from . import conversations, prefix, release, responses, streams, traces
-from .prefix import FIELD, PrefixError, Turn
+from . import conversations, exchanges, release, responses, streams, traces
+from .prefix import FIELD, Refused, Turn
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import (
-        ChatCompletionRequest,
-        ResponsesRequest,
-    )
+    from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
     from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
 
+    from .exchanges import Exchange
+
 _LAST = ("response.completed", "response.incomplete")
-
-
-class Refused(Exception):
-    """A rejected prefix. It is no `ValueError`, because SGLang would catch that."""
 
 
 class PrefixField(responses.CheckedField):
     """The token IDs of the earlier turns; `prompts` validates the elements."""
 
     name, type = FIELD, list[Any] | None
-
-
-class ResponseTurn:
-    """A response as a turn of a conversation.
-
-    Attributes:
-        request: the /v1/responses request.
-        uses_memory: True if the server may remember the conversation.
-        turn: turn of the chat request; None without prefix and memory.
-        trace: records the engine's results, None if they are not needed.
-    """
-
-    def __init__(self, serving: OpenAIServingResponses, request: ResponsesRequest):
-        self.request = request
-        self.uses_memory = (
-            release.RESPONSES_ARE_TRACED
-            and request.return_token_ids is not False
-            and not request.background
-        )
-        self.turn: Turn | None = None
-        self.trace = responses.current_trace.get()
-        remembers = self.uses_memory and conversations.memory() is not None
-        if self.trace is None and remembers:
-            incremental = bool(request.stream) and traces.is_incremental(serving)
-            self.trace = responses.ResponseTrace(incremental, has_logprobs=False)
-
-    @contextmanager
-    def asking(self, chat_request: ChatCompletionRequest) -> Iterator[None]:
-        """Copy the prefix fields to the chat request, then keep the turn chat creates.
-
-        Raises:
-            Refused: the prefix that the request asks for cannot be used.
-        """
-        chat_request.required_prefix_token_ids = self.request.required_prefix_token_ids
-        chat_request._uses_memory = self.uses_memory
-        # These two are part of a conversation's identity in the memory.
-        chat_request.extra_key = self.request.extra_key
-        chat_request.cache_salt = self.request.cache_salt
-        try:
-            yield
-        except PrefixError as error:
-            raise Refused(str(error)) from error
-        self.turn = prefix.turn_of(chat_request)
 
 
 def followed(create: Any) -> Any:
@@ -89,29 +40,47 @@ def followed(create: Any) -> Any:
     ) -> Any:
         if refusal := _find_refusal(self, request):
             return self.create_error_response(refusal)
-        made = ResponseTurn(self, request)
+        exchange = _start(self, request)
         try:
-            with (
-                responses.held(prefix.response_turn, made),
-                responses.held(responses.current_trace, made.trace),
-            ):
+            with exchanges.entered(exchange):
                 response = await create(self, request, *args, **kwargs)
         except Refused as error:
             return self.create_error_response(str(error))
-        if made.turn is None:
+        turn, trace = exchange.turn, exchange.trace
+        if turn is None:
             return response
-        made.turn.count()
+        turn.count()
+
+        def remember(output: list[Any]) -> None:
+            if trace is not None:
+                _remember(self, request, trace, turn, output)
+
         if isinstance(response, AsyncGenerator):
-            results = None if made.trace is None else made.trace.results
+            results = None if trace is None else trace.results
             lines = responses.with_results(response, results)
-            follow = _follow(self, made, made.turn)
-            return streams.rewrite(lines, follow, responses.error_events)
+            change = _add_prefix(turn, remember)
+            return streams.rewrite(lines, change, responses.error_events)
         if hasattr(response, "output"):
-            response.metadata = _with_prefix(response.metadata, made.turn)
-            _remember(self, made, made.turn, response.output)
+            response.metadata = _with_prefix(response.metadata, turn)
+            remember(response.output)
         return response
 
     return follow
+
+
+def _start(serving: OpenAIServingResponses, request: ResponsesRequest) -> Exchange:
+    """Return the exchange of a response, with a trace if its answer is remembered."""
+    exchange = exchanges.current.get() or exchanges.Exchange(request)
+    exchange.uses_memory = (
+        release.RESPONSES_ARE_TRACED
+        and request.return_token_ids is not False
+        and not request.background
+    )
+    remembers = exchange.uses_memory and conversations.memory() is not None
+    if exchange.trace is None and remembers:
+        incremental = bool(request.stream) and traces.is_incremental(serving)
+        exchange.trace = responses.ResponseTrace(incremental, has_logprobs=False)
+    return exchange
 
 
 def _find_refusal(
@@ -137,12 +106,16 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] 
     return {**(metadata or {}), "prefix": turn.metadata}
 
 
-def _follow(
-    serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn
+def _add_prefix(
+    turn: Turn, remember: Callable[[list[Any]], None]
 ) -> Callable[[str], str]:
-    """Return a function that adds `metadata.prefix` and remembers the last response."""
+    """Return a function that adds `metadata.prefix` and remembers the last response.
 
-    def follow(text: str) -> str:
+    Args:
+        remember: takes the output of the last response.
+    """
+
+    def add(text: str) -> str:
         # Quotes inside JSON strings are escaped, so this matches only a key.
         if '"response":{' not in text:
             return text
@@ -154,18 +127,21 @@ def _follow(
             response["metadata"] = _with_prefix(response.get("metadata"), turn)
             text = event.text()
         if event.data.get("type") in _LAST:
-            _remember(serving, made, turn, response["output"])
+            remember(response["output"])
         return text
 
-    return follow
+    return add
 
 
 def _remember(
-    serving: OpenAIServingResponses, made: ResponseTurn, turn: Turn, output: list[Any]
+    serving: OpenAIServingResponses,
+    request: ResponsesRequest,
+    trace: responses.ResponseTrace,
+    turn: Turn,
+    output: list[Any],
 ) -> None:
     """Remember a response as the messages into which the next turn converts it."""
-    trace = made.trace
-    if turn.conversation is None or trace is None:
+    if turn.conversation is None:
         return
     choice = trace.choices.get(0)
     if choice is None:
@@ -175,7 +151,7 @@ def _remember(
     # From 0.5.23 on, tools of some models have other names in the next turn's input.
     if getattr(serving, "_translates_tools", False):
         return
-    sent_back = made.request.model_copy(
+    sent_back = request.model_copy(
         update={"input": output, "instructions": None, "previous_response_id": None}
     )
     try:

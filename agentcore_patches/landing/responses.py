@@ -7,15 +7,13 @@ and logprobs on the events of a stream, or on the non-streaming response.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import defaults, logprobs, release, streams, traces
+from . import defaults, exchanges, logprobs, release, streams, traces
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
@@ -33,11 +31,6 @@ _INCOMPLETE = {
     "status": "incomplete",
     "incomplete_details": {"reason": "max_output_tokens"},
 }
-
-# The trace that records the engine's results of the response being created.
-current_trace: ContextVar[ResponseTrace | None] = ContextVar(
-    "agentcore_response_trace", default=None
-)
 
 
 class CheckedField:
@@ -228,26 +221,17 @@ class Results:
         await self._results.aclose()
 
 
-@contextmanager
-def held(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    """Set a context variable inside a `with` block."""
-    reset = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(reset)
-
-
 def results(generate: Any) -> Any:
     """Decorate the generator of engine results: the trace, if any, records them."""
     signature = inspect.signature(generate)
 
     @wraps(generate)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        trace = current_trace.get()
+        exchange = exchanges.current.get()
         made = generate(*args, **kwargs)
-        if trace is None:
+        if exchange is None or exchange.trace is None:
             return made
+        trace = exchange.trace
         adapted = signature.bind(*args, **kwargs).arguments["adapted_request"]
         if trace.has_logprobs:
             adapted.return_logprob = True
@@ -278,7 +262,7 @@ def responses(create: Any) -> Any:
                 return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
         trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
-        with held(current_trace, trace):
+        with exchanges.entered(exchanges.Exchange(request, trace)):
             response = await create(self, request, *args, **kwargs)
         if isinstance(response, AsyncGenerator):
             return _stamped(trace, response)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from . import release
+from . import release, request_fields
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,8 +67,7 @@ def check(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
     A stream has sent its status before the engine could report the error. The prompt's
     length is not known yet with images and sessions: then the engine decides.
     """
-    # Embedding requests do not have the field.
-    start = getattr(obj, "routed_experts_start_len", 0)
+    start = request_fields.read(obj, "routed_experts_start_len", 0)
     if start == 0 or not obj.return_routed_experts:
         return None
     if start < 0:
@@ -101,7 +100,7 @@ def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) 
         meta_info: the `meta_info` of the request's next output.
     """
     obj = state.obj
-    if not getattr(obj, "return_routed_experts", False):
+    if not request_fields.read(obj, "return_routed_experts"):
         # The engine returns them if another request of the batch wants them.
         meta_info.pop("routed_experts", None)
         return
@@ -145,18 +144,6 @@ def of_choice(
         "routed_experts": encoded,
         "routed_experts_start_len": request.routed_experts_start_len,
     }
-
-
-def add_to_choice(
-    serving: OpenAIServingBase,
-    choice: Any,
-    request: ChatCompletionRequest | CompletionRequest,
-    ret_item: dict[str, Any],
-) -> None:
-    """Add the experts to a choice of a non-streaming response, if requested."""
-    if is_wanted(request):
-        for name, value in of_choice(serving, request, ret_item["meta_info"]).items():
-            setattr(choice, name, value)
 
 
 def to_npy(manager: TokenizerManager, encoded: str) -> str:

@@ -61,7 +61,7 @@ class Template:
     def text(self, messages: list[Any]) -> str | None:
         """Render messages to text; None if SGLang does not render them as text."""
         serving = copy.copy(self._serving)
-        # SGLang tokenizes the text of Python templates with caches of its own.
+        # From 0.5.23 on, SGLang tokenizes the text of Python templates itself.
         if getattr(serving.template_manager, "python_chat_template", None) is not None:
             return None
         manager = serving.tokenizer_manager
@@ -191,6 +191,7 @@ def _skips_next(
 def stop_token_ids(manager: TokenizerManager) -> set[int]:
     """Return the token IDs with which the model ends a turn."""
     tokenizer = manager.tokenizer
+    # SGLang gives some tokenizers `additional_stop_token_ids`.
     return {
         token_id
         for token_id in (
@@ -313,5 +314,6 @@ def _from(token_ids: list[int], wanted: Container[int]) -> list[int] | None:
 @lru_cache(maxsize=4)
 def _unmerged_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the token IDs before which the tokenizer always splits a text."""
+    # Not all of SGLang's tokenizers are those of transformers.
     added = getattr(tokenizer, "added_tokens_decoder", ())
     return frozenset((*added, *getattr(tokenizer, "all_special_ids", ())))

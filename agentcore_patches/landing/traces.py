@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, release, routed_experts, streams
+from . import logprobs, release, request_fields, routed_experts, streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -385,10 +385,12 @@ def completions(generate: Any) -> Any:
 def _at_end(
     serving: OpenAIServingBase, request: ChatCompletionRequest | CompletionRequest
 ) -> list[AtEnd]:
-    """Return the functions that make the last chunk's extra fields of a request."""
+    """Return the functions that make the extra fields of a finished choice.
+
+    A stream has these fields on the last chunk of a choice.
+    """
     wanted: list[AtEnd] = []
-    # The field exists only if the patch weight-versions is installed.
-    if getattr(request, "return_weight_versions", False):
+    if request_fields.read(request, "return_weight_versions"):
         wanted.append(_versions)
     if routed_experts.is_wanted(request):
         wanted.append(partial(routed_experts.of_choice, serving, request))
@@ -434,7 +436,7 @@ def add_to_chat_choice(
     With `return_token_ids: true`, the choice gets the prompt's token IDs, and missing
     text becomes an empty string, as in later releases.
     """
-    routed_experts.add_to_choice(serving, choice, request, ret_item)
+    _add_at_end(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
         choice.message.content = choice.message.content or ""
@@ -447,10 +449,22 @@ def add_to_completion(
     ret_item: dict[str, Any],
 ) -> None:
     """Add the requested fields to a choice of a non-streaming completion."""
-    routed_experts.add_to_choice(serving, choice, request, ret_item)
+    _add_at_end(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.token_ids = ret_item["output_ids"]
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+
+
+def _add_at_end(
+    serving: OpenAIServingBase,
+    choice: ChatCompletionResponseChoice | CompletionResponseChoice,
+    request: ChatCompletionRequest | CompletionRequest,
+    ret_item: dict[str, Any],
+) -> None:
+    """Add the extra fields of a finished choice to a non-streaming response."""
+    for make in _at_end(serving, request):
+        for name, value in make(ret_item["meta_info"]).items():
+            setattr(choice, name, value)
 
 
 def _stamped(

@@ -170,9 +170,10 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
     Args:
         state: state of the request.
         meta_info: `meta_info` of its next output.
-        output: output of the batch; embeddings have no versions.
+        output: output of the batch.
         index: position of the request in the batch.
     """
+    # Outputs of embeddings have no such column.
     column = getattr(output, "weight_versions", None)
     if column is None or column[index] is None:
         return
@@ -211,10 +212,8 @@ def whole(build: Any) -> Any:
         **kwargs: Any,
     ) -> Any:
         answer = build(self, request, ret, *args, **kwargs)
-        choices = getattr(answer, "choices", None)
-        if choices is None:
-            return answer  # It is an error response.
-        if _wants_metadata(request):
+        # An error response has no choices.
+        if hasattr(answer, "choices") and _wants_metadata(request):
             meta_info = ret[0]["meta_info"]
             if meta_info["weight_version"] != _NO_VERSION:
                 answer.weight_version = meta_info["weight_version"]
@@ -222,9 +221,6 @@ def whole(build: Any) -> Any:
                 **(answer.metadata or {}),
                 "weight_versions": meta_info.get("weight_versions", []),
             }
-        if request.return_weight_versions:
-            for choice, item in zip(choices, ret, strict=True):
-                choice.weight_versions = item["meta_info"].get("weight_versions", [])
         return answer
 
     return built
@@ -547,7 +543,7 @@ def _is_idle(scheduler: Scheduler) -> bool:
 
 def _refusal(scheduler: Scheduler) -> str:
     """Return why the cache cannot separate old and new weights; empty if it can."""
-    # The cache for sessions wraps the actual cache.
+    # SGLang's caches differ in their attributes; the one for sessions wraps another.
     cache = getattr(scheduler.tree_cache, "inner", scheduler.tree_cache)
     kind = type(cache).__name__
     if kind in _BY_TOKENS_ALONE:

@@ -19,6 +19,7 @@ from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import PROTOCOL, SERVING_COMPLETIONS
 
 _COMPLETION = "OpenAIServingCompletion"
+_UPSTREAM = "PR 30917, 0.5.17"
 _STREAM = f"{_COMPLETION}._generate_completion_stream"
 
 COMPLETIONS: tuple[Hook, ...] = (
@@ -31,6 +32,7 @@ COMPLETIONS: tuple[Hook, ...] = (
             "return_token_ids: Optional[bool] = None",
             native="return_token_ids: bool = False",
         ),
+        upstream=_UPSTREAM,
     ),
     Hook(
         "completions/choice",
@@ -44,6 +46,7 @@ COMPLETIONS: tuple[Hook, ...] = (
         since={
             "0.5.17": absent("SGLang has the fields"),
         },
+        upstream=f"{_UPSTREAM}; PR 38459, open, renames token_ids",
     ),
     Hook(
         "completions/ask-engine",
@@ -60,7 +63,7 @@ COMPLETIONS: tuple[Hook, ...] = (
     ),
     Hook(
         "completions/whole",
-        "add token IDs and routed experts to the choice if requested",
+        "add the fields of a choice that the request asks for",
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._build_completion_response",

@@ -40,7 +40,7 @@ SCORING: tuple[Hook, ...] = (
             ),
             "0.5.21": absent("SGLang steps over them"),
         },
-        upstream="0.5.21",
+        upstream="issue 34719",
     ),
     Hook(
         "scoring/chunk",
@@ -59,7 +59,6 @@ SCORING: tuple[Hook, ...] = (
             ),
             "0.5.18": absent("SGLang keeps a place for them"),
         },
-        upstream="0.5.18",
     ),
 )
 

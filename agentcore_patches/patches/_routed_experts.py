@@ -69,6 +69,7 @@ ENGINE_ROUTED_EXPERTS: tuple[Hook, ...] = (
         since={
             "0.5.9": absent("SGLang has the field"),
         },
+        upstream="PR 17434",
         also=("CompletionRequest",),
     ),
     Hook(

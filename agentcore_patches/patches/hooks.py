@@ -41,7 +41,9 @@ class Hook:
         since: the forms of later releases, by the first release that each is for, which
             holds until the next one's. A release is never left out by silence: `Absent`
             says why one needs no edit.
-        upstream: the pull request of SGLang that does or proposes the same.
+        upstream: the pull request of SGLang that does or proposes the same, or the issue
+            that reports the fault; with its state or the release that has it. Empty if
+            none is known.
         also: more scopes of the same file in which the same is done.
     """
 
@@ -60,6 +62,12 @@ class Hook:
     def ranges(self) -> Iterator[tuple[str, str, ScopedEdit | Absent]]:
         """Each form with the first and the last release that it is for."""
         return self._forms().ranges()
+
+    @property
+    def ends(self) -> str:
+        """The first release from which on no edit is needed; empty while one is."""
+        *_, (first, _, last_form) = self.ranges()
+        return first if isinstance(last_form, Absent) else ""
 
     def check(self) -> None:
         """Validate the hook as written, without any source.

@@ -49,8 +49,7 @@ REQUESTS: tuple[Hook, ...] = (
             PROTOCOL,
             "ChatCompletionRequest",
             "required_prefix_token_ids: Optional[List[Any]] = None\n"
-            "_turn: Any = None\n"
-            "_uses_memory: Optional[bool] = None",
+            "_exchange: Any = agentcore.exchanges.private()",
         ),
     ),
     # `exclude=True` hides these fields from chat templates.
@@ -74,6 +73,7 @@ CHAT: tuple[Hook, ...] = (
         Decorate(
             SERVING_CHAT, f"{_CHAT}._process_messages", "agentcore.prefix.continued"
         ),
+        upstream="PR 38987, open, moves this function",
     ),
     Hook(
         "prefix/engine",
@@ -139,7 +139,7 @@ TOKENIZE: tuple[Hook, ...] = (
         since={
             "0.5.12": absent("SGLang takes messages"),
         },
-        upstream="messages, 0.5.12",
+        upstream="messages of /tokenize, 0.5.12",
     ),
     Hook(
         "prefix/tokenize",
@@ -155,7 +155,7 @@ TOKENIZE: tuple[Hook, ...] = (
         since={
             "0.5.12": absent("SGLang takes messages"),
         },
-        upstream="messages, 0.5.12",
+        upstream="messages of /tokenize, 0.5.12",
     ),
     Hook(
         "prefix/tokenize-length",
@@ -166,7 +166,7 @@ TOKENIZE: tuple[Hook, ...] = (
             "max_model_len = agentcore.prefix.context_length(self)",
             after='max_model_len = getattr(tokenizer, "model_max_length", -1)',
         ),
-        upstream="for integers, 0.5.19",
+        upstream="0.5.19, for limits that are integers",
     ),
     Hook(
         "prefix/tokenize-ids",

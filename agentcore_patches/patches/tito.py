@@ -103,6 +103,7 @@ PROMPT: tuple[Hook, ...] = (
                 after="result = MessageProcessingResult(...)",
             ),
         },
+        upstream="PR 38987, open, moves this function",
     ),
     # Otherwise SGLang passes the text to multimodal models, and there is none.
     Hook(

@@ -46,6 +46,7 @@ REQUEST_FLAGS = (
 )
 
 _CHAT = "OpenAIServingChat"
+_UPSTREAM = "PR 30917, 0.5.17, for non-streaming responses"
 
 _GIVE_IDS = AddKeyword(
     SERVING_CHAT,
@@ -65,7 +66,7 @@ REQUEST_FLAG: tuple[Hook, ...] = (
             "return_token_ids: Optional[bool] = None",
             native="return_token_ids: bool = False",
         ),
-        upstream="return_token_ids for whole answers, 0.5.17",
+        upstream=f"{_UPSTREAM}; PR 37365, open, for streams",
     ),
 )
 
@@ -80,7 +81,7 @@ CHAT: tuple[Hook, ...] = (
             "token_ids: Optional[list[int]] = None",
             native="token_ids: Optional[List[int]] = None",
         ),
-        upstream="called response_token_ids from 0.5.18 on",
+        upstream="PR 30917, 0.5.17; called response_token_ids from 0.5.18 on",
     ),
     Hook(
         "token-ids/prompt",
@@ -158,11 +159,11 @@ CHAT: tuple[Hook, ...] = (
             ),
             "0.5.18": _GIVE_IDS,
         },
-        upstream="called response_token_ids from 0.5.18 on",
+        upstream="PR 30917, 0.5.17; called response_token_ids from 0.5.18 on",
     ),
     Hook(
         "token-ids/whole",
-        "add prompt IDs and routed experts to the choice if requested",
+        "add the fields of a choice that the request asks for",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",

@@ -134,6 +134,7 @@ class EditInfoDocument(TypedDict):
     name: str
     why: str
     upstream: str
+    ends: str
     patches: list[str]
     since: str
     until: str

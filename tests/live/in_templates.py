@@ -103,7 +103,7 @@ def request_of(family: Family, messages: list[Message], **more: Any) -> Any:
 def prompt_of(chat: Any, family: Family, messages: list[Message], **more: Any) -> Any:
     request = request_of(family, messages, **more)
     adapted, request = chat._convert_to_internal_request(request)
-    return adapted.input_ids, request._turn
+    return adapted.input_ids, request._exchange.turn
 
 
 def assert_continues(family: Family) -> None:

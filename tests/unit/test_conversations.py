@@ -32,11 +32,11 @@ def said(role: str, content: Any = "", **more: Any) -> Any:
     fields: dict[str, Any] = {"role": role, "content": content}
     if role == "assistant":
         fields["tool_calls"] = None
-    return SimpleNamespace(**{**fields, **more})
+    return Model(**{**fields, **more})
 
 
-class Request(SimpleNamespace):
-    """The parts of a request that identify a conversation."""
+class Model(SimpleNamespace):
+    """The parts of a request or message that identify a conversation."""
 
     def model_dump(self, include: set[str]) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name in include}
@@ -54,7 +54,7 @@ def request(*messages: Any, **more: Any) -> Any:
         "extra_key": None,
         "cache_salt": None,
     }
-    return Request(**{**fields, **more})
+    return Model(**{**fields, **more})
 
 
 def known(*messages: Any, **more: Any) -> bytes | None:

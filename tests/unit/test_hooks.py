@@ -78,6 +78,13 @@ def test_the_ranges_of_forms_cover_all_releases() -> None:
     assert list(hook(EDIT).ranges()) == [("0.5.8", SUPPORTED_VERSIONS[-1], EDIT)]
 
 
+def test_a_hook_ends_with_the_release_from_which_on_it_has_no_edit() -> None:
+    assert hook(EDIT, {"0.5.13": NONE}).ends == "0.5.13"
+    assert hook(EDIT).ends == ""
+    assert hook(NONE, {"0.5.9": EDIT}).ends == ""
+    assert hook(EDIT, {"0.5.9": NONE, "0.5.13": OTHER}).ends == ""
+
+
 def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
     chosen = hook(replace(EDIT, file=ANTHROPIC_SERVING))
     chosen.check()

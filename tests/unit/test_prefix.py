@@ -6,11 +6,11 @@ import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from agentcore_patches.landing import prefix, traces
+from agentcore_patches.landing.exchanges import Exchange
 from agentcore_patches.landing.remembered import Conversation, Head
 from tests.helpers.events import collected, data_of
 
@@ -46,20 +46,13 @@ def test_the_first_event_says_the_prefix_and_all_are_taken_in(
     serving: Any = SimpleNamespace(
         tokenizer_manager=SimpleNamespace(server_args=server_args)
     )
-    request = SimpleNamespace(_turn=turn)
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
     lines = collected(prefix.streamed(generate)(serving, None, request))
 
     first, second, done = lines
     assert data_of(first)["metadata"] == {"prefix": METADATA}
     assert (second, done) == (line_of("b"), "data: [DONE]\n\n")
     assert turn.answers[0].content == "ab"
-
-
-@pytest.mark.parametrize("request_", [object(), SimpleNamespace(), Mock()])
-def test_only_a_request_that_was_converted_has_a_turn(request_: Any) -> None:
-    assert prefix.turn_of(request_) is None
-    turn = prefix.Turn(conversation=None, reasoning_parser=None)
-    assert prefix.turn_of(SimpleNamespace(_turn=turn)) is turn
 
 
 @pytest.mark.parametrize(
@@ -78,7 +71,7 @@ def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) ->
         yield line_of("a")
 
     streamed: Any = prefix.streamed(generate)
-    request = SimpleNamespace(_turn=turn)
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
     [line] = collected(streamed(None, None, request, trace=trace))
 
     assert trace.metadata == in_trace

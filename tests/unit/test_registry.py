@@ -416,6 +416,15 @@ def test_a_release_has_one_form_of_each_hook(release: str) -> None:
     assert files - {""} == {path for path in changed if path not in LANDED}
 
 
+def test_a_hook_tells_what_upstream_has_and_when_it_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["list", "--edits", "--release", "0.5.9"]) == 0
+    shown = capsys.readouterr().out
+    assert "(SGLang: PR 37365, open)" in shown
+    assert "(SGLang: PR 23751, 0.5.13; ends in 0.5.13)" in shown
+
+
 def test_a_release_that_is_not_supported_has_no_hooks() -> None:
     with pytest.raises(UsageError, match=r"no release named 0\.6"):
         listing.listed_edits("0.6")

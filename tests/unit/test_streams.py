@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import (
+    exchanges,
     messages,
     prefix,
     release,
@@ -28,6 +29,7 @@ from agentcore_patches.landing import (
     streams,
     traces,
 )
+from agentcore_patches.landing.exchanges import Exchange
 from tests.helpers.events import collected, event
 
 DONE = "data: [DONE]\n\n"
@@ -108,7 +110,7 @@ def of_prefix(lines: Any) -> Any:
         trace.push(0, result(1, 2))
         return lines
 
-    request = SimpleNamespace(_turn=turn())
+    request = SimpleNamespace(_exchange=Exchange(turn=turn()))
     return prefix.streamed(generate)(SERVING, None, request)
 
 
@@ -126,7 +128,8 @@ def of_message_prefix(lines: Any) -> Any:
     def generate(processed_request: Any) -> Any:
         return lines
 
-    return prefix.events(generate)(SimpleNamespace(_turn=turn()))
+    request = SimpleNamespace(_exchange=Exchange(turn=turn()))
+    return prefix.events(generate)(request)
 
 
 def of_response(lines: Any) -> Any:
@@ -137,9 +140,9 @@ def of_response(lines: Any) -> Any:
 
 def of_response_prefix(lines: Any) -> Any:
     async def create(self: Any, request: Any) -> Any:
-        made = prefix.response_turn.get()
-        assert made is not None
-        made.turn = turn()
+        exchange = exchanges.current.get()
+        assert exchange is not None
+        exchange.turn = turn()
         return lines
 
     request = SimpleNamespace(

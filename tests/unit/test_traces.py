@@ -612,6 +612,34 @@ def test_experts_and_versions_may_come_together() -> None:
     assert {**experts, "weight_versions": SPANS}.items() <= choice.items()
 
 
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("add", [traces.add_to_chat_choice, traces.add_to_completion])
+def test_a_whole_choice_has_the_fields_of_a_last_chunk(add: Any, asked: bool) -> None:
+    request: Any = SimpleNamespace(
+        return_token_ids=None,
+        return_weight_versions=asked,
+        return_routed_experts=asked,
+        routed_experts_format=None,
+        routed_experts_start_len=3,
+    )
+    meta_info = {"weight_versions": SPANS, "routed_experts": "AA+/"}
+    serving: Any = None
+    choice = SimpleNamespace()
+    add(serving, choice, request, {"meta_info": meta_info})
+
+    trace = EndTrace(True, at_end=traces._at_end(serving, request))
+    engine = Engine(0, True, meta_info=meta_info)
+    trace.push(0, engine.delivers(1, 0))
+    line = line_of(0).replace('"finish_reason":null', '"finish_reason":"stop"')
+    [last] = read(trace.stamp(line))["choices"]
+    assert {**choice_of(0, "a"), "finish_reason": "stop", **vars(choice)} == last
+    assert set(vars(choice)) == (
+        {"weight_versions", "routed_experts", "routed_experts_start_len"}
+        if asked
+        else set()
+    )
+
+
 def test_a_line_without_choices_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orjson.loads", None)
     line = 'data: {"id":"1","choices":[],"sglext":{"routed_experts":"AAAA"}}\n\n'

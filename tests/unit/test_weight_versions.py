@@ -200,9 +200,8 @@ def whole(version: str = "b", **asked: Any) -> Any:
 
     @weight_versions.whole
     def build(serving: Any, request: Any, ret: Any) -> Any:
-        choices = [SimpleNamespace(weight_versions=None) for _ in ret]
         metadata = {"weight_version": version}
-        return SimpleNamespace(choices=choices, metadata=metadata, weight_version=None)
+        return SimpleNamespace(choices=[], metadata=metadata, weight_version=None)
 
     flags = {"return_token_ids": None, "return_weight_versions": None, **asked}
     meta_info = {"weight_version": version, "weight_versions": SPANS}
@@ -213,12 +212,11 @@ def test_a_chat_answer_says_it_unless_asked_for_nothing_new() -> None:
     answer = whole(messages=[])
     assert answer.metadata["weight_versions"] == SPANS
     assert answer.weight_version == "b"
-    assert answer.choices[0].weight_versions is None
     answer = whole(messages=[], return_token_ids=False)
     assert "weight_versions" not in answer.metadata
     assert answer.weight_version is None
     answer = whole(messages=[], return_token_ids=False, return_weight_versions=True)
-    assert answer.choices[0].weight_versions == SPANS
+    assert answer.metadata["weight_versions"] == SPANS
 
 
 def test_a_completion_says_it_if_asked() -> None:
