@@ -22,6 +22,7 @@ pytestmark = pytest.mark.parametrize(
 MESSAGE = "The model gave a logprob of nan in the answer."
 SAID = [{"role": "user", "content": "Name many things."}]
 SAMPLING = {"temperature": NOT_FINITE, "max_tokens": 200}
+AT_LENGTH = {**SAMPLING, "ignore_eos": True}
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "generate": (
         "/generate",
@@ -31,14 +32,14 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
             "sampling_params": {"temperature": NOT_FINITE, "max_new_tokens": 200},
         },
     ),
-    "chat": (CHAT, {"messages": SAID, "logprobs": True, **SAMPLING}),
+    "chat": (CHAT, {"messages": SAID, "logprobs": True, **AT_LENGTH}),
     "completions": (
         COMPLETIONS,
-        {"prompt": "Name", "logprobs": 1, "return_token_ids": True, **SAMPLING},
+        {"prompt": "Name", "logprobs": 1, "return_token_ids": True, **AT_LENGTH},
     ),
     "completions, unpatched fields": (
         COMPLETIONS,
-        {"prompt": "Name", "logprobs": 1, **SAMPLING},
+        {"prompt": "Name", "logprobs": 1, **AT_LENGTH},
     ),
     "messages": (MESSAGES, {"messages": SAID, "return_token_ids": True, **SAMPLING}),
     "responses": (
