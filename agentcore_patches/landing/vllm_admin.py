@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from functools import partial, wraps
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -85,7 +85,7 @@ def _add_route(
     native: Callable[..., Any],
     handle: Callable[[_Call], Awaitable[Any]],
 ) -> None:
-    """Add a route before SGLang's own, with the key that `native` asks for."""
+    """Add a route that asks for the key that `native` asks for."""
     from starlette.routing import Route
 
     async def endpoint(request: Request) -> Any:
@@ -97,7 +97,7 @@ def _add_route(
     level = getattr(native, "_auth_level", None)
     if level is not None:
         endpoint._auth_level = level  # type: ignore[attr-defined]
-    app.router.routes.insert(0, Route(path, endpoint, methods=[method]))
+    app.router.routes.append(Route(path, endpoint, methods=[method]))
 
 
 class _Call:
@@ -221,7 +221,6 @@ class _Control:
         self._native = native
         self._abort_samples = abort_samples
         self._asleep: set[str] = set()
-        self._lora_lock = asyncio.Lock()
 
     def routes(self) -> Iterable[_Route]:
         """Return path, method and handler of each endpoint.
@@ -249,8 +248,6 @@ class _Control:
                 self.collective_rpc,
             ),
             ("/v1/load_lora_adapter", "POST", "load_lora_adapter", self.load_lora),
-            # SGLang has this path; it rejects a name that is loaded.
-            ("/load_lora_adapter", "POST", "load_lora_adapter", self.load_lora),
             (
                 "/v1/unload_lora_adapter",
                 "POST",
@@ -508,53 +505,24 @@ class _Control:
         return {"results": [None]}
 
     async def load_lora(self, call: _Call) -> Json:
-        """Load a LoRA adapter; a name that is loaded gets the new weights."""
+        """Load a LoRA adapter; with `load_inplace`, in place of one of its name."""
         from sglang.srt.managers.io_struct import LoadLoRAAdapterReqInput
 
-        call.only(
-            "lora_name", "lora_path", "load_inplace", "pinned", "is_3d_lora_weight"
-        )
-        name, path = call.needed("lora_name"), call.needed("lora_path")
+        call.only("lora_name", "lora_path", "load_inplace", "pinned")
         obj: LoadLoRAAdapterReqInput = LoadLoRAAdapterReqInput(
-            lora_name=name, lora_path=path, pinned=bool(call.flag("pinned"))
+            lora_name=call.needed("lora_name"),
+            lora_path=call.needed("lora_path"),
+            pinned=bool(call.flag("pinned")),
         )
-        async with self._lora_lock:
-            if name in self._loaded():
-                await self._replace_lora(obj, call)
-            else:
-                await self._call("load_lora_adapter", obj, call)
-        return {"success": True, "loaded_adapters": self._loaded()}
-
-    async def _replace_lora(self, obj: LoadLoRAAdapterReqInput, call: _Call) -> None:
-        """Load new weights of an adapter, while no request can ask for its name.
-
-        SGLang waits for the adapter's own requests before it unloads it.
-        """
-        from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
-
-        manager = self._manager
-        was_paused = manager.is_pause
-        states = manager.rid_to_state.values()
-        if was_paused and any(one.obj.lora_path == obj.lora_name for one in states):
+        is_loaded = obj.lora_name in loaded_adapters(self._manager)
+        if is_loaded and not call.flag("load_inplace"):
             raise BadRequest(
-                "lora_name",
-                f"The adapter {obj.lora_name!r} cannot be replaced: SGLang waits for "
-                "its requests, which are paused. Pause with mode=wait or abort, or do "
-                "not pause: new requests wait for the new weights.",
+                "load_inplace",
+                f"The adapter {obj.lora_name!r} is loaded already. Send load_inplace: "
+                "true to replace it.",
             )
-        async with manager.is_pause_cond:
-            manager.is_pause = True
-        try:
-            old: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
-                lora_name=obj.lora_name
-            )
-            await self._call("unload_lora_adapter", old, call)
-            await self._call("load_lora_adapter", obj, call)
-        finally:
-            if not was_paused:
-                async with manager.is_pause_cond:
-                    manager.is_pause = False
-                    manager.is_pause_cond.notify_all()
+        await self._call("load_lora_adapter", obj, call)
+        return {"success": True, "loaded_adapters": loaded_adapters(self._manager)}
 
     async def unload_lora(self, call: _Call) -> Json:
         """Unload a LoRA adapter."""
@@ -567,14 +535,63 @@ class _Control:
         await self._call("unload_lora_adapter", obj, call)
         # SGLang would load it again for the next request that names it.
         self._manager.lora_ref_cache.pop(obj.lora_name, None)
-        return {"success": True, "loaded_adapters": self._loaded()}
+        return {"success": True, "loaded_adapters": loaded_adapters(self._manager)}
 
-    def _loaded(self) -> dict[str, str]:
-        """Return the paths of the loaded adapters, by name."""
-        if not self._manager.server_args.enable_lora:
-            return {}
-        adapters = self._manager.lora_registry.get_all_adapters()
-        return {one.lora_name: one.lora_path for one in adapters.values()}
+
+def loaded_adapters(manager: TokenizerManager) -> dict[str, str]:
+    """Return the paths of the loaded adapters, by name."""
+    if not manager.server_args.enable_lora:
+        return {}
+    adapters = manager.lora_registry.get_all_adapters()
+    return {one.lora_name: one.lora_path for one in adapters.values()}
+
+
+def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Decorate `load_lora_adapter`: a name that is loaded gets the new weights.
+
+    SGLang rejects it. New requests wait meanwhile; SGLang waits for the adapter's own
+    requests before it unloads it.
+    """
+
+    @wraps(load)
+    async def loaded(
+        self: TokenizerManager, obj: LoadLoRAAdapterReqInput, *args: Any, **kwargs: Any
+    ) -> Any:
+        if obj.lora_name not in loaded_adapters(self):
+            return await load(self, obj, *args, **kwargs)
+        from sglang.srt.managers.io_struct import (
+            LoadLoRAAdapterReqOutput,
+            UnloadLoRAAdapterReqInput,
+        )
+
+        was_paused = self.is_pause
+        states = self.rid_to_state.values()
+        if was_paused and any(one.obj.lora_path == obj.lora_name for one in states):
+            return LoadLoRAAdapterReqOutput(
+                success=False,
+                error_message=f"The adapter {obj.lora_name!r} cannot be replaced: its "
+                "requests are paused, and SGLang waits for them. Pause with mode=wait "
+                "or abort, or do not pause: new requests wait for the new weights.",
+            )
+        async with self.is_pause_cond:
+            self.is_pause = True
+        try:
+            # Requests that are past the pause name their adapter meanwhile.
+            await asyncio.sleep(_POLL_INTERVAL)
+            old: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
+                lora_name=obj.lora_name
+            )
+            result = await self.unload_lora_adapter(old)
+            if result.success:
+                result = await load(self, obj, *args, **kwargs)
+            return result
+        finally:
+            if not was_paused:
+                async with self.is_pause_cond:
+                    self.is_pause = False
+                    self.is_pause_cond.notify_all()
+
+    return loaded
 
 
 def parallel_sizes(manager: TokenizerManager) -> dict[str, int]:

@@ -496,38 +496,44 @@ def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
         count: number of them that are returned.
     """
     numbers = _numbers([row[0] for row in rows])
+    openings = [_openings[row[1]] for row in rows]
     if not tops:
         entries = [
-            f'{{"token":"token_id:{token_id}","token_id":{token_id},'
-            f'"logprob":{number},"rank":null,"bytes":null,"top_logprobs":['
-            f'{{"token":"token_id:{token_id}","token_id":{token_id},'
-            f'"logprob":{number},"rank":null}}]}}'
-            for (_, token_id, *_), number in zip(rows, numbers, strict=True)
+            f'{opening}{number},"top_logprobs":[{opening}{number}}}]}}'
+            for opening, number in zip(openings, numbers, strict=True)
         ]
         return f'{{"content":[{",".join(entries)}]}}'
     entries = []
-    for (_, token_id, *_), number, top in zip(rows, numbers, tops, strict=True):
-        likeliest = top[:count]
-        rank = "null"
+    for row, opening, number, top in zip(rows, openings, numbers, tops, strict=True):
+        own = f"{opening}{number}"
         others = []
-        values = _numbers([one[0] for one in likeliest])
-        for position, (_, other, *_) in enumerate(likeliest):
-            if other == token_id:
-                rank = str(position + 1)
+        values = _numbers([one[0] for one in top[:count]])
+        for rank, (value, (_, token_id, *_)) in enumerate(
+            zip(values, top, strict=False), 1
+        ):
+            if token_id == row[1]:
+                own = f'{opening}{number},"rank":{rank}'
             else:
-                others.append(_entry(other, values[position], str(position + 1)) + "}")
-        own = _entry(token_id, number, rank)
+                others.append(f'{_openings[token_id]}{value},"rank":{rank}}}')
         joined = ",".join((own + "}", *others))
-        entries.append(f'{own},"bytes":null,"top_logprobs":[{joined}]}}')
+        entries.append(f'{own},"top_logprobs":[{joined}]}}')
     return f'{{"content":[{",".join(entries)}]}}'
 
 
-def _entry(token_id: int, number: str, rank: str) -> str:
-    """Write a token's logprob as JSON, without the closing brace."""
-    return (
-        f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":{number},'
-        f'"rank":{rank}'
-    )
+class _Openings(dict[int, str]):
+    """Cache of a token's JSON up to the logprob, by ID; at most about 10 MB."""
+
+    LIMIT = 65_536
+
+    def __missing__(self, token_id: int) -> str:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        opening = f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":'
+        self[token_id] = opening
+        return opening
+
+
+_openings = _Openings()
 
 
 def _numbers(values: list[float]) -> list[str]:

@@ -7,7 +7,7 @@ SGLang's own engine, so that such a trainer runs unchanged.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddKeyword, Insert
+from agentcore_patches.edits import AddField, AddKeyword, Decorate, Insert
 from agentcore_patches.patches import weight_versions
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
@@ -69,6 +69,15 @@ VLLM_API: tuple[Hook, ...] = (
         since={
             "0.5.11": absent("SGLang hands it on"),
         },
+    ),
+    Hook(
+        "vllm-api/adapter",
+        "replace a loaded adapter: trainers load one name in each step",
+        Decorate(
+            "$control",
+            "$control_class.load_lora_adapter",
+            "agentcore.vllm_admin.replacing",
+        ),
     ),
     Hook(
         "vllm-api/detokenized",

@@ -585,19 +585,41 @@ def test_an_adapter_is_replaced_under_its_name(
             [choice] = ask(server, prompt, params, **more)["choices"]
             return [entry["logprob"] for entry in choice["logprobs"]["content"]]
 
+        def load(path: str, folder: Path, **more: Any) -> requests.Response:
+            adapter = {"lora_name": "policy", "lora_path": str(folder)}
+            return send(server, path, **adapter, **more)
+
         base = logprobs()
         found = []
         for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
-            for adapter in adapters:
-                body = {"lora_name": "policy", "lora_path": str(adapter)}
+            for folder in adapters:
                 more = {"load_inplace": True} if path.startswith("/v1") else {}
-                response = send(server, path, **body, **more)
+                response = load(path, folder, **more)
                 assert response.status_code == 200, response.text
                 found.append(logprobs(model="policy"))
+        refused = load("/v1/load_lora_adapter", adapters[0])
+        assert refused.status_code == 400
+        assert "load_inplace" in refused.text
         assert found[0] == pytest.approx(found[2], abs=LOGPROB_NOISE)
         assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
         assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
         assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
+        # Requests of the old weights end with them, and new ones wait for the new.
+        long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
+        with ThreadPoolExecutor(2) as pool:
+            old = pool.submit(ask, server, prompt, long, model="policy", stream=True)
+            wait_until(lambda: bool(held(server)))
+            replacing = pool.submit(load, "/load_lora_adapter", adapters[0])
+            wait_until(lambda: paused(server) or replacing.done())
+            new = logprobs(model="policy")
+            assert replacing.result(timeout=60).status_code == 200
+            [choice] = old.result(timeout=60)["choices"]
+            entries = choice["logprobs"]["content"]
+        assert len(entries) == 150
+        assert [e["logprob"] for e in entries[:4]] == pytest.approx(
+            found[1], abs=LOGPROB_NOISE
+        )
+        assert new == pytest.approx(found[0], abs=LOGPROB_NOISE)
         response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
         assert response.status_code == 200, response.text
         left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
