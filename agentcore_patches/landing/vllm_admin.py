@@ -336,7 +336,15 @@ class _Control:
             everything: AbortReq = AbortReq(abort_all=True)
             await self._native["abort_request"](everything, call.request)
             return {"status": "aborted", "aborted": n_aborted}
-        n_aborted = sum(map(self._abort_samples, request_ids))
+        n_aborted = 0
+        for request_id in request_ids:
+            n_found = self._abort_samples(request_id)
+            if not n_found:
+                # It is of another endpoint, or of another tokenizer worker.
+                n_found = int(request_id in self._manager.rid_to_state)
+                other: AbortReq = AbortReq(rid=request_id)
+                await self._native["abort_request"](other, call.request)
+            n_aborted += n_found
         return {"status": "aborted", "aborted": n_aborted}
 
     async def reset_prefix_cache(self, call: _Call) -> Json:

@@ -41,6 +41,7 @@ from .vllm_sampling import Sampling, translate
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from sglang.srt.entrypoints.openai.protocol import TokenizeRequest
+    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.managers.io_struct import (
         GenerateReqInput,
         TokenizedGenerateReqInput,
@@ -555,7 +556,7 @@ def salted(recv_req: TokenizedGenerateReqInput, req: Req) -> str | None:
 
 
 def token_strs(
-    request: TokenizeRequest, tokenizer: Any, token_ids: list[Any]
+    serving: OpenAIServingBase, request: TokenizeRequest, token_ids: list[Any]
 ) -> list[Any] | None:
     """Return the tokens of /tokenize as text, None if not asked for.
 
@@ -564,9 +565,10 @@ def token_strs(
     """
     if not request.return_token_strs:
         return None
+    to_tokens = serving.tokenizer_manager.tokenizer.convert_ids_to_tokens
     if token_ids and isinstance(token_ids[0], list):
-        return [token_strs(request, tokenizer, one) for one in token_ids]
-    names: list[Any] = tokenizer.convert_ids_to_tokens(token_ids)
+        return [to_tokens(one) for one in token_ids]
+    names: list[Any] = to_tokens(token_ids)
     return names
 
 

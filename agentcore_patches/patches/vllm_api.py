@@ -123,7 +123,7 @@ VLLM_API: tuple[Hook, ...] = (
             SERVING_TOKENIZE,
             "OpenAIServingTokenize._handle_non_streaming_request",
             "TokenizeResponse",
-            "token_strs=agentcore.vllm_api.token_strs(request, tokenizer, tokens)",
+            "token_strs=agentcore.vllm_api.token_strs(self, request, tokens)",
         ),
     ),
 )
