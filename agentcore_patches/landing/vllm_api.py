@@ -159,6 +159,7 @@ def add_routes(
     running: dict[str, Asked] = {}
 
     async def generate(request: Request) -> Any:
+        asked = None
         try:
             asked = await read(manager, request, names)
             if asked.obj.stream:
@@ -166,6 +167,8 @@ def add_routes(
             with _noted(running, asked):
                 return await answer_whole(manager, asked, request)
         except ValueError as error:
+            if asked is not None:
+                forget_unsent(manager, asked.sampling.params)
             return error_response(error)
 
     def abort_by_id(request_id: str) -> int:
@@ -189,6 +192,13 @@ def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
         yield
     finally:
         running.pop(asked.request_id, None)
+
+
+def forget_unsent(manager: TokenizerManager, params: dict[str, Any]) -> None:
+    """Drop what SGLang leaves of a request that it rejects before sending it."""
+    for rid in list(samples(manager, params)):
+        if "engine_rid" not in vars(manager.rid_to_state[rid]):
+            manager.rid_to_state.pop(rid, None)
 
 
 async def read(manager: TokenizerManager, request: Request, names: set[str]) -> Asked:
@@ -215,6 +225,12 @@ async def read(manager: TokenizerManager, request: Request, names: set[str]) -> 
     mode = body.get("output_mode") or "tokens"
     if mode not in ("tokens", "text"):
         raise BadRequest("output_mode", 'output_mode must be "tokens" or "text".')
+    if mode == "text" and manager.server_args.skip_tokenizer_init:
+        raise BadRequest(
+            "output_mode",
+            'output_mode "text" needs a tokenizer, but the server runs with '
+            "--skip-tokenizer-init. Omit it.",
+        )
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
     model, adapter = _model(manager, body.get("model"), names)
     request_id = _request_id(body, request)

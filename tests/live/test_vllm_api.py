@@ -652,3 +652,19 @@ def test_an_adapter_is_replaced_under_its_name(
         assert response.status_code == 200, response.text
         left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
         assert send(server, GENERATE, **left).status_code == 404
+
+
+def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
+    with launch(trees.patched, "--skip-tokenizer-init") as server:
+        params = {"max_new_tokens": 9, "ignore_eos": True}
+        [item] = native(server, [5, 6, 7], params, return_logprob=True)
+        params = {"max_tokens": 9, "ignore_eos": True, "logprobs": 0}
+        for streaming in (False, True):
+            answer = ask(server, [5, 6, 7], params, stream=streaming)
+            [choice] = answer["choices"]
+            assert choice["token_ids"] == item["output_ids"]
+            assert len(choice["logprobs"]["content"]) == 9
+            body = {"token_ids": [5], "sampling_params": {}, "output_mode": "text"}
+            response = send(server, GENERATE, **body, stream=streaming)
+            assert response.status_code == 400
+            assert "--skip-tokenizer-init" in response.text

@@ -267,6 +267,20 @@ def test_the_salt_comes_before_the_adapter() -> None:
     assert key(None, None) is None
 
 
+def test_what_was_never_sent_is_forgotten() -> None:
+    params: Json = {}
+    other: Json = {}
+
+    def state(of: Json, **sent: str) -> Any:
+        return SimpleNamespace(obj=SimpleNamespace(sampling_params=of), **sent)
+
+    states = {"unsent": state(params), "sent": state(params, engine_rid="a")}
+    states["other"] = state(other)
+    owner: Any = SimpleNamespace(rid_to_state=states)
+    vllm_api.forget_unsent(owner, params)
+    assert set(states) == {"sent", "other"}
+
+
 def priority_of(value: Any, **server_args: Any) -> int | None:
     return vllm_api._priority(manager(**server_args), value)
 
