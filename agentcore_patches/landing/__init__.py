@@ -21,4 +21,6 @@ from . import stream_output as stream_output
 from . import streams as streams
 from . import template_tail as template_tail
 from . import traces as traces
+from . import vllm_admin as vllm_admin
+from . import vllm_api as vllm_api
 from . import weight_versions as weight_versions

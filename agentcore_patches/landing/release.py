@@ -64,6 +64,7 @@ PATCHES = (
     "prefix",
     "tito",
     "token-ids",
+    "vllm-api",
     "weight-versions",
 )
 

@@ -152,9 +152,28 @@ def to_npy(manager: TokenizerManager, encoded: str) -> str:
     Raises:
         ValueError: an expert has a negative number.
     """
+    return _npy(_in_smallest_type(manager, _rows(manager, encoded)))
+
+
+def _npy(rows: np.ndarray[Any, Any]) -> str:
+    """Write an array as base64 of a `.npy` file."""
     import numpy as np
 
-    rows = _rows(manager, encoded)
+    file = io.BytesIO()
+    np.save(file, rows)
+    return _encode(file.getvalue())
+
+
+def _in_smallest_type(
+    manager: TokenizerManager, rows: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Convert experts to the smallest unsigned type that holds all of the model's.
+
+    Raises:
+        ValueError: an expert has a negative number.
+    """
+    import numpy as np
+
     config = manager.model_config.hf_text_config
     numbers = (getattr(config, name, None) for name in _NUMBERS_OF_EXPERTS)
     known = next((number for number in numbers if isinstance(number, int)), 1)
@@ -165,9 +184,32 @@ def to_npy(manager: TokenizerManager, encoded: str) -> str:
             "The engine returned an expert with a negative number, which "
             'routed_experts_format "npy" cannot represent. Omit the format.'
         )
-    file = io.BytesIO()
-    np.save(file, rows.astype(np.min_scalar_type(highest)))
-    return _encode(file.getvalue())
+    return rows.astype(np.min_scalar_type(highest))
+
+
+def in_shape(manager: TokenizerManager, encoded: str, shape: str, start: int) -> Any:
+    """Convert experts to one of the shapes that clients of vLLM read.
+
+    Args:
+        shape: "npy", "object" or "nested".
+        start: token of the first row.
+
+    Raises:
+        ValueError: an expert has a negative number.
+    """
+    rows = _rows(manager, encoded)
+    if shape == "nested":
+        return rows.tolist()
+    smallest = _in_smallest_type(manager, rows)
+    if shape == "npy":
+        return _npy(smallest)
+    # A client finds the field by its first bytes: `data` stays the first one.
+    return {
+        "data": _encode(smallest.tobytes()),
+        "shape": list(smallest.shape),
+        "dtype": str(smallest.dtype),
+        "start": start,
+    }
 
 
 def _rows(manager: TokenizerManager, encoded: str) -> np.ndarray[Any, Any]:

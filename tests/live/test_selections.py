@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from agentcore_patches import apply, revert
 from agentcore_patches.patches.registry import names
@@ -18,6 +19,7 @@ from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
 from tests.helpers.bytecode import Bytecode
+from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch
 from tests.helpers.trees import contents
 
@@ -75,8 +77,8 @@ def test_a_selection_gives_what_was_selected(
 
     with launch(tmp_path, "--stream-output") as server:
         case = CASES["two tool calls"]
-        # One of them brings the other along.
-        if {"token-ids", "weight-versions"} & set(selection):
+        # The last two bring the first along.
+        if {"token-ids", "weight-versions", "vllm-api"} & set(selection):
             whole, streamed = ask(server, case), ask(server, case, stream=True)
             assert_whole(streamed)
             assert_equal(streamed, whole)
@@ -103,10 +105,27 @@ def test_a_selection_gives_what_was_selected(
         output = client.generate(server.base_url, **body)
         whole_info = output["meta_info"][MIRROR_KEY] == output["output_ids"]
         assert whole_info is ("customized-info" in selection)
-        if {"token-ids", "customized-info", "prefix", "weight-versions"} & {*selection}:
+        if {*selection} - {"tito", "fast-answers"}:
             chunks = client.generate_stream(server.base_url, **body)
             assert sum(len(chunk["output_ids"]) for chunk in chunks) == 120
             assert_aborted(server, body)
+
+        asked = send(
+            server,
+            "/inference/v1/generate",
+            token_ids=[5, 6, 7],
+            sampling_params={"max_tokens": 3},
+        )
+        assert asked.status_code == (200 if "vllm-api" in selection else 404)
+        if "vllm-api" in selection:
+            [choice] = asked.json()["choices"]
+            assert choice["weight_versions"] == [
+                {"version": "default", "start": 0, "end": 3}
+            ]
+        is_paused = requests.get(f"{server.base_url}/is_paused", timeout=10)
+        assert is_paused.status_code == asked.status_code
+        info = requests.get(f"{server.base_url}/server_info", timeout=10).json()
+        assert ("vllm_config" in info) is ("vllm-api" in selection)
 
     revert(sglang_dir=package)
     assert contents(package, "*.py") == contents(original, "*.py")

@@ -42,6 +42,8 @@ MODELS = {
     "AnthropicMessagesResponse": (MESSAGES, "Whole answers", ""),
     "ResponsesRequest": (RESPONSES, "Request", ""),
     "ResponsesResponse": (RESPONSES, "Whole answers", ""),
+    "TokenizeResponse": ("/tokenize", "Answers", ""),
+    "DetokenizeResponse": ("/detokenize", "Answers", ""),
     "GenerateReqInput": ("/generate", "Request", ""),
     "EmbeddingReqInput": ("/generate", "Request", ""),
 }
@@ -83,7 +85,8 @@ UNTYPED = _places(
         "metadata.prefix",
         (RESPONSES, "Events"): "response.prompt_token_ids token_ids token_logprobs "
         "response.token_ids response.token_logprobs response.metadata.prefix",
-        ("/tokenize", "Request"): "messages required_prefix_token_ids",
+        ("/tokenize", "Request"): "messages required_prefix_token_ids "
+        "return_token_strs",
         ("/generate", "Answers"): "prompt_token_ids meta_info[KEY] "
         "meta_info.weight_versions meta_info.routed_experts_start_len",
     }
@@ -131,6 +134,8 @@ TYPES = {
     # Its elements are checked by hand.
     "List[Any]": "list of integers",
     "List[float]": "list of numbers",
+    "Union[str, List[str]]": "string, or list of strings",
+    "Union[List[str], List[List[str]]]": "list of strings, or one for each prompt",
     "List[Dict[str, Any]]": "list of objects",
     "Dict[str, Any]": "object",
     "int": "integer",

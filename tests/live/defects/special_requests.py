@@ -194,3 +194,69 @@ class IdsInCompletions(Defect):
         if path == "/v1/completions":
             response["choices"][0]["token_ids"] = [1]
         return response
+
+
+VLLM = "/inference/v1/generate"
+
+
+@plant("a token of vLLM's endpoint lost", "vllm-api", "differ from the output_ids")
+class VllmTokenLost(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == VLLM and "choices" in response:
+            choice = response["choices"][0]
+            del choice["token_ids"][3], choice["logprobs"]["content"][3]
+        return response
+
+
+@plant("a chunk of vLLM's endpoint lost", "vllm-api", "streaming")
+class VllmChunkLost(Defect):
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for number, event in enumerate(events):
+            if path != VLLM or number != 5:
+                yield event
+
+
+@plant("logprobs of vLLM's endpoint out of step", "vllm-api", "the logprob of token")
+class VllmLogprobsOutOfStep(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == VLLM and "choices" in response:
+            content = response["choices"][0]["logprobs"]["content"]
+            values = [entry["logprob"] for entry in content]
+            for entry, value in zip(content, [*values[1:], -7.0], strict=True):
+                entry["logprob"] = value
+        return response
+
+
+@plant("one of vLLM's dialects lost", "vllm-api", "token of the logprobs")
+class VllmDialectLost(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == VLLM and "choices" in response:
+            for entry in response["choices"][0]["logprobs"]["content"]:
+                del entry["token"]
+        return response
+
+
+@plant("a salt ignored", "vllm-api", "cache_salt")
+class SaltIgnored(Defect):
+    def request(self, path: str, body: Json) -> Json:
+        if path != VLLM:
+            return body
+        return {name: value for name, value in body.items() if name != "cache_salt"}
+
+
+@plant("a parameter ignored", "vllm-api", "was ignored")
+class ParameterIgnored(Defect):
+    def request(self, path: str, body: Json) -> Json:
+        if path != VLLM:
+            return body
+        params = {**body["sampling_params"]}
+        params.pop("allowed_token_ids", None)
+        return {**body, "sampling_params": params}
+
+
+@plant("versions of vLLM's endpoint lost", "vllm-api", "weight_versions are None")
+class VllmVersionsLost(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == VLLM and "choices" in response:
+            del response["choices"][0]["weight_versions"]
+        return response

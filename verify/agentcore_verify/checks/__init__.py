@@ -43,6 +43,7 @@ NAMES = (
     "interruption",
     "pauses",
     "weight-versions",
+    "vllm-api",
     "images",
     "openai-client",
     # Last: a server that does not refuse bad requests may die of them.

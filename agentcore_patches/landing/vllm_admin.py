@@ -1,0 +1,622 @@
+"""vLLM's names for SGLang's control endpoints, and what each becomes.
+
+An endpoint asks for the same key as SGLang's endpoint that does its work. What SGLang
+cannot do is a 501 that names the way that works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial, wraps
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+
+from .vllm_http import (
+    BadRequest,
+    error_response,
+    flag,
+    is_off,
+    json_response,
+    read_json,
+)
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+    from sglang.srt.managers.io_struct import (
+        AbortReq,
+        LoadLoRAAdapterReqInput,
+        PauseGenerationReqInput,
+        ReleaseMemoryOccupationReqInput,
+        ResumeMemoryOccupationReqInput,
+        UnloadLoRAAdapterReqInput,
+        UpdateWeightFromDiskReqInput,
+    )
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    from .answers import Json
+
+# Seconds between two looks at whether requests have ended.
+_POLL_INTERVAL = 0.05
+
+# Seconds in which the engine lets go of the requests of a paused server.
+_SETTLES_WITHIN = 5.0
+
+_FROM_DISK = (
+    'Save the weights and send {"weight_dir": PATH} to /update_weights, or use '
+    "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
+)
+
+# Endpoints that SGLang has no counterpart of, and what to do instead.
+NOT_SUPPORTED: Mapping[str, str] = {
+    "/init_weight_transfer_engine": _FROM_DISK,
+    "/start_weight_update": _FROM_DISK,
+    "/finish_weight_update": _FROM_DISK,
+    "/init_broadcaster": _FROM_DISK,
+}
+
+
+def add_routes(
+    app: FastAPI,
+    manager: TokenizerManager,
+    native: Mapping[str, Callable[..., Awaitable[Any]]],
+    abort_samples: Callable[[str], int],
+) -> None:
+    """Add vLLM's control endpoints to the server.
+
+    Args:
+        native: SGLang's own endpoints, by name.
+        abort_samples: aborts a request by vLLM's ID; returns how many it found.
+    """
+    control = _Control(manager, native, abort_samples)
+    for path, method, name, handle in control.routes():
+        _add_route(app, path, method, native[name], handle)
+    for path in NOT_SUPPORTED:
+        refuse = partial(_refuse, path)
+        _add_route(app, path, "POST", native["update_weights_from_disk"], refuse)
+
+
+def _add_route(
+    app: FastAPI,
+    path: str,
+    method: str,
+    native: Callable[..., Any],
+    handle: Callable[[_Call], Awaitable[Any]],
+) -> None:
+    """Add a route that asks for the key that `native` asks for."""
+    from starlette.routing import Route
+
+    async def endpoint(request: Request) -> Any:
+        try:
+            return json_response(await handle(await _Call.read(request)))
+        except ValueError as error:
+            return error_response(error)
+
+    level = getattr(native, "_auth_level", None)
+    if level is not None:
+        endpoint._auth_level = level  # type: ignore[attr-defined]
+    app.router.routes.append(Route(path, endpoint, methods=[method]))
+
+
+class _Call:
+    """A request to a control endpoint: its query and body as one set of fields."""
+
+    def __init__(self, request: Request, fields: dict[str, Any]) -> None:
+        self.request = request
+        self._fields = fields
+
+    @classmethod
+    async def read(cls, request: Request) -> _Call:
+        """Read a request; a field of the body wins over the query's.
+
+        Raises:
+            BadRequest: the body is not a JSON object.
+        """
+        query: dict[str, Any] = {}
+        for name, value in request.query_params.multi_items():
+            query[name] = [*query[name], value] if name in query else [value]
+        return cls(request, {**query, **await read_json(request)})
+
+    def only(self, *names: str) -> None:
+        """Reject every other field that asks for something.
+
+        Raises:
+            BadRequest: there is one.
+        """
+        for name, value in self._fields.items():
+            if name not in names and not is_off(value) and value != ["false"]:
+                raise BadRequest(name, f"{name} is not supported here. Omit it.")
+
+    def text(self, name: str, *allowed: str) -> str | None:
+        """Return a field as a string, one of those that are allowed, if any are named.
+
+        Raises:
+            BadRequest: it is something else.
+        """
+        value = self._fields.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            [value] = value
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str) or (allowed and value not in allowed):
+            what = f"one of {', '.join(allowed)}" if allowed else "a string"
+            raise BadRequest(name, f"{name} must be {what}.")
+        return value
+
+    def needed(self, name: str) -> str:
+        """Return a field as a string that is not empty.
+
+        Raises:
+            BadRequest: it is not one.
+        """
+        value = self.text(name)
+        if not value:
+            raise BadRequest(name, f"{name} is required.")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        """Return a boolean field, None if it is absent.
+
+        Raises:
+            BadRequest: it is something else.
+        """
+        value = self._fields.get(name)
+        if isinstance(value, list) and len(value) == 1:
+            [value] = value
+        if value is None:
+            return None
+        if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
+            return value.lower() in ("true", "1")
+        return flag(name, value)
+
+    def strings(self, name: str) -> list[str] | None:
+        """Return a field as a list of strings, None if it is absent.
+
+        Raises:
+            BadRequest: it is something else.
+        """
+        value = self._fields.get(name)
+        if value is None:
+            return None
+        value = [value] if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            raise BadRequest(name, f"{name} must be a list of strings.")
+        return [part for one in value for part in one.split(",") if part]
+
+    def has(self, name: str) -> bool:
+        """True if a field is there, even if it is null."""
+        return name in self._fields
+
+    def value(self, name: str) -> Json:
+        """Return a field as it is, None if it is absent."""
+        return self._fields.get(name)
+
+
+async def _refuse(path: str, call: _Call) -> Json:
+    raise BadRequest(
+        None,
+        f"{path} is not supported on SGLang: its workers do not speak vLLM's protocol "
+        f"for weights. {NOT_SUPPORTED[path]}.",
+        status=501,
+    )
+
+
+_Route: TypeAlias = tuple[str, str, str, Callable[[_Call], Awaitable[Any]]]
+
+
+class _Control:
+    """The endpoints; each takes a request and returns the JSON of its answer."""
+
+    def __init__(
+        self,
+        manager: TokenizerManager,
+        native: Mapping[str, Callable[..., Awaitable[Any]]],
+        abort_samples: Callable[[str], int],
+    ) -> None:
+        self._manager = manager
+        self._native = native
+        self._abort_samples = abort_samples
+        self._asleep: set[str] = set()
+
+    def routes(self) -> Iterable[_Route]:
+        """Return path, method and handler of each endpoint.
+
+        The third item is SGLang's endpoint whose key it asks for.
+        """
+        return (
+            ("/pause", "POST", "pause_generation", self.pause),
+            ("/resume", "POST", "continue_generation", self.resume),
+            ("/is_paused", "GET", "model_info", self.is_paused),
+            ("/abort_requests", "POST", "abort_request", self.abort_requests),
+            ("/reset_prefix_cache", "POST", "flush_cache", self.reset_prefix_cache),
+            ("/sleep", "POST", "release_memory_occupation", self.sleep),
+            ("/wake_up", "POST", "resume_memory_occupation", self.wake_up),
+            ("/is_sleeping", "GET", "model_info", self.is_sleeping),
+            ("/get_world_size", "GET", "model_info", self.get_world_size),
+            ("/load", "GET", "model_info", self.load),
+            ("/liveness", "GET", "model_info", self.liveness),
+            ("/weight_info", "GET", "model_info", self.weight_info),
+            ("/update_weights", "POST", "update_weights_from_disk", self.update),
+            (
+                "/collective_rpc",
+                "POST",
+                "update_weights_from_disk",
+                self.collective_rpc,
+            ),
+            ("/v1/load_lora_adapter", "POST", "load_lora_adapter", self.load_lora),
+            (
+                "/v1/unload_lora_adapter",
+                "POST",
+                "unload_lora_adapter",
+                self.unload_lora,
+            ),
+        )
+
+    async def pause(self, call: _Call) -> Json:
+        """Pause: abort requests, wait for them, or keep them where they are."""
+        call.only("mode", "clear_cache", "wait_for_inflight_requests")
+        mode = call.text("mode", "abort", "wait", "keep")
+        if mode is None:
+            mode = "wait" if call.flag("wait_for_inflight_requests") else "abort"
+        clear = call.flag("clear_cache")
+        await self._pause(mode)
+        if clear or (clear is None and mode != "keep"):
+            await self._flush("clear_cache")
+        return {"status": "paused"}
+
+    async def _pause(self, mode: str) -> None:
+        from sglang.srt.managers.io_struct import PauseGenerationReqInput
+
+        if mode == "wait":
+            await self._drain()
+        obj: PauseGenerationReqInput = PauseGenerationReqInput(
+            mode="in_place" if mode == "keep" else "abort"
+        )
+        await self._manager.pause_generation(obj)
+
+    async def _drain(self) -> None:
+        """Hold new requests back, and wait until the others have ended."""
+        manager = self._manager
+        if manager.server_args.tokenizer_worker_num > 1:
+            raise BadRequest(
+                "mode",
+                "mode=wait is not supported with several tokenizer workers, which do "
+                "not know each other's requests. Use abort or keep.",
+            )
+        async with manager.is_pause_cond:
+            manager.is_pause = True
+        while manager.is_pause and await manager.model_update_lock.is_locked():
+            await asyncio.sleep(_POLL_INTERVAL)
+        if not manager.is_pause:
+            raise BadRequest(
+                "mode", "Generation was resumed before all requests had ended."
+            )
+
+    async def _flush(self, field: str | None) -> None:
+        """Flush the prefix cache, once the engine has let go of ended requests.
+
+        Raises:
+            BadRequest: requests use the cache.
+        """
+        deadline = asyncio.get_running_loop().time() + _SETTLES_WITHIN
+        while not (await self._manager.flush_cache()).success:
+            is_busy = await self._manager.model_update_lock.is_locked()
+            if is_busy or asyncio.get_running_loop().time() > deadline:
+                raise BadRequest(
+                    field,
+                    "The prefix cache was not reset: requests use it. New weights have "
+                    "a cache of their own, so that a trainer need not reset it.",
+                )
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    async def resume(self, call: _Call) -> Json:
+        """Continue to generate."""
+        from sglang.srt.managers.io_struct import ContinueGenerationReqInput
+
+        call.only()
+        await self._manager.continue_generation(ContinueGenerationReqInput())
+        return {"status": "resumed"}
+
+    async def is_paused(self, call: _Call) -> Json:
+        """Say whether generation is paused."""
+        return {"is_paused": self._manager.is_pause}
+
+    async def abort_requests(self, call: _Call) -> Json:
+        """Abort the requests with these IDs, or all of them."""
+        from sglang.srt.managers.io_struct import AbortReq
+
+        call.only("request_ids")
+        request_ids = call.strings("request_ids")
+        if request_ids is None:
+            n_aborted = len(self._manager.rid_to_state)
+            everything: AbortReq = AbortReq(abort_all=True)
+            await self._native["abort_request"](everything, call.request)
+            return {"status": "aborted", "aborted": n_aborted}
+        n_aborted = 0
+        for request_id in request_ids:
+            n_found = self._abort_samples(request_id)
+            if not n_found:
+                # It is of another endpoint, or of another tokenizer worker.
+                n_found = int(request_id in self._manager.rid_to_state)
+                other: AbortReq = AbortReq(rid=request_id)
+                await self._native["abort_request"](other, call.request)
+            n_aborted += n_found
+        return {"status": "aborted", "aborted": n_aborted}
+
+    async def reset_prefix_cache(self, call: _Call) -> Json:
+        """Flush the prefix cache."""
+        call.only("reset_running_requests", "reset_external")
+        for name in ("reset_running_requests", "reset_external"):
+            if call.flag(name):
+                raise BadRequest(name, f"{name} is not supported on SGLang. Omit it.")
+        await self._flush(None)
+        return {"success": True}
+
+    async def sleep(self, call: _Call) -> Json:
+        """Pause, and release the memory of weights and KV cache."""
+        from sglang.srt.managers.io_struct import ReleaseMemoryOccupationReqInput
+
+        call.only("level", "tags", "mode")
+        tags = self._tags(call)
+        level = call.text("level", "0", "1", "2") or "1"
+        mode = call.text("mode", "abort", "wait", "keep") or "abort"
+        server_args = self._manager.server_args
+        if level == "0":
+            await self._pause(mode)
+            return {"status": "sleeping"}
+        if mode == "keep":
+            raise BadRequest(
+                "mode", "SGLang cannot keep requests whose memory is released."
+            )
+        if not server_args.enable_memory_saver:
+            raise BadRequest(
+                None,
+                "This server cannot sleep. Start it with --enable-memory-saver.",
+            )
+        keeps_weights = server_args.enable_weights_cpu_backup
+        if level == "1" and "weights" in (tags or ["weights"]) and not keeps_weights:
+            raise BadRequest(
+                "level",
+                "Level 1 keeps the weights, and this server drops them. Start it with "
+                "--enable-weights-cpu-backup, or send level=2 and update the weights.",
+            )
+        was_paused = self._manager.is_pause
+        await self._pause(mode)
+        obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(tags)
+        try:
+            await self._call("release_memory_occupation", obj, call)
+        except ValueError:
+            if not was_paused:
+                await self.resume(_Call(call.request, {}))
+            raise
+        self._asleep |= {*(tags or ("weights", "kv_cache"))}
+        return {"status": "sleeping"}
+
+    async def wake_up(self, call: _Call) -> Json:
+        """Take back memory; generate again once all of it is there."""
+        from sglang.srt.managers.io_struct import ResumeMemoryOccupationReqInput
+
+        call.only("tags")
+        tags = self._tags(call) or sorted(self._asleep)
+        if tags:
+            obj: ResumeMemoryOccupationReqInput = ResumeMemoryOccupationReqInput(tags)
+            await self._call("resume_memory_occupation", obj, call)
+        self._asleep -= {*tags}
+        if not self._asleep:
+            await self.resume(_Call(call.request, {}))
+        return {"status": "awake"}
+
+    async def is_sleeping(self, call: _Call) -> Json:
+        """Say whether memory is released."""
+        return {"is_sleeping": bool(self._asleep)}
+
+    def _tags(self, call: _Call) -> list[str] | None:
+        tags = call.strings("tags")
+        known = ("weights", "kv_cache", "cuda_graph")
+        for tag in tags or ():
+            if tag not in known:
+                raise BadRequest("tags", f"tags must be of {', '.join(known)}.")
+        return tags
+
+    async def _call(self, name: str, obj: Any, call: _Call) -> None:
+        """Call SGLang's endpoint.
+
+        Raises:
+            BadRequest: it answers with an error.
+        """
+        response = await self._native[name](obj, call.request)
+        status = getattr(response, "status_code", 200)
+        if status >= 400:
+            content = orjson.loads(response.body)
+            error = content.get("error", content)
+            message = error
+            if isinstance(error, dict):
+                message = error.get("error_message") or error.get("message")
+            raise BadRequest(None, str(message), status)
+
+    async def get_world_size(self, call: _Call) -> Json:
+        """Return the number of GPUs."""
+        call.only("include_dp")
+        sizes = parallel_sizes(self._manager)
+        world_size = sizes["tensor"] * sizes["pipeline"]
+        # With attention parallel in data, those ranks are in the tensor ranks.
+        if call.flag("include_dp") is not False and not sizes["dp_is_inside"]:
+            world_size *= sizes["data"]
+        return {"world_size": world_size}
+
+    async def load(self, call: _Call) -> Json:
+        """Return the number of open requests of this process."""
+        return {"server_load": len(self._manager.rid_to_state)}
+
+    async def liveness(self, call: _Call) -> Json:
+        """Answer while the process lives."""
+        return {"status": "ok"}
+
+    async def weight_info(self, call: _Call) -> Json:
+        """Return the version of the weights."""
+        info = await self._native["model_info"]()
+        return {"weight_version": info["weight_version"]}
+
+    async def update(self, call: _Call) -> Json:
+        """Update the weights from a folder, as prime-rl asks for."""
+        if not isinstance(call.value("weight_dir"), str):
+            raise BadRequest(
+                "weight_dir" if call.has("weight_dir") else "update_info",
+                "SGLang can update weights only from a folder here: its workers do not "
+                f"speak vLLM's protocol for weights. {_FROM_DISK}.",
+                status=501,
+            )
+        call.only("weight_dir", "weight_version")
+        return await self._from_disk(
+            call.needed("weight_dir"), call.text("weight_version"), call
+        )
+
+    async def _from_disk(self, folder: str, version: str | None, call: _Call) -> Json:
+        """Update the weights from a folder; without a version, its name is one."""
+        from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
+
+        manager = self._manager
+        name = manager.served_model_name
+        obj: UpdateWeightFromDiskReqInput = UpdateWeightFromDiskReqInput(
+            model_path=folder, weight_version=version or PurePath(folder).name
+        )
+        await self._call("update_weights_from_disk", obj, call)
+        # In vLLM, the model keeps the name that clients send.
+        manager.served_model_name = name
+        return {"status": "ok", "weight_version": obj.weight_version}
+
+    async def collective_rpc(self, call: _Call) -> Json:
+        """Reload weights from a folder; SGLang's workers have no other methods."""
+        method = call.needed("method")
+        if method != "reload_weights":
+            raise BadRequest(
+                "method",
+                f"/collective_rpc: SGLang's workers have no method {method!r}. "
+                f"{_FROM_DISK}.",
+                status=501,
+            )
+        call.only("method", "args", "kwargs", "timeout")
+        options = call.value("kwargs")
+        folder = options.get("weights_path") if isinstance(options, dict) else None
+        if not isinstance(folder, str) or not folder or not is_off(call.value("args")):
+            raise BadRequest("kwargs", "reload_weights needs kwargs.weights_path.")
+        for name, value in options.items():
+            if name not in ("weights_path", "is_checkpoint_format"):
+                raise BadRequest(name, f"reload_weights: {name} is not supported.")
+            if name == "is_checkpoint_format" and value is not True:
+                raise BadRequest(name, f"{name} must be true on SGLang.")
+        await self._from_disk(folder, None, call)
+        return {"results": [None]}
+
+    async def load_lora(self, call: _Call) -> Json:
+        """Load a LoRA adapter; with `load_inplace`, in place of one of its name."""
+        from sglang.srt.managers.io_struct import LoadLoRAAdapterReqInput
+
+        call.only("lora_name", "lora_path", "load_inplace", "pinned")
+        obj: LoadLoRAAdapterReqInput = LoadLoRAAdapterReqInput(
+            lora_name=call.needed("lora_name"),
+            lora_path=call.needed("lora_path"),
+            pinned=bool(call.flag("pinned")),
+        )
+        is_loaded = obj.lora_name in loaded_adapters(self._manager)
+        if is_loaded and not call.flag("load_inplace"):
+            raise BadRequest(
+                "load_inplace",
+                f"The adapter {obj.lora_name!r} is loaded already. Send load_inplace: "
+                "true to replace it.",
+            )
+        await self._call("load_lora_adapter", obj, call)
+        return {"success": True, "loaded_adapters": loaded_adapters(self._manager)}
+
+    async def unload_lora(self, call: _Call) -> Json:
+        """Unload a LoRA adapter."""
+        from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
+
+        call.only("lora_name", "lora_int_id")
+        obj: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
+            lora_name=call.needed("lora_name")
+        )
+        await self._call("unload_lora_adapter", obj, call)
+        # SGLang would load it again for the next request that names it.
+        self._manager.lora_ref_cache.pop(obj.lora_name, None)
+        return {"success": True, "loaded_adapters": loaded_adapters(self._manager)}
+
+
+def loaded_adapters(manager: TokenizerManager) -> dict[str, str]:
+    """Return the paths of the loaded adapters, by name."""
+    if not manager.server_args.enable_lora:
+        return {}
+    adapters = manager.lora_registry.get_all_adapters()
+    return {one.lora_name: one.lora_path for one in adapters.values()}
+
+
+def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Decorate `load_lora_adapter`: a name that is loaded gets the new weights.
+
+    SGLang rejects it. New requests wait meanwhile; SGLang waits for the adapter's own
+    requests before it unloads it.
+    """
+
+    @wraps(load)
+    async def loaded(
+        self: TokenizerManager, obj: LoadLoRAAdapterReqInput, *args: Any, **kwargs: Any
+    ) -> Any:
+        if obj.lora_name not in loaded_adapters(self):
+            return await load(self, obj, *args, **kwargs)
+        from sglang.srt.managers.io_struct import (
+            LoadLoRAAdapterReqOutput,
+            UnloadLoRAAdapterReqInput,
+        )
+
+        was_paused = self.is_pause
+        states = self.rid_to_state.values()
+        if was_paused and any(one.obj.lora_path == obj.lora_name for one in states):
+            return LoadLoRAAdapterReqOutput(
+                success=False,
+                error_message=f"The adapter {obj.lora_name!r} cannot be replaced: its "
+                "requests are paused, and SGLang waits for them. Pause with mode=wait "
+                "or abort, or do not pause: new requests wait for the new weights.",
+            )
+        async with self.is_pause_cond:
+            self.is_pause = True
+        try:
+            # Requests that are past the pause name their adapter meanwhile.
+            await asyncio.sleep(_POLL_INTERVAL)
+            old: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
+                lora_name=obj.lora_name
+            )
+            result = await self.unload_lora_adapter(old)
+            if result.success:
+                result = await load(self, obj, *args, **kwargs)
+            return result
+        finally:
+            if not was_paused:
+                async with self.is_pause_cond:
+                    self.is_pause = False
+                    self.is_pause_cond.notify_all()
+
+    return loaded
+
+
+def parallel_sizes(manager: TokenizerManager) -> dict[str, int]:
+    """Return the sizes of the server's parallel groups."""
+    server_args = manager.server_args
+    return {
+        "tensor": server_args.tp_size,
+        "pipeline": server_args.pp_size,
+        "data": server_args.dp_size,
+        "dp_is_inside": int(server_args.enable_dp_attention),
+    }
+
+
+def config(manager: TokenizerManager) -> dict[str, Any]:
+    """Return what trainers read of vLLM's configuration in `/server_info`."""
+    sizes = parallel_sizes(manager)
+    parallel = {
+        f"{kind}_parallel_size": sizes[kind] for kind in ("tensor", "pipeline", "data")
+    }
+    return {"parallel_config": parallel, "weight_transfer_config": None}

@@ -1,0 +1,726 @@
+"""vLLM's token-in, token-out endpoint, for trainers that are written for it.
+
+`POST /inference/v1/generate` becomes one request to the engine, as `/generate` makes
+it: the same checks, request IDs, weight versions and aborts apply. Only the names of
+request and response are vLLM's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from . import (
+    logprobs,
+    prompts,
+    release,
+    request_ids,
+    routed_experts,
+    streams,
+    vllm_admin,
+)
+from .vllm_http import (
+    BadRequest,
+    error_content,
+    error_response,
+    flag,
+    integer,
+    is_off,
+    read_json,
+)
+from .vllm_sampling import Sampling, translate
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+    from sglang.srt.entrypoints.openai.protocol import TokenizeRequest
+    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
+    from sglang.srt.managers.io_struct import (
+        GenerateReqInput,
+        TokenizedGenerateReqInput,
+    )
+    from sglang.srt.managers.schedule_batch import Req
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    from .answers import Json
+
+logger = logging.getLogger(__name__)
+
+PATH = "/inference/v1/generate"
+
+EXPERTS = "AGENTCORE_VLLM_EXPERTS"
+"""The variable that names the shape of routed experts; clients differ."""
+
+SHAPES = ("npy", "object", "nested")
+"""A `.npy` file (vLLM, vime), an object (verifiers, prime-rl), lists (SkyRL)."""
+
+_READ = (
+    "token_ids",
+    "sampling_params",
+    "model",
+    "request_id",
+    "stream",
+    "stream_options",
+    "return_token_ids",
+    "output_mode",
+    "cache_salt",
+    "priority",
+    # Written by the endpoint that renders chats; only its reader needs it.
+    "token_offsets",
+)
+
+# Fields that this server cannot honour, and what works instead.
+_REFUSED = {
+    "features": "images that a client has processed are not supported. Send images to "
+    "/v1/chat/completions, which processes them on the server",
+    "content_parts": "images are not supported here. Send them to "
+    "/v1/chat/completions, with input_ids for a prompt of token IDs",
+}
+
+_LONGEST_SALT = 1_024
+_INT64 = 2**63 - 1
+
+# vLLM's value for a logprob that JSON cannot hold, minus infinity.
+_LOWEST = "-9999.0"
+
+
+class Asked(NamedTuple):
+    """A request of the endpoint, checked.
+
+    Attributes:
+        obj: the request to the engine.
+        sampling: what the response must contain of logprobs and experts.
+        model: the client's name of the model.
+        wants_prompt: the response repeats the prompt's token IDs.
+        wants_text: the response has text, too.
+        usage: a stream's usage: "" for none, "last" or "each".
+    """
+
+    obj: GenerateReqInput
+    sampling: Sampling
+    request_id: str
+    model: str
+    token_ids: list[int]
+    wants_prompt: bool
+    wants_text: bool
+    usage: str
+
+
+def check_environment() -> None:
+    """Refuse to start with a shape of routed experts that does not exist.
+
+    Raises:
+        ValueError: the message names the variable.
+    """
+    shape()
+
+
+def shape() -> str:
+    """Return the shape of routed experts in responses.
+
+    Raises:
+        ValueError: the environment names no such shape.
+    """
+    name = os.environ.get(EXPERTS) or SHAPES[0]
+    if name not in SHAPES:
+        raise ValueError(
+            f"{EXPERTS} is {name!r}, and must be one of {', '.join(SHAPES)}. Correct "
+            "or unset it."
+        )
+    return name
+
+
+def add_routes(
+    app: FastAPI,
+    manager: TokenizerManager,
+    scheduler_info: dict[str, Any],
+    native: Iterable[Callable[..., Awaitable[Any]]],
+) -> None:
+    """Add the endpoint and vLLM's control endpoints to the server.
+
+    Args:
+        scheduler_info: /server_info returns everything in it.
+        native: SGLang's own endpoints that do the work of vLLM's.
+
+    Raises:
+        ValueError: an environment variable is not valid.
+    """
+    check_environment()
+    # An update of the weights from disk gives the model another name.
+    names = {manager.served_model_name, manager.model_path}
+
+    running: dict[str, Asked] = {}
+
+    async def generate(request: Request) -> Any:
+        asked = None
+        try:
+            asked = await read(manager, request, names)
+            if asked.obj.stream:
+                return await answer_stream(manager, asked, request, running)
+            with _noted(running, asked):
+                return await answer_whole(manager, asked, request)
+        except ValueError as error:
+            if asked is not None:
+                forget_unsent(manager, asked.sampling.params)
+            return error_response(error)
+
+    def abort_by_id(request_id: str) -> int:
+        asked = running.get(request_id)
+        if asked is None:
+            return 0
+        abort(manager, asked)
+        return 1
+
+    app.router.add_route(PATH, generate, methods=["POST"])
+    scheduler_info["vllm_config"] = vllm_admin.config(manager)
+    by_name = {endpoint.__name__: endpoint for endpoint in native}
+    vllm_admin.add_routes(app, manager, by_name, abort_by_id)
+
+
+@contextmanager
+def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
+    """Make a request known by its ID while it runs."""
+    running[asked.request_id] = asked
+    try:
+        yield
+    finally:
+        running.pop(asked.request_id, None)
+
+
+def forget_unsent(manager: TokenizerManager, params: dict[str, Any]) -> None:
+    """Drop what SGLang leaves of a request that it rejects before sending it."""
+    for rid in list(samples(manager, params)):
+        if "engine_rid" not in vars(manager.rid_to_state[rid]):
+            manager.rid_to_state.pop(rid, None)
+
+
+async def read(manager: TokenizerManager, request: Request, names: set[str]) -> Asked:
+    """Read and check a request of the endpoint.
+
+    Args:
+        names: the model's names.
+
+    Raises:
+        ValueError: the request cannot be served as it is.
+    """
+    body = await read_json(request)
+    for name, value in body.items():
+        if name in _READ or is_off(value):
+            continue
+        reason = _REFUSED.get(name, "it is not supported on SGLang. Omit it")
+        raise BadRequest(name, f"{name}: {reason}.")
+    token_ids = body.get("token_ids")
+    if not isinstance(token_ids, list):
+        raise BadRequest("token_ids", "token_ids must be a list of integers.")
+    error = prompts.check_token_ids(manager, token_ids, "token_ids")
+    if error is not None:
+        raise BadRequest("token_ids", error)
+    mode = body.get("output_mode") or "tokens"
+    if mode not in ("tokens", "text"):
+        raise BadRequest("output_mode", 'output_mode must be "tokens" or "text".')
+    if mode == "text" and manager.server_args.skip_tokenizer_init:
+        raise BadRequest(
+            "output_mode",
+            'output_mode "text" needs a tokenizer, but the server runs with '
+            "--skip-tokenizer-init. Omit it.",
+        )
+    sampling = translate(manager, body.get("sampling_params"), mode == "text")
+    model, adapter = _model(manager, body.get("model"), names)
+    request_id = _request_id(body, request)
+    asked = Asked(
+        obj=_engine_request(manager, body, request, token_ids, sampling),
+        sampling=sampling,
+        request_id=request_id,
+        model=model,
+        token_ids=token_ids,
+        wants_prompt=flag("return_token_ids", body.get("return_token_ids")),
+        wants_text=mode == "text",
+        usage=_usage_of_stream(body.get("stream_options")),
+    )
+    asked.obj.rid = request_id
+    asked.obj.lora_path = adapter
+    error = (
+        prompts.check(manager, asked.obj)
+        or logprobs.refusal_of(manager, asked.obj)
+        or request_ids.check(manager, asked.obj)
+    )
+    if error is not None:
+        raise ValueError(error)
+    return asked
+
+
+def _engine_request(
+    manager: TokenizerManager,
+    body: dict[str, Any],
+    request: Request,
+    token_ids: list[int],
+    sampling: Sampling,
+) -> GenerateReqInput:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    wanted = (sampling.logprobs, sampling.prompt_logprobs)
+    obj = GenerateReqInput(
+        input_ids=token_ids,
+        sampling_params=sampling.params,
+        stream=flag("stream", body.get("stream")),
+        return_logprob=wanted != (None, None),
+        logprob_start_len=-1 if sampling.prompt_logprobs is None else 0,
+        top_logprobs_num=max(number or 0 for number in wanted),
+        extra_key=_salt(body.get("cache_salt")),
+        priority=_priority(manager, body.get("priority")),
+        routing_key=request.headers.get("x-session-id"),
+    )
+    rank = request.headers.get("x-data-parallel-rank")
+    if rank is not None:
+        obj.data_parallel_rank = _rank(manager, rank)
+    # vLLM, too, decides by an option of the server, and not by a request's field.
+    if manager.server_args.enable_return_routed_experts:
+        obj.return_routed_experts = True
+        obj.routed_experts_start_len = sampling.experts_start
+    return obj
+
+
+def _model(
+    manager: TokenizerManager, model: Json, names: set[str]
+) -> tuple[str, str | None]:
+    """Return the model's name in the response, and the LoRA adapter that it names."""
+    if model is None:
+        return manager.served_model_name, None
+    if not isinstance(model, str):
+        raise BadRequest("model", "model must be a string.")
+    if model in names or model == manager.served_model_name:
+        return model, None
+    if manager.server_args.enable_lora and model in manager.lora_ref_cache:
+        return model, model
+    raise BadRequest(
+        "model", f"The model {model!r} does not exist: see /v1/models.", status=404
+    )
+
+
+def _request_id(body: dict[str, Any], request: Request) -> str:
+    request_id = body.get("request_id")
+    if request_id is None:
+        return request.headers.get("x-request-id") or uuid.uuid4().hex
+    if not isinstance(request_id, str) or not request_id:
+        raise BadRequest("request_id", "request_id must be a string, not empty.")
+    return request_id
+
+
+def _salt(salt: Json) -> str | None:
+    if salt is None:
+        return None
+    if not isinstance(salt, str) or not 1 <= len(salt) <= _LONGEST_SALT:
+        raise BadRequest(
+            "cache_salt",
+            f"cache_salt must be a string of 1 to {_LONGEST_SALT} characters.",
+        )
+    return salt
+
+
+def _priority(manager: TokenizerManager, priority: Json) -> int | None:
+    """Translate a priority: in vLLM, the lowest one is served first."""
+    if priority is None:
+        return None
+    value = integer("priority", priority, -_INT64, _INT64)
+    if manager.server_args.enable_priority_scheduling:
+        lowest_first = manager.server_args.schedule_low_priority_values_first
+        return value if lowest_first else -value
+    if value:
+        raise BadRequest(
+            "priority",
+            "priority is not supported by this server. Start it with "
+            "--enable-priority-scheduling, or omit the field.",
+        )
+    return None
+
+
+def _rank(manager: TokenizerManager, rank: str) -> int:
+    ranks = manager.server_args.dp_size
+    if not (rank.isdecimal() and int(rank) < ranks):
+        raise BadRequest(
+            "X-data-parallel-rank",
+            f"X-data-parallel-rank must be from 0 to {ranks - 1} on this server.",
+        )
+    return int(rank)
+
+
+def _usage_of_stream(options: Json) -> str:
+    if options is None:
+        return ""
+    name = "stream_options"
+    if not isinstance(options, dict):
+        raise BadRequest(name, f"{name} must be an object.")
+    known = ("include_usage", "continuous_usage_stats")
+    for option, value in options.items():
+        if option not in known and not is_off(value):
+            raise BadRequest(name, f"{name}: {option} is not supported. Omit it.")
+    include, each = (flag(option, options.get(option)) for option in known)
+    return ("each" if each else "last") if include else ""
+
+
+async def answer_whole(
+    manager: TokenizerManager, asked: Asked, request: Request
+) -> Any:
+    """Generate, and answer in one piece.
+
+    Raises:
+        ValueError: the engine refused the request.
+    """
+    from fastapi import Response
+
+    items = await manager.generate_request(asked.obj, request).__anext__()
+    if not isinstance(items, list):
+        items = [items]
+    if asked.sampling.logprobs is not None:
+        logprobs.cut(items)
+    first = items[0]["meta_info"]
+    body = {
+        "request_id": asked.request_id,
+        "model": asked.model,
+        "created": int(time.time()),
+        "output_mode": "text" if asked.wants_text else "tokens",
+        "choices": [
+            {
+                "index": index,
+                **_piece(manager, asked, item, item["output_ids"], 0),
+                **_end(manager, item["meta_info"]),
+            }
+            for index, item in enumerate(items)
+        ],
+        "usage": _usage([item["meta_info"] for item in items]),
+        "prompt_logprobs": _prompt_logprobs(asked, first),
+        "prompt_token_ids": _prompt(asked, first),
+        "mm_placeholders": None,
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+    }
+    return Response(orjson.dumps(body), media_type="application/json")
+
+
+def _piece(
+    manager: TokenizerManager,
+    asked: Asked,
+    item: dict[str, Any],
+    token_ids: list[int],
+    start: int,
+) -> dict[str, Any]:
+    """Return the fields of some tokens of a choice.
+
+    Args:
+        item: output of the engine.
+        token_ids: the tokens.
+        start: position of their logprobs in the engine's lists.
+    """
+    meta_info = item["meta_info"]
+    reason = meta_info["finish_reason"]
+    fields: dict[str, Any] = {
+        "token_ids": token_ids,
+        "finish_reason": reason and reason["type"],
+        "logprobs": None,
+    }
+    if asked.wants_text:
+        fields["text"] = item["text"]
+    count = asked.sampling.logprobs
+    if count is not None:
+        end = start + len(token_ids)
+        rows = (meta_info.get("output_token_logprobs") or [])[start:end]
+        if len(rows) < len(token_ids):
+            raise ValueError(
+                f"The engine gave {len(rows)} logprobs for {len(token_ids)} tokens."
+            )
+        tops = meta_info.get("output_top_logprobs") if count else None
+        text = dump_logprobs(rows, tops[start:end] if tops else None, count)
+        fields["logprobs"] = orjson.Fragment(text)
+    return fields
+
+
+def _end(manager: TokenizerManager, meta_info: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a finished choice that no piece of it has."""
+    fields = {"weight_versions": meta_info.get("weight_versions")}
+    encoded = meta_info.get("routed_experts")
+    if encoded is not None:
+        start = meta_info.get("routed_experts_start_len", 0)
+        fields["routed_experts"] = routed_experts.in_shape(
+            manager, encoded, shape(), start
+        )
+    return fields
+
+
+def _usage(infos: list[dict[str, Any]]) -> dict[str, Any]:
+    prompt = infos[0].get("prompt_tokens", 0)
+    completion = sum(info.get("completion_tokens", 0) for info in infos)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": infos[0].get("cached_tokens", 0)},
+    }
+
+
+def _prompt(asked: Asked, meta_info: dict[str, Any]) -> list[int] | None:
+    """Return the prompt, cut where --allow-auto-truncate cuts it, if asked for."""
+    if not asked.wants_prompt:
+        return None
+    return asked.token_ids[: meta_info.get("prompt_tokens")]
+
+
+def _prompt_logprobs(asked: Asked, meta_info: dict[str, Any]) -> Json:
+    """Return the logprobs of the prompt's tokens, of which the first has none."""
+    count = asked.sampling.prompt_logprobs
+    if count is None:
+        return None
+    rows = meta_info.get("input_token_logprobs") or []
+    if len(rows) != meta_info["prompt_tokens"]:
+        raise ValueError(
+            f"The engine gave {len(rows)} logprobs for a prompt of "
+            f"{meta_info['prompt_tokens']} tokens."
+        )
+    tops = meta_info.get("input_top_logprobs") or [None] * len(rows)
+    return [
+        None if row[0] is None else _by_id(row, (top or [])[:count])
+        for row, top in zip(rows, tops, strict=True)
+    ]
+
+
+def _by_id(row: Any, top: list[Any]) -> dict[str, dict[str, Any]]:
+    """Return a prompt token's logprob and those of the likeliest tokens, by ID."""
+    ranks = {token_id: rank for rank, (_, token_id, *_) in enumerate(top, 1)}
+    return {
+        str(token_id): {
+            "logprob": max(value, float(_LOWEST)),
+            "rank": ranks.get(token_id),
+            "decoded_token": None,
+        }
+        for value, token_id, *_ in (row, *top)
+    }
+
+
+def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
+    """Write the logprobs of tokens as JSON, in both of vLLM's dialects.
+
+    Older clients read `token`, which is "token_id:N", newer ones `token_id`.
+
+    Args:
+        rows: `(logprob, token ID, text)` of each token.
+        tops: rows of the likeliest tokens, for each token.
+        count: number of them that are returned.
+    """
+    numbers = _numbers([row[0] for row in rows])
+    openings = [_openings[row[1]] for row in rows]
+    if not tops:
+        entries = [
+            f'{opening}{number},"top_logprobs":[{opening}{number}}}]}}'
+            for opening, number in zip(openings, numbers, strict=True)
+        ]
+        return f'{{"content":[{",".join(entries)}]}}'
+    entries = []
+    for row, opening, number, top in zip(rows, openings, numbers, tops, strict=True):
+        own = f"{opening}{number}"
+        others = []
+        values = _numbers([one[0] for one in top[:count]])
+        for rank, (value, (_, token_id, *_)) in enumerate(
+            zip(values, top, strict=False), 1
+        ):
+            if token_id == row[1]:
+                own = f'{opening}{number},"rank":{rank}'
+            else:
+                others.append(f'{_openings[token_id]}{value},"rank":{rank}}}')
+        joined = ",".join((own + "}", *others))
+        entries.append(f'{own},"top_logprobs":[{joined}]}}')
+    return f'{{"content":[{",".join(entries)}]}}'
+
+
+class _Openings(dict[int, str]):
+    """Cache of a token's JSON up to the logprob, by ID; at most about 10 MB."""
+
+    LIMIT = 65_536
+
+    def __missing__(self, token_id: int) -> str:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        opening = f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":'
+        self[token_id] = opening
+        return opening
+
+
+_openings = _Openings()
+
+
+def _numbers(values: list[float]) -> list[str]:
+    """Write logprobs as JSON; one that is not finite is vLLM's lowest value."""
+    if not values:
+        return []
+    text = orjson.dumps(values)[1:-1].decode()
+    return text.replace("null", _LOWEST).split(",")
+
+
+def salted(recv_req: TokenizedGenerateReqInput, req: Req) -> str | None:
+    """Return a request's key in the prefix cache, with the client's salt.
+
+    Args:
+        recv_req: the request from the tokenizer manager.
+        req: its key names the LoRA adapter already.
+    """
+    return (recv_req.extra_key or "") + (req.extra_key or "") or None
+
+
+def token_strs(
+    serving: OpenAIServingBase, request: TokenizeRequest, token_ids: list[Any]
+) -> list[Any] | None:
+    """Return the tokens of /tokenize as text, None if not asked for.
+
+    Args:
+        token_ids: the IDs of a prompt, or a list of IDs for each prompt.
+    """
+    if not request.return_token_strs:
+        return None
+    to_tokens = serving.tokenizer_manager.tokenizer.convert_ids_to_tokens
+    if token_ids and isinstance(token_ids[0], list):
+        return [to_tokens(one) for one in token_ids]
+    names: list[Any] = to_tokens(token_ids)
+    return names
+
+
+class _Choices:
+    """What a stream has sent of each choice."""
+
+    def __init__(self, manager: TokenizerManager, asked: Asked) -> None:
+        self._manager = manager
+        self._asked = asked
+        self._ids_are_new = bool(attrgetter(release.STREAM_OUTPUT)(manager))
+        self._logprobs_are_new = self._ids_are_new and release.LOGPROBS_ARE_NEW
+        self._text_is_new = self._ids_are_new and release.TEXT_IS_NEW
+        self._n_tokens: dict[int, int] = {}
+        self._n_characters: dict[int, int] = {}
+        self._infos: dict[int, dict[str, Any]] = {}
+
+    def chunk(self, item: dict[str, Any]) -> bytes:
+        """Write the event for an output of the engine.
+
+        Raises:
+            ValueError: the engine rejected the request, or gave too few logprobs.
+        """
+        asked, meta_info = self._asked, item["meta_info"]
+        reason = meta_info["finish_reason"]
+        if reason and reason["type"] == "abort" and reason.get("status_code"):
+            raise BadRequest(None, reason["message"], int(reason["status_code"]))
+        index = item.get("index", 0)
+        sent = self._n_tokens.get(index, 0)
+        token_ids = item["output_ids"]
+        if not self._ids_are_new:
+            token_ids = token_ids[sent:]
+        self._n_tokens[index] = sent + len(token_ids)
+        if asked.wants_text and not self._text_is_new:
+            n_characters = self._n_characters.get(index, 0)
+            self._n_characters[index] = len(item["text"])
+            item = {**item, "text": item["text"][n_characters:]}
+        start = 0 if self._logprobs_are_new else sent
+        choice = {
+            "index": index,
+            **_piece(self._manager, asked, item, token_ids, start),
+        }
+        if reason:
+            choice |= _end(self._manager, meta_info)
+        data: dict[str, Any] = {
+            "request_id": asked.request_id,
+            "output_mode": "text" if asked.wants_text else "tokens",
+            "choices": [choice],
+        }
+        if not self._infos:
+            if asked.wants_prompt:
+                data["prompt_token_ids"] = _prompt(asked, meta_info)
+                data["mm_placeholders"] = None
+            if asked.sampling.prompt_logprobs is not None:
+                data["prompt_logprobs"] = _prompt_logprobs(asked, meta_info)
+        self._infos[index] = meta_info
+        if asked.usage == "each":
+            data["usage"] = self._usage()
+        return _event(data)
+
+    def end(self) -> bytes:
+        """Write the events after the last chunk."""
+        usage = b""
+        if self._asked.usage:
+            usage = _event(
+                {
+                    "request_id": self._asked.request_id,
+                    "choices": [],
+                    "usage": self._usage(),
+                }
+            )
+        return usage + b"data: [DONE]\n\n"
+
+    def _usage(self) -> dict[str, Any]:
+        return _usage([info for _, info in sorted(self._infos.items())])
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+async def answer_stream(
+    manager: TokenizerManager,
+    asked: Asked,
+    request: Request,
+    running: dict[str, Asked],
+) -> Any:
+    """Generate, and answer with a stream of server-sent events.
+
+    Args:
+        running: the requests in progress, by ID.
+
+    Raises:
+        ValueError: the engine refused the request.
+    """
+    from fastapi.responses import StreamingResponse
+
+    outputs = manager.generate_request(asked.obj, request)
+    choices = _Choices(manager, asked)
+    # The status is sent only once the engine has accepted the request.
+    with _noted(running, asked):
+        first = choices.chunk(await outputs.__anext__())
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        is_over = False
+        running[asked.request_id] = asked
+        try:
+            yield first
+            async for item in outputs:
+                yield choices.chunk(item)
+            is_over = True
+            yield choices.end()
+        except ValueError as error:
+            if not isinstance(error, BadRequest):
+                error = streams.stream_error(error)
+            yield _event(error_content(error)) + b"data: [DONE]\n\n"
+        finally:
+            running.pop(asked.request_id, None)
+            if not is_over:
+                abort(manager, asked)
+                await outputs.aclose()
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
+def abort(manager: TokenizerManager, asked: Asked) -> None:
+    """Abort what still runs of a request whose client has left."""
+    for rid in list(samples(manager, asked.sampling.params)):
+        manager.abort_request(rid)
+
+
+def samples(manager: TokenizerManager, params: dict[str, Any]) -> Iterator[str]:
+    """Yield the IDs of the engine's requests that a request consists of.
+
+    SGLang gives the samples of `n` > 1 random IDs, but hands the object with the
+    sampling parameters on to each.
+    """
+    for rid, state in manager.rid_to_state.items():
+        if state.obj.sampling_params is params:
+            yield rid

@@ -1,0 +1,112 @@
+"""Requests and responses of vLLM's endpoints: their JSON, fields and errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from .answers import Json
+
+# vLLM's names for errors, by status.
+_ERRORS = {
+    404: "NotFoundError",
+    500: "InternalServerError",
+    501: "NotImplementedError",
+    503: "ServiceUnavailableError",
+}
+
+
+class BadRequest(ValueError):
+    """A request that cannot be served as it is.
+
+    Attributes:
+        field: the request's name for what is wrong, None if the engine rejected it.
+        status: status of the HTTP response.
+    """
+
+    def __init__(self, field: str | None, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.field = field
+        self.status = status
+
+
+def is_off(value: Json) -> bool:
+    """True if a field's value asks for nothing, such as null or an empty list."""
+    return value is None or value is False or (not value and not is_number(value))
+
+
+def is_number(value: Json) -> bool:
+    """True for an integer or a float of JSON."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def integer(name: str, value: Json, least: int, most: int) -> int:
+    """Check an integer; 5.0 is 5, as in SGLang's own fields.
+
+    Raises:
+        BadRequest: the value is not an integer, or is out of range.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRequest(name, f"{name} must be an integer.")
+    if not least <= value <= most:
+        raise BadRequest(name, f"{name} must be from {least} to {most}.")
+    return value
+
+
+def flag(name: str, value: Json) -> bool:
+    """Check a boolean; null is false.
+
+    Raises:
+        BadRequest: the value is something else.
+    """
+    if value not in (None, True, False) or is_number(value):
+        raise BadRequest(name, f"{name} must be true or false.")
+    return bool(value)
+
+
+def json_response(content: Json, status: int = 200) -> Any:
+    from fastapi import Response
+
+    return Response(
+        orjson.dumps(content), status_code=status, media_type="application/json"
+    )
+
+
+def error_response(error: ValueError) -> Any:
+    """Write an error as vLLM does."""
+    return json_response(error_content(error), getattr(error, "status", 400))
+
+
+def error_content(error: ValueError) -> dict[str, Any]:
+    """Return the JSON object of an error, as vLLM has it."""
+    status = getattr(error, "status", 400)
+    return {
+        "error": {
+            "message": str(error),
+            "type": _ERRORS.get(status, "BadRequestError"),
+            "param": getattr(error, "field", None),
+            "code": status,
+        }
+    }
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """Read the JSON object in a request's body; an empty body has no fields.
+
+    Raises:
+        BadRequest: the body is something else.
+    """
+    body = await request.body()
+    try:
+        fields = orjson.loads(body) if body else {}
+    except orjson.JSONDecodeError as error:
+        raise BadRequest("body", f"The body is not valid JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise BadRequest("body", "The body must be a JSON object.")
+    return fields

@@ -1,0 +1,131 @@
+"""vLLM's token-in, token-out endpoint, for trainers that are written for it
+
+prime-rl, verifiers, SkyRL, vime and others send token IDs to vLLM's
+`/inference/v1/generate`, which SGLang does not have. Here it becomes a request to
+SGLang's own engine, so that such a trainer runs unchanged.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddField, AddKeyword, Decorate, Insert
+from agentcore_patches.patches import weight_versions
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
+    HTTP_SERVER,
+    PROTOCOL,
+    SCHEDULER,
+    SERVING_TOKENIZE,
+)
+
+RESPONSE_FIELDS: tuple[str, ...] = ()
+REQUEST_FLAGS = weight_versions.REQUEST_FLAGS
+
+VLLM_API: tuple[Hook, ...] = (
+    Hook(
+        "vllm-api/check-environment",
+        "reject an unknown shape of routed experts at start",
+        Insert(
+            HTTP_SERVER,
+            "launch_server",
+            "agentcore.vllm_api.check_environment()",
+        ),
+    ),
+    Hook(
+        "vllm-api/routes",
+        "serve trainers that are written for vLLM's endpoints",
+        Insert(
+            HTTP_SERVER,
+            "lifespan",
+            "agentcore.vllm_api.add_routes(\n"
+            "    fast_api_app,\n"
+            "    _global_state.tokenizer_manager,\n"
+            "    _global_state.scheduler_info,\n"
+            "    (\n"
+            "        abort_request,\n"
+            "        continue_generation,\n"
+            "        flush_cache,\n"
+            "        load_lora_adapter,\n"
+            "        model_info,\n"
+            "        pause_generation,\n"
+            "        release_memory_occupation,\n"
+            "        resume_memory_occupation,\n"
+            "        unload_lora_adapter,\n"
+            "        update_weights_from_disk,\n"
+            "    ),\n"
+            ")",
+            after="fast_api_app.state.openai_serving_completion = "
+            "OpenAIServingCompletion(...)",
+        ),
+    ),
+    Hook(
+        "vllm-api/salt",
+        "hand on extra_key: the cache is not separated without it",
+        Insert(
+            SCHEDULER,
+            "Scheduler.handle_generate_request",
+            "req.extra_key = agentcore.vllm_api.salted(recv_req, req)",
+            before="if self.disaggregation_mode != DisaggregationMode.NULL: ...",
+        ),
+        since={
+            "0.5.11": absent("SGLang hands it on"),
+        },
+    ),
+    Hook(
+        "vllm-api/adapter",
+        "replace a loaded adapter: trainers load one name in each step",
+        Decorate(
+            "$control",
+            "$control_class.load_lora_adapter",
+            "agentcore.vllm_admin.replacing",
+        ),
+    ),
+    Hook(
+        "vllm-api/detokenized",
+        "hold the text under vLLM's name, too",
+        AddField(
+            PROTOCOL,
+            "DetokenizeResponse",
+            "prompt: Optional[Union[str, List[str]]] = None",
+        ),
+    ),
+    Hook(
+        "vllm-api/detokenize",
+        "return the text under vLLM's name, too",
+        AddKeyword(
+            SERVING_TOKENIZE,
+            "OpenAIServingDetokenize._handle_non_streaming_request",
+            "DetokenizeResponse",
+            "prompt=text_out",
+        ),
+    ),
+    Hook(
+        "vllm-api/tokenize-flag",
+        "return each token as text",
+        AddField(
+            PROTOCOL,
+            "TokenizeRequest",
+            "return_token_strs: Optional[bool] = None",
+        ),
+    ),
+    Hook(
+        "vllm-api/tokenized",
+        "hold each token as text if the request asks for it",
+        AddField(
+            PROTOCOL,
+            "TokenizeResponse",
+            "token_strs: Optional[Union[List[str], List[List[str]]]] = None",
+        ),
+    ),
+    Hook(
+        "vllm-api/tokenize",
+        "return each token as text if the request asks for it",
+        AddKeyword(
+            SERVING_TOKENIZE,
+            "OpenAIServingTokenize._handle_non_streaming_request",
+            "TokenizeResponse",
+            "token_strs=agentcore.vllm_api.token_strs(self, request, tokens)",
+        ),
+    ),
+)
+
+HOOKS: tuple[Hook, ...] = (*weight_versions.HOOKS, *VLLM_API)

@@ -1,0 +1,670 @@
+"""vLLM's endpoints: the same tokens as /generate, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from agentcore_verify.scripted_model import STOP_WORD, line
+from agentcore_verify.server import Server
+from tests.helpers import weights
+from tests.helpers.asking import LOGPROB_NOISE
+from tests.helpers.endpoints import CHAT, Json, post, send
+from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.waiting import wait_until
+
+GENERATE = "/inference/v1/generate"
+ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
+
+CASES: dict[str, tuple[str, Json, Json]] = {
+    # Name: line of the script, vLLM's parameters, SGLang's.
+    "plain": ("plain", {}, {}),
+    "emoji": ("emoji", {}, {}),
+    "CJK": ("cjk", {}, {}),
+    "by length": ("long", {"max_tokens": 30}, {"max_new_tokens": 30}),
+    "top_k off": ("plain", {"top_k": 0}, {"top_k": -1}),
+    "stop string": ("long", {"stop": [STOP_WORD]}, {"stop": [STOP_WORD]}),
+    "stop string, kept": (
+        "long",
+        {"stop": [STOP_WORD], "include_stop_str_in_output": True},
+        {"stop": [STOP_WORD], "no_stop_trim": True},
+    ),
+    "penalties": (
+        "long",
+        {"max_tokens": 40, "repetition_penalty": 1.2, "min_tokens": 20},
+        {"max_new_tokens": 40, "repetition_penalty": 1.2, "min_new_tokens": 20},
+    ),
+    "two samples": ("emoji", {"n": 2}, {"n": 2}),
+    "a bias": ("plain", {"logit_bias": {"7": 3}}, {"logit_bias": {"7": 3}}),
+}
+
+
+def prompt_of(server: Server, name: str) -> list[int]:
+    body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 1}
+    ids: list[int] = post(server, CHAT, **body)["prompt_token_ids"]
+    return ids
+
+
+def ask(server: Server, token_ids: list[int], params: Json, **more: Any) -> Json:
+    """The answer to a request, which a stream's chunks are put together to."""
+    params = {"temperature": 0, **params}
+    body = {"token_ids": token_ids, "sampling_params": params, **more}
+    response = send(server, GENERATE, **body)
+    assert response.status_code == 200, response.text
+    if not more.get("stream"):
+        answer: Json = response.json()
+        return answer
+    return joined(events_of(response.text))
+
+
+def events_of(text: str) -> list[Json]:
+    *events, done, end = text.split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def joined(events: list[Json]) -> Json:
+    choices: dict[int, Json] = {}
+    answer: Json = {"usage": None, **events[0]}
+    for event in events:
+        assert "error" not in event, event
+        answer["usage"] = event.get("usage") or answer["usage"]
+        assert event["request_id"] == events[0]["request_id"]
+        for piece in event["choices"]:
+            new = {"token_ids": [], "text": "", "logprobs": {"content": []}}
+            choice = choices.setdefault(piece["index"], new)
+            assert "finish_reason" not in choice, "a chunk after the last one"
+            choice["token_ids"] += piece["token_ids"]
+            choice["text"] += piece.get("text", "")
+            if piece["logprobs"] is not None:
+                assert len(piece["logprobs"]["content"]) == len(piece["token_ids"])
+                choice["logprobs"]["content"] += piece["logprobs"]["content"]
+            if piece["finish_reason"]:
+                choice |= {k: v for k, v in piece.items() if k not in choice}
+            else:
+                assert "weight_versions" not in piece
+    answer["choices"] = [choices[index] for index in sorted(choices)]
+    return answer
+
+
+def native(server: Server, token_ids: list[int], params: Json, **more: Any) -> Any:
+    params = {"temperature": 0, "max_new_tokens": None, **params}
+    params = {name: value for name, value in params.items() if value is not None}
+    params.setdefault("max_new_tokens", 700)
+    body = {"input_ids": token_ids, "sampling_params": params, **more}
+    response = send(server, "/generate", **body)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    return answer if isinstance(answer, list) else [answer]
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", CASES)
+def test_tokens_and_logprobs_are_those_of_generate(
+    server: Server, name: str, streaming: bool
+) -> None:
+    script, params, sglang_params = CASES[name]
+    prompt = prompt_of(server, script)
+    expected = native(server, prompt, sglang_params, return_logprob=True)
+    params = {"max_tokens": 700, **params, "logprobs": 0}
+    more = {"return_token_ids": True, "output_mode": "text"}
+    answer = ask(server, prompt, params, stream=streaming, **more)
+    assert answer["prompt_token_ids"] == prompt
+    assert len(answer["choices"]) == len(expected)
+    for choice, item in zip(answer["choices"], expected, strict=True):
+        meta_info = item["meta_info"]
+        assert choice["token_ids"] == item["output_ids"]
+        assert choice["finish_reason"] == meta_info["finish_reason"]["type"]
+        # SGLang itself repeats characters in the text of a stream with an interval.
+        if not streaming:
+            assert choice["text"] == item["text"]
+        assert choice["weight_versions"] == meta_info["weight_versions"]
+        entries = choice["logprobs"]["content"]
+        n_tokens = len(choice["token_ids"])
+        rows = meta_info["output_token_logprobs"][:n_tokens]
+        assert [entry["token_id"] for entry in entries] == choice["token_ids"]
+        assert [entry["logprob"] for entry in entries] == pytest.approx(
+            [row[0] for row in rows], abs=LOGPROB_NOISE
+        )
+        for entry in entries:
+            assert entry["token"] == f"token_id:{entry['token_id']}"
+            assert entry["top_logprobs"] == [
+                {k: v for k, v in entry.items() if k in TOP_FIELDS}
+            ]
+
+
+TOP_FIELDS = ("token", "token_id", "logprob", "rank")
+
+
+def test_missing_max_tokens_fills_the_context(server: Server) -> None:
+    answer = ask(server, prompt_of(server, "long"), {})
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["usage"]["completion_tokens"] > 128  # SGLang's own default.
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_alternatives_and_logprobs_of_the_prompt(
+    server: Server, streaming: bool
+) -> None:
+    prompt = prompt_of(server, "plain")
+    expected = native(
+        server,
+        prompt,
+        {"max_new_tokens": 5},
+        return_logprob=True,
+        top_logprobs_num=3,
+        logprob_start_len=0,
+    )[0]["meta_info"]
+    params = {"max_tokens": 5, "logprobs": 3, "prompt_logprobs": 2}
+    answer = ask(server, prompt, params, stream=streaming)
+    [choice] = answer["choices"]
+    for entry, top in zip(
+        choice["logprobs"]["content"], expected["output_top_logprobs"], strict=True
+    ):
+        assert entry["rank"] == 1  # It is greedy.
+        assert [one["token_id"] for one in entry["top_logprobs"]] == [
+            token_id for _, token_id, _ in top
+        ]
+        assert [one["rank"] for one in entry["top_logprobs"]] == [1, 2, 3]
+    first, *others = answer["prompt_logprobs"]
+    assert first is None
+    assert len(others) == len(prompt) - 1
+    rows = expected["input_token_logprobs"][1:]
+    tops = expected["input_top_logprobs"][1:]
+    for said, row, top in zip(others, rows, tops, strict=True):
+        assert next(iter(said)) == str(row[1])
+        assert set(said) == {str(row[1]), *(str(one[1]) for one in top[:2])}
+        assert said[str(row[1])]["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
+
+
+def test_without_logprobs_there_are_none(server: Server) -> None:
+    answer = ask(server, prompt_of(server, "plain"), {"max_tokens": 3})
+    assert answer["choices"][0]["logprobs"] is None
+    assert answer["prompt_logprobs"] is None
+    assert answer["prompt_token_ids"] is None
+    assert "text" not in answer["choices"][0]
+
+
+@pytest.mark.parametrize(
+    ("options", "n_with_usage"),
+    [
+        (None, 0),
+        ({"include_usage": False}, 0),
+        ({"include_usage": True}, 1),
+        ({"include_usage": True, "continuous_usage_stats": True}, None),
+    ],
+)
+def test_usage_of_a_stream(
+    server: Server, options: Json | None, n_with_usage: int | None
+) -> None:
+    prompt = prompt_of(server, "plain")
+    body = {"token_ids": prompt, "sampling_params": {"max_tokens": 9}}
+    response = send(server, GENERATE, **body, stream=True, stream_options=options)
+    events = events_of(response.text)
+    with_usage = [event for event in events if "usage" in event]
+    assert len(with_usage) == (len(events) if n_with_usage is None else n_with_usage)
+    if options and options["include_usage"]:
+        assert events[-1]["choices"] == []
+        assert events[-1]["usage"]["prompt_tokens"] == len(prompt)
+        assert events[-1]["usage"]["completion_tokens"] == 9
+
+
+def test_a_salt_separates_the_cache(server: Server) -> None:
+    # It is new to the server, and to every mode's.
+    prompt = [*prompt_of(server, "long"), *[7, 8, 9] * 20]
+
+    def cached(**more: Any) -> int:
+        answer = ask(server, prompt, {"max_tokens": 1}, **more)
+        count: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return count
+
+    assert cached(cache_salt="one") == 0
+    assert cached(cache_salt="one") == len(prompt) - 1
+    assert cached(cache_salt="two") == 0
+    assert cached(cache_salt="two") == len(prompt) - 1
+    assert cached() < len(prompt) - 1
+
+
+BAD: dict[str, tuple[Json, str]] = {
+    "no prompt": ({"token_ids": None}, "token_ids"),
+    "an empty prompt": ({"token_ids": []}, "token_ids"),
+    "text": ({"token_ids": "hello"}, "token_ids"),
+    "a nested prompt": ({"token_ids": [[1, 2]]}, "token_ids"),
+    "a negative ID": ({"token_ids": [1, -1]}, "token_ids"),
+    "an ID beyond the vocabulary": ({"token_ids": [10**6]}, "token_ids"),
+    "an ID beyond 64 bits": ({"token_ids": [2**63]}, "token_ids"),
+    "a float": ({"token_ids": [1.5]}, "token_ids"),
+    "a boolean": ({"token_ids": [True]}, "token_ids"),
+    "a prompt too long": ({"token_ids": [1] * 50_000}, "token_ids"),
+    "no parameters": ({"sampling_params": None}, "sampling_params"),
+    "parameters of a wrong type": ({"sampling_params": [1]}, "sampling_params"),
+    "no tokens wanted": ({"sampling_params": {"max_tokens": 0}}, "max_tokens"),
+    "text for a number": ({"sampling_params": {"max_tokens": "9"}}, "max_tokens"),
+    "a seed": ({"sampling_params": {"seed": 1}}, "seed"),
+    "allowed tokens": (
+        {"sampling_params": {"allowed_token_ids": [1]}},
+        "allowed_token_ids",
+    ),
+    "bad words": ({"sampling_params": {"bad_words": ["x"]}}, "bad_words"),
+    "a sampling mask": (
+        {"sampling_params": {"return_sampling_mask": True}},
+        "return_sampling_mask",
+    ),
+    "an unknown parameter": ({"sampling_params": {"max_new_tokens": 5}}, "max_new"),
+    "a temperature below zero": ({"sampling_params": {"temperature": -1}}, "temper"),
+    "no finite number": ({"sampling_params": {"top_p": 1e999}}, "JSON"),
+    "top_p above one": ({"sampling_params": {"top_p": 2}}, "top_p"),
+    "logprobs of all": ({"sampling_params": {"logprobs": -1}}, "logprobs"),
+    "a flag for a number": ({"sampling_params": {"logprobs": True}}, "logprobs"),
+    "a bad bias": ({"sampling_params": {"logit_bias": {"x": 1}}}, "logit_bias"),
+    "two grammars": (
+        {"sampling_params": {"structured_outputs": {"regex": "a", "grammar": "b"}}},
+        "structured_outputs",
+    ),
+    "min above max": (
+        {"sampling_params": {"min_tokens": 9, "max_tokens": 8}},
+        "min_tokens",
+    ),
+    "features of a client": ({"features": {"mm_hashes": {}}}, "features"),
+    "images": ({"content_parts": [{"type": "image_url"}]}, "content_parts"),
+    "a salt that is empty": ({"cache_salt": ""}, "cache_salt"),
+    "a salt that is long": ({"cache_salt": "x" * 1025}, "cache_salt"),
+    "a priority": ({"priority": 1}, "priority"),
+    "another model": ({"model": "another"}, "model"),
+    "an unknown output": ({"output_mode": "audio"}, "output_mode"),
+    "an ID of a wrong type": ({"request_id": 7}, "request_id"),
+    "a flag of a wrong type": ({"return_token_ids": "maybe"}, "return_token_ids"),
+    "transfers": ({"kv_transfer_params": {"a": 1}}, "kv_transfer_params"),
+    "an unknown field": ({"max_tokens": 5}, "max_tokens"),
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_honoured_is_refused(
+    server: Server, name: str, streaming: bool
+) -> None:
+    bad, named = BAD[name]
+    body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}, **bad}
+    text = json.dumps({**body, "stream": streaming})
+    response = requests.post(server.base_url + GENERATE, data=text, timeout=60)
+    assert response.status_code == (404 if name == "another model" else 400)
+    assert named in response.json()["error"]["message"]
+    ask(server, [5, 6], {"max_tokens": 2})
+
+
+@pytest.mark.parametrize("body", ["", "no JSON", "[1]", "null", '{"token_ids": [1'])
+def test_a_body_that_is_no_object_is_refused(server: Server, body: str) -> None:
+    response = requests.post(server.base_url + GENERATE, data=body, timeout=60)
+    assert response.status_code == 400
+
+
+def test_neutral_values_are_accepted(server: Server) -> None:
+    params: Json = {
+        "max_tokens": 2,
+        "output_kind": 2,
+        "allowed_token_ids": None,
+        "bad_words": [],
+        "extra_args": {},
+        "seed": 3,
+        "routed_experts_prompt_start": 5,
+        "top_k": -1,
+    }
+    more = {"features": None, "priority": 0, "token_offsets": None, "model": None}
+    assert ask(server, [5, 6], params, **more)["usage"]["completion_tokens"] == 2
+
+
+def test_a_request_id_in_use_is_refused(server: Server, mode: str) -> None:
+    prompt = prompt_of(server, "long")
+    body = {"token_ids": prompt, "sampling_params": ENDLESS, "request_id": "twice"}
+    url = server.base_url + GENERATE
+    with requests.post(url, json={**body, "stream": True}, stream=True, timeout=60):
+        again = send(server, GENERATE, **body)
+        assert again.status_code == 400
+        assert "twice" in again.json()["error"]["message"]
+    assert held_requests(server) == []
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_client_that_leaves_ends_its_request(server: Server, n: int) -> None:
+    prompt = prompt_of(server, "long")
+    params = {**ENDLESS, "n": n}
+    body = {"token_ids": prompt, "sampling_params": params, "stream": True}
+    url = server.base_url + GENERATE
+    with requests.post(url, json=body, stream=True, timeout=60) as response:
+        next(response.iter_lines())
+    assert held_requests(server) == []
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_requests_are_aborted_by_their_id(
+    server: Server, mode: str, n: int, streaming: bool
+) -> None:
+    workers = mode.startswith("two-workers")
+    if workers and n > 1:
+        pytest.skip("a worker knows only its own samples")
+    prompt = prompt_of(server, "long")
+    params = {**ENDLESS, "n": n, "logprobs": 0}
+    with ThreadPoolExecutor(2) as pool:
+        answers = [
+            pool.submit(ask, server, prompt, params, request_id=name, stream=streaming)
+            for name in ("turn-1", "turn-10")
+        ]
+        seen: set[str] = set()  # Any of the workers may answer, with its own.
+
+        def all_run() -> bool:
+            seen.update(held(server))
+            return len(seen) >= 2 * n
+
+        wait_until(all_run)
+        time_before = time.monotonic()
+        reply = send(server, "/abort_requests", request_ids=["turn-1", "unknown"])
+        assert reply.json()["aborted"] in ((0, 1) if workers else (1,))
+        for choice in answers[0].result(timeout=30)["choices"]:
+            assert choice["finish_reason"] == "abort"
+            assert len(choice["logprobs"]["content"]) == len(choice["token_ids"])
+            spans = choice["weight_versions"]
+            assert sum(span["end"] - span["start"] for span in spans) == len(
+                choice["token_ids"]
+            )
+        assert time.monotonic() - time_before < 20
+        assert not answers[1].done(), "an ID that starts alike was aborted, too"
+        send(server, "/abort_requests", request_ids=["turn-10"])
+        for choice in answers[1].result(timeout=30)["choices"]:
+            assert choice["finish_reason"] == "abort"
+    assert held_requests(server) == []
+
+
+def paused(server: Server) -> bool:
+    state: bool = requests.get(server.base_url + "/is_paused", timeout=10).json()[
+        "is_paused"
+    ]
+    return state
+
+
+@pytest.mark.parametrize("path", [GENERATE, "/generate"])
+def test_all_requests_are_aborted_without_ids(
+    server: Server, mode: str, path: str
+) -> None:
+    prompt = prompt_of(server, "long")
+    body: Json = {"token_ids": prompt, "sampling_params": ENDLESS}
+    if path == "/generate":
+        endless = {"max_new_tokens": 6000, "ignore_eos": True}
+        body = {"input_ids": prompt, "sampling_params": endless, "rid": "other"}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(send, server, path, **body)
+        wait_until(lambda: bool(held(server)))
+        ids = {"request_ids": ["other"]} if path == "/generate" else {}
+        reply = send(server, "/abort_requests", **ids).json()
+        assert reply["status"] == "aborted"
+        if not mode.startswith("two-workers"):
+            assert reply["aborted"] == 1
+        assert '"abort"' in answer.result(timeout=30).text
+    assert held_requests(server) == []
+
+
+@pytest.fixture
+def _pauses(release: str, mode: str) -> None:
+    if mode.startswith("two-workers"):
+        pytest.skip("with several workers, any of them may answer")
+
+
+@pytest.mark.usefixtures("_pauses")
+@pytest.mark.parametrize("mode_of_pause", ["abort", "wait", "keep"])
+def test_pauses(server: Server, mode_of_pause: str) -> None:
+    prompt = prompt_of(server, "long")
+    params = {"max_tokens": 300, "ignore_eos": True, "temperature": 0, "logprobs": 0}
+    expected = ask(server, prompt, params)["choices"][0]["token_ids"]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, prompt, params)
+        wait_until(lambda: bool(held(server)))
+        url = f"{server.base_url}/pause?mode={mode_of_pause}"
+        assert requests.post(url, timeout=60).json() == {"status": "paused"}
+        assert paused(server)
+        if mode_of_pause == "keep":
+            assert not answer.done()
+        else:
+            answer.result(timeout=10)
+        waiting = pool.submit(ask, server, prompt, {"max_tokens": 2})
+        resumed = requests.post(f"{server.base_url}/resume", timeout=60)
+        assert resumed.json() == {"status": "resumed"}
+        assert waiting.result(timeout=30)["usage"]["completion_tokens"] == 2
+        [choice] = answer.result(timeout=30)["choices"]
+    assert not paused(server)
+    if mode_of_pause == "abort":
+        assert choice["token_ids"] == expected[: len(choice["token_ids"])]
+        assert choice["finish_reason"] == "abort"
+    else:
+        assert choice["token_ids"] == expected
+        assert choice["finish_reason"] == "length"
+
+
+@pytest.fixture(scope="module")
+def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weights") / "step_7"
+    return weights.make(scripted_model, folder, weights.mute)
+
+
+@pytest.mark.usefixtures("_pauses")
+@pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
+def test_weights_from_a_folder_under_a_pause(
+    server: Server, scripted_model: Path, mute: Path, way: str
+) -> None:
+    def update(folder: Path) -> None:
+        body: Json = {"weight_dir": str(folder)}
+        if way == "collective_rpc":
+            kwargs = {"weights_path": str(folder), "is_checkpoint_format": True}
+            body = {"method": "reload_weights", "kwargs": kwargs}
+        keep = "/pause?mode=keep&clear_cache=false"
+        assert requests.post(server.base_url + keep, timeout=60).status_code == 200
+        response = send(server, f"/{way}", **body)
+        assert response.status_code == 200, response.text
+        assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+
+    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()["data"]
+    prompt = prompt_of(server, "long")
+    params = {"max_tokens": 2000, "ignore_eos": True}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, prompt, params, stream=True)
+        wait_until(lambda: bool(held(server)))
+        update(mute)
+        [choice] = answer.result(timeout=60)["choices"]
+    try:
+        *_, last = choice["weight_versions"]
+        assert last["version"] == "step_7"
+        spoken = choice["token_ids"][last["start"] :]
+        assert set(spoken) == {weights.MUTE_TOKEN}
+        info = requests.get(f"{server.base_url}/weight_info", timeout=10).json()
+        assert info == {"weight_version": "step_7"}
+        name = requests.get(f"{server.base_url}/v1/models", timeout=10).json()["data"]
+        assert [one["id"] for one in name] == [one["id"] for one in models]
+        later = ask(server, prompt, {"max_tokens": 3}, model=models[0]["id"])
+        assert later["choices"][0]["token_ids"] == [weights.MUTE_TOKEN] * 3
+        assert later["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    finally:
+        update(scripted_model)
+    body = {"new_version": "default", "abort_all_requests": False}
+    assert send(server, "/update_weight_version", **body).ok
+    assert (
+        ask(server, prompt, {"max_tokens": 3})["choices"][0]["token_ids"]
+        != [weights.MUTE_TOKEN] * 3
+    )
+
+
+REFUSED_ENDPOINTS: dict[str, tuple[str, Json, int]] = {
+    "tensors": ("/update_weights", {"update_info": {"names": ["a"]}}, 501),
+    "no folder": ("/update_weights", {"weight_dir": None}, 501),
+    "a folder that is missing": ("/update_weights", {"weight_dir": "/missing"}, 400),
+    "a broadcaster": ("/init_broadcaster", {"host": "a"}, 501),
+    "NCCL": ("/init_weight_transfer_engine", {"init_info": {}}, 501),
+    "a start": ("/start_weight_update", {}, 501),
+    "a finish": ("/finish_weight_update", {}, 501),
+    "a method": ("/collective_rpc", {"method": "save"}, 501),
+    "no method": ("/collective_rpc", {}, 400),
+    "reloading nothing": ("/collective_rpc", {"method": "reload_weights"}, 400),
+    "an unknown pause": ("/pause?mode=stop", {}, 400),
+    "an unknown field": ("/pause", {"modes": "keep"}, 400),
+    "running requests": ("/reset_prefix_cache", {"reset_running_requests": True}, 400),
+    "sleep without the saver": ("/sleep?level=2", {}, 400),
+    "IDs of a wrong type": ("/abort_requests", {"request_ids": [7]}, 400),
+    "no adapter": ("/v1/load_lora_adapter", {}, 400),
+    "adapters that are off": (
+        "/v1/load_lora_adapter",
+        {"lora_name": "a", "lora_path": "/missing"},
+        400,
+    ),
+    "unloading nothing": ("/v1/unload_lora_adapter", {"lora_name": "a"}, 400),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_ENDPOINTS)
+def test_an_endpoint_says_what_it_cannot_do(server: Server, name: str) -> None:
+    path, body, status = REFUSED_ENDPOINTS[name]
+    response = send(server, path, **body)
+    assert response.status_code == status, response.text
+    assert len(response.json()["error"]["message"]) > 10
+    assert ask(server, [5, 6], {"max_tokens": 2})["choices"]
+
+
+def test_what_a_trainer_asks_of_a_server(server: Server) -> None:
+    def get(path: str) -> Json:
+        found: Json = requests.get(server.base_url + path, timeout=10).json()
+        return found
+
+    assert get("/liveness") == {"status": "ok"}
+    assert get("/get_world_size") == {"world_size": 1}
+    assert get("/get_world_size?include_dp=false") == {"world_size": 1}
+    assert get("/load?include_inflight=true&inflight_limit=100") == {"server_load": 0}
+    config = get("/server_info?config_format=json")["vllm_config"]
+    assert config["parallel_config"]["tensor_parallel_size"] == 1
+    assert config["weight_transfer_config"] is None
+    assert send(server, "/reset_prefix_cache").status_code == 200
+
+
+def test_tokenize_and_detokenize(server: Server) -> None:
+    text = "Say hello."
+    tokenized = post(server, "/tokenize", prompt=text, return_token_strs=True)
+    assert len(tokenized["token_strs"]) == tokenized["count"] > 1
+    assert post(server, "/tokenize", prompt=text)["token_strs"] is None
+    both = post(server, "/tokenize", prompt=[text, text], return_token_strs=True)
+    assert both["token_strs"] == [tokenized["token_strs"]] * 2
+    assert post(server, "/detokenize", tokens=tokenized["tokens"])["prompt"] == text
+
+
+@pytest.fixture(scope="module")
+def guarded(trees: Trees, launch: Launch) -> Iterator[Server]:
+    with launch(trees.patched, "--admin-api-key", "secret") as running:
+        yield running
+
+
+def test_a_second_name_asks_for_the_same_key(guarded: Server) -> None:
+    for method, path, first in (
+        ("POST", "/pause", "/pause_generation"),
+        ("POST", "/resume", "/continue_generation"),
+        ("POST", "/abort_requests", "/abort_request"),
+        ("POST", "/reset_prefix_cache", "/flush_cache"),
+        ("POST", "/sleep", "/release_memory_occupation"),
+        ("POST", "/wake_up", "/resume_memory_occupation"),
+        ("POST", "/update_weights", "/update_weights_from_disk"),
+        ("POST", "/collective_rpc", "/update_weights_from_disk"),
+        ("POST", "/init_broadcaster", "/update_weights_from_disk"),
+        ("POST", "/load_lora_adapter", "/load_lora_adapter"),
+        ("POST", "/v1/load_lora_adapter", "/load_lora_adapter"),
+        ("POST", "/v1/unload_lora_adapter", "/unload_lora_adapter"),
+        ("GET", "/is_paused", "/model_info"),
+        ("GET", "/load", "/model_info"),
+    ):
+        verb = "GET" if first == "/model_info" else "POST"
+        statuses = [
+            requests.request(verb, guarded.base_url + name, timeout=60).status_code
+            for name in (path, first)
+        ]
+        expected = 200 if first == "/model_info" else 401
+        assert statuses == [expected, expected], (method, path)
+    key = {"Authorization": "Bearer secret"}
+    for path in ("/pause?mode=keep", "/resume"):
+        url = guarded.base_url + path
+        assert requests.post(url, headers=key, timeout=60).status_code == 200
+
+
+def test_an_adapter_is_replaced_under_its_name(
+    trees: Trees, launch: Launch, tmp_path: Path
+) -> None:
+    args = ("--lora-target-modules", *weights.ADAPTED)
+    args += ("--max-lora-rank", str(weights.RANK))
+    args += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
+    adapters = [
+        weights.make_adapter(tmp_path / name, seed)
+        for seed, name in enumerate(("first", "second"))
+    ]
+    with launch(trees.patched, "--enable-lora", *args) as server:
+        prompt = prompt_of(server, "plain")
+        params = {"max_tokens": 4, "logprobs": 0}
+
+        def logprobs(**more: Any) -> list[float]:
+            [choice] = ask(server, prompt, params, **more)["choices"]
+            return [entry["logprob"] for entry in choice["logprobs"]["content"]]
+
+        def load(path: str, folder: Path, **more: Any) -> requests.Response:
+            adapter = {"lora_name": "policy", "lora_path": str(folder)}
+            return send(server, path, **adapter, **more)
+
+        base = logprobs()
+        found = []
+        for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
+            for folder in adapters:
+                more = {"load_inplace": True} if path.startswith("/v1") else {}
+                response = load(path, folder, **more)
+                assert response.status_code == 200, response.text
+                found.append(logprobs(model="policy"))
+        refused = load("/v1/load_lora_adapter", adapters[0])
+        assert refused.status_code == 400
+        assert "load_inplace" in refused.text
+        assert found[0] == pytest.approx(found[2], abs=LOGPROB_NOISE)
+        assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
+        assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
+        assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
+        # Requests of the old weights end with them, and new ones wait for the new.
+        long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
+        with ThreadPoolExecutor(2) as pool:
+            old = pool.submit(ask, server, prompt, long, model="policy", stream=True)
+            wait_until(lambda: bool(held(server)))
+            replacing = pool.submit(load, "/load_lora_adapter", adapters[0])
+            wait_until(lambda: paused(server) or replacing.done())
+            new = logprobs(model="policy")
+            assert replacing.result(timeout=60).status_code == 200
+            [choice] = old.result(timeout=60)["choices"]
+            entries = choice["logprobs"]["content"]
+        assert len(entries) == 150
+        assert [e["logprob"] for e in entries[:4]] == pytest.approx(
+            found[1], abs=LOGPROB_NOISE
+        )
+        assert new == pytest.approx(found[0], abs=LOGPROB_NOISE)
+        response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
+        assert response.status_code == 200, response.text
+        left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
+        assert send(server, GENERATE, **left).status_code == 404
+
+
+def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
+    with launch(trees.patched, "--skip-tokenizer-init") as server:
+        params = {"max_new_tokens": 9, "ignore_eos": True}
+        [item] = native(server, [5, 6, 7], params, return_logprob=True)
+        params = {"max_tokens": 9, "ignore_eos": True, "logprobs": 0}
+        for streaming in (False, True):
+            answer = ask(server, [5, 6, 7], params, stream=streaming)
+            [choice] = answer["choices"]
+            assert choice["token_ids"] == item["output_ids"]
+            assert len(choice["logprobs"]["content"]) == 9
+            body = {"token_ids": [5], "sampling_params": {}, "output_mode": "text"}
+            response = send(server, GENERATE, **body, stream=streaming)
+            assert response.status_code == 400
+            assert "--skip-tokenizer-init" in response.text

@@ -1,0 +1,447 @@
+"""Requests in vLLM's form, translated; responses in vLLM's form, written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import release, routed_experts, vllm_admin, vllm_api
+from agentcore_patches.landing.vllm_http import BadRequest
+from agentcore_patches.landing.vllm_sampling import translate
+
+Json = dict[str, Any]
+
+
+def manager(**server_args: Any) -> Any:
+    args = {"enable_deterministic_inference": False, **server_args}
+    return SimpleNamespace(
+        server_args=SimpleNamespace(**args),
+        model_config=SimpleNamespace(vocab_size=100),
+    )
+
+
+def params_of(**given: Any) -> Json:
+    return translate(manager(), given, wants_text=False).params
+
+
+NOTHING = {"max_new_tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {}),
+        ({"max_tokens": 7}, {"max_new_tokens": 7}),
+        ({"max_tokens": None}, {}),
+        ({"max_tokens": 7.0}, {"max_new_tokens": 7}),
+        ({"min_tokens": 3}, {"min_new_tokens": 3}),
+        ({"top_k": 0}, {"top_k": -1}),
+        ({"top_k": -1}, {"top_k": -1}),
+        ({"top_k": 5}, {"top_k": 5}),
+        ({"n": 4, "min_p": 0.1}, {"n": 4, "min_p": 0.1}),
+        ({"stop": ["a"]}, {"stop": ["a"]}),
+        ({"include_stop_str_in_output": True}, {"no_stop_trim": True}),
+        ({"include_stop_str_in_output": False}, {}),
+        ({"seed": 5, "temperature": 0}, {"sampling_seed": 5, "temperature": 0}),
+        ({"detokenize": False, "output_kind": 2}, {}),
+        ({"structured_outputs": None}, {}),
+        ({"structured_outputs": {}}, {}),
+        ({"structured_outputs": {"regex": "a+", "json": None}}, {"regex": "a+"}),
+        ({"structured_outputs": {"grammar": "root ::= x"}}, {"ebnf": "root ::= x"}),
+        ({"structured_outputs": {"json": {"a": 1}}}, {"json_schema": '{"a": 1}'}),
+        ({"structured_outputs": {"json": "{}"}}, {"json_schema": "{}"}),
+        (
+            {"structured_outputs": {"json_object": True}},
+            {"json_schema": '{"type": "object"}'},
+        ),
+        (
+            {"structured_outputs": {"choice": ["a", 'b"']}},
+            {"ebnf": 'root ::= "a" | "b\\""'},
+        ),
+        ({"bad_words": [], "extra_args": {}, "allowed_token_ids": None}, {}),
+        ({"flat_logprobs": False, "return_sampling_mask": False}, {}),
+    ],
+)
+def test_parameters_are_translated(given: Json, expected: Json) -> None:
+    assert params_of(**given) == {**NOTHING, **expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": "1"}, "max_tokens"),
+        ({"min_tokens": -1}, "min_tokens"),
+        ({"min_tokens": 2, "max_tokens": 1}, "min_tokens"),
+        ({"seed": 2**64}, "seed"),
+        ({"seed": 2}, "seed"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"logprobs": 101}, "logprobs"),
+        ({"prompt_logprobs": "all"}, "prompt_logprobs"),
+        ({"detokenize": False, "stop": ["a"]}, "detokenize"),
+        ({"detokenize": 0}, "detokenize"),
+        ({"output_kind": 3}, "output_kind"),
+        ({"include_stop_str_in_output": "yes"}, "include_stop_str_in_output"),
+        ({"structured_outputs": "a"}, "structured_outputs"),
+        ({"structured_outputs": {"regex": 7}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": "a"}}, "structured_outputs"),
+        ({"structured_outputs": {"whitespace": "a"}}, "structured_outputs"),
+        (
+            {"structured_outputs": {"regex": "a", "json": {}, "grammar": "b"}},
+            "structured_outputs",
+        ),
+        ({"bad_words": ["a"]}, "bad_words"),
+        ({"thinking_token_budget": 0}, "thinking_token_budget"),
+        ({"routed_experts_prompt_start": -1}, "routed_experts_prompt_start"),
+    ],
+)
+def test_what_sglang_cannot_honour_is_named(given: Json, field: str) -> None:
+    with pytest.raises(BadRequest) as refusal:
+        params_of(**given)
+    assert refusal.value.field is not None
+    assert refusal.value.field.startswith(field)
+    assert field in str(refusal.value)
+
+
+def test_a_seed_is_for_a_deterministic_server() -> None:
+    server = manager(enable_deterministic_inference=True)
+    assert translate(server, {"seed": 5}, False).params["sampling_seed"] == 5
+
+
+def test_text_needs_detokenize() -> None:
+    with pytest.raises(BadRequest, match="output_mode"):
+        translate(manager(), {"detokenize": False}, wants_text=True)
+
+
+ROWS = [(-0.5, 7, None), (float("-inf"), 8, None)]
+TOPS = [
+    [(-0.1, 9, None), (-0.5, 7, None), (-3.0, 1, None)],
+    [(-0.1, 9, None), (-0.2, 2, None), (-3.0, 1, None)],
+]
+
+
+def test_logprobs_are_in_both_dialects() -> None:
+    [first, second] = json.loads(vllm_api.dump_logprobs(ROWS, None, 0))["content"]
+    own = {"token": "token_id:7", "token_id": 7, "logprob": -0.5}
+    assert first == {**own, "top_logprobs": [own]}
+    assert second["logprob"] == -9999.0
+
+
+def test_the_sampled_token_is_the_first_alternative() -> None:
+    [first, second] = json.loads(vllm_api.dump_logprobs(ROWS, TOPS, 2))["content"]
+    assert first["rank"] == 2
+    assert "rank" not in second
+    assert [(top["token_id"], top.get("rank")) for top in first["top_logprobs"]] == [
+        (7, 2),
+        (9, 1),
+    ]
+    assert [(top["token_id"], top.get("rank")) for top in second["top_logprobs"]] == [
+        (8, None),
+        (9, 1),
+        (2, 2),
+    ]
+
+
+def test_no_tokens_have_no_logprobs() -> None:
+    assert vllm_api.dump_logprobs([], None, 0) == '{"content":[]}'
+    assert vllm_api.dump_logprobs([], [], 3) == '{"content":[]}'
+
+
+@pytest.mark.parametrize("name", ["", *vllm_api.SHAPES])
+def test_a_shape_of_experts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(vllm_api.EXPERTS, name)
+    assert vllm_api.shape() == (name or "npy")
+
+
+def test_an_unknown_shape_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(vllm_api.EXPERTS, "numpy")
+    with pytest.raises(ValueError, match="AGENTCORE_VLLM_EXPERTS is 'numpy'"):
+        vllm_api.check_environment()
+
+
+def test_experts_in_each_shape() -> None:
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("pybase64")
+    text = SimpleNamespace(num_hidden_layers=2, num_experts_per_tok=3, num_experts=9)
+    owner: Any = SimpleNamespace(model_config=SimpleNamespace(hf_text_config=text))
+    rows = (np.arange(24, dtype=np.int32) % 9).reshape(4, 2, 3)
+    encoded = base64.b64encode(rows.tobytes()).decode()
+
+    def said(shape: str) -> Any:
+        return routed_experts.in_shape(owner, encoded, shape, 5)
+
+    assert said("nested") == rows.tolist()
+    npy = np.load(io.BytesIO(base64.b64decode(said("npy"))), allow_pickle=False)
+    assert npy.dtype == "uint8" and (npy == rows).all()
+    found = said("object")
+    # A client finds the object by its first bytes.
+    assert json.dumps(found, separators=(",", ":")).startswith('{"data":"')
+    assert (found["shape"], found["dtype"], found["start"]) == ([4, 2, 3], "uint8", 5)
+    flat = np.frombuffer(base64.b64decode(found["data"]), dtype=found["dtype"])
+    assert (flat.reshape(found["shape"]) == rows).all()
+
+
+def asked(**more: Any) -> Any:
+    sampling = translate(manager(), {"logprobs": 0}, False)
+    fields: Json = {"obj": None, "sampling": sampling, "request_id": "a", "model": "m"}
+    fields |= {"token_ids": [1], "wants_prompt": False, "wants_text": False}
+    return vllm_api.Asked(**{**fields, "usage": "", **more})
+
+
+def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json:
+    logprobs = [(-float(token_id), token_id, None) for token_id in ids]
+    info = {"finish_reason": reason, "output_token_logprobs": logprobs, **meta_info}
+    return {"output_ids": ids, "text": "", "meta_info": info}
+
+
+def chunk_of(choices: Any, item: Json) -> Json:
+    event = choices.chunk(item).decode()
+    assert event.startswith("data: ") and event.endswith("\n\n")
+    [choice] = json.loads(event[6:])["choices"]
+    found: Json = choice
+    return found
+
+
+@pytest.mark.parametrize("ids_are_new", [False, True])
+@pytest.mark.parametrize("logprobs_are_new", [False, True])
+def test_chunks_hold_each_token_once(
+    monkeypatch: pytest.MonkeyPatch, ids_are_new: bool, logprobs_are_new: bool
+) -> None:
+    monkeypatch.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
+    choices = vllm_api._Choices(manager(stream_output=ids_are_new), asked())
+    every = [3, 4, 5, 6]
+    found: list[int] = []
+    for start, end in ((0, 2), (2, 2), (2, 4)):
+        item = output(every[:end], {"type": "stop"} if end == 4 else None)
+        if ids_are_new:
+            item["output_ids"] = every[start:end]
+            if logprobs_are_new:
+                item["meta_info"] = output(every[start:end])["meta_info"]
+        choice = chunk_of(choices, item)
+        entries = choice["logprobs"]["content"]
+        assert [entry["token_id"] for entry in entries] == choice["token_ids"]
+        found += choice["token_ids"]
+    assert found == every
+
+
+def test_too_few_logprobs_are_an_error() -> None:
+    item = output([3, 4])
+    item["meta_info"]["output_token_logprobs"].pop()
+    choices = vllm_api._Choices(manager(stream_output=False), asked())
+    with pytest.raises(ValueError, match="1 logprobs for 2 tokens"):
+        choices.chunk(item)
+
+
+def test_a_request_that_the_engine_rejects_is_an_error_with_its_status() -> None:
+    reason = {"type": "abort", "message": "too long", "status_code": 503}
+    choices = vllm_api._Choices(manager(stream_output=False), asked())
+    with pytest.raises(BadRequest, match="too long") as refusal:
+        choices.chunk(output([], reason))
+    assert refusal.value.status == 503
+
+
+def test_an_abort_is_an_answer() -> None:
+    choices = vllm_api._Choices(manager(stream_output=False), asked())
+    choice = chunk_of(choices, output([3], {"type": "abort", "message": ""}))
+    assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [3])
+
+
+def test_the_salt_comes_before_the_adapter() -> None:
+    def key(salt: str | None, own: str | None) -> str | None:
+        received: Any = SimpleNamespace(extra_key=salt)
+        made: Any = SimpleNamespace(extra_key=own)
+        return vllm_api.salted(received, made)
+
+    assert key("salt", "lora") == "saltlora"
+    assert key(None, "lora") == "lora"
+    assert key("salt", None) == "salt"
+    assert key(None, None) is None
+
+
+def test_what_was_never_sent_is_forgotten() -> None:
+    params: Json = {}
+    other: Json = {}
+
+    def state(of: Json, **sent: str) -> Any:
+        return SimpleNamespace(obj=SimpleNamespace(sampling_params=of), **sent)
+
+    states = {"unsent": state(params), "sent": state(params, engine_rid="a")}
+    states["other"] = state(other)
+    owner: Any = SimpleNamespace(rid_to_state=states)
+    vllm_api.forget_unsent(owner, params)
+    assert set(states) == {"sent", "other"}
+
+
+def priority_of(value: Any, **server_args: Any) -> int | None:
+    return vllm_api._priority(manager(**server_args), value)
+
+
+def test_the_lowest_priority_is_first() -> None:
+    on = {"enable_priority_scheduling": True}
+    lowest_first = {**on, "schedule_low_priority_values_first": True}
+    highest_first = {**on, "schedule_low_priority_values_first": False}
+    assert priority_of(3, **lowest_first) == 3
+    assert priority_of(3, **highest_first) == -3
+    assert priority_of(None, **on) is None
+    assert priority_of(0, enable_priority_scheduling=False) is None
+    with pytest.raises(BadRequest, match="--enable-priority-scheduling"):
+        priority_of(3, enable_priority_scheduling=False)
+
+
+def call(**fields: Any) -> Any:
+    return vllm_admin._Call(None, fields)  # type: ignore[arg-type]
+
+
+def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
+    for fields in ({"mode": ["keep"], "clear_cache": ["false"]}, {"mode": "keep"}):
+        one = call(**fields)
+        assert one.text("mode", "keep") == "keep"
+        assert not one.flag("clear_cache")
+    assert call(tags=["a,b", "c"]).strings("tags") == ["a", "b", "c"]
+    assert call(tags=["weights"]).strings("tags") == ["weights"]
+    assert call(level=2).text("level", "1", "2") == "2"
+    assert call().strings("tags") is None
+    wrong: tuple[Any, ...] = (["a", "b"], True, {})
+    for bad in wrong:
+        with pytest.raises(BadRequest, match="mode"):
+            call(mode=bad).text("mode", "keep")
+    with pytest.raises(BadRequest, match="other is not supported"):
+        call(mode="keep", other=1).only("mode")
+    call(other=["false"], more=None).only("mode")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "with_dp", "without_dp"),
+    [
+        ({}, 1, 1),
+        ({"tp_size": 4, "pp_size": 2}, 8, 8),
+        ({"tp_size": 4, "dp_size": 2}, 8, 4),
+        ({"tp_size": 4, "dp_size": 2, "enable_dp_attention": True}, 4, 4),
+    ],
+)
+def test_the_world_size(sizes: Json, with_dp: int, without_dp: int) -> None:
+    one = {"tp_size": 1, "pp_size": 1, "dp_size": 1, "enable_dp_attention": False}
+    control = vllm_admin._Control(manager(**{**one, **sizes}), {}, lambda _: 0)
+    for fields, expected in ({}, with_dp), ({"include_dp": ["false"]}, without_dp):
+        found = asyncio.run(control.get_world_size(call(**fields)))
+        assert found == {"world_size": expected}
+
+
+class Request:
+    """Stands in for a request to the engine of any type; keeps its fields."""
+
+    def __init__(self, tags: Any = None, mode: str = "") -> None:
+        self.tags = tags
+        self.mode = mode
+
+
+class Memory:
+    """A server that can release memory; records what is done to it."""
+
+    def __init__(self, refuses: bool = False, **server_args: Any) -> None:
+        self.done: list[str] = []
+        self.is_pause = False
+        args = {"enable_memory_saver": True, "enable_weights_cpu_backup": False}
+        self.server_args = SimpleNamespace(**{**args, **server_args})
+        self._refuses = refuses
+        native = {
+            f"{name}_memory_occupation": getattr(self, f"_{name}")
+            for name in ("release", "resume")
+        }
+        manager: Any = self
+        self.control = vllm_admin._Control(manager, native, lambda _: 0)
+
+    async def pause_generation(self, obj: Request) -> None:
+        self.is_pause = True
+        self.done.append(f"pause {obj.mode}")
+
+    async def continue_generation(self, obj: Request) -> None:
+        self.is_pause = False
+        self.done.append("continue")
+
+    async def _release(self, obj: Request, request: Any) -> Any:
+        self.done.append(f"release {obj.tags}")
+        if self._refuses:
+            body = b'{"error": {"message": "Nothing was released"}}'
+            return SimpleNamespace(status_code=400, body=body)
+        return None
+
+    async def _resume(self, obj: Request, request: Any) -> Any:
+        self.done.append(f"resume {obj.tags}")
+
+
+@pytest.fixture
+def _requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{name}Generation" for name in ("Pause", "Continue")]
+    names += [f"{name}MemoryOccupation" for name in ("Release", "Resume")]
+    module = SimpleNamespace(**{f"{name}ReqInput": Request for name in names})
+    for name in ("sglang", "sglang.srt", "sglang.srt.managers"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "sglang.srt.managers.io_struct", module)
+
+
+@pytest.mark.usefixtures("_requests")
+def test_a_server_generates_again_once_all_of_it_is_awake() -> None:
+    server = Memory()
+    asyncio.run(server.control.sleep(call(level=["2"])))
+    assert asyncio.run(server.control.is_sleeping(call())) == {"is_sleeping": True}
+    asyncio.run(server.control.wake_up(call(tags=["weights"])))
+    assert server.is_pause
+    asyncio.run(server.control.wake_up(call(tags=["kv_cache"])))
+    assert server.done == [
+        "pause abort",
+        "release None",
+        "resume ['weights']",
+        "resume ['kv_cache']",
+        "continue",
+    ]
+
+
+@pytest.mark.usefixtures("_requests")
+def test_a_server_that_cannot_sleep_goes_on() -> None:
+    server = Memory(refuses=True)
+    with pytest.raises(BadRequest, match="Nothing was released"):
+        asyncio.run(server.control.sleep(call(level=["2"], tags=["kv_cache"])))
+    assert server.done == ["pause abort", "release ['kv_cache']", "continue"]
+    assert asyncio.run(server.control.is_sleeping(call())) == {"is_sleeping": False}
+
+
+@pytest.mark.usefixtures("_requests")
+@pytest.mark.parametrize(
+    ("fields", "server_args", "word"),
+    [
+        ({"level": ["2"]}, {"enable_memory_saver": False}, "--enable-memory-saver"),
+        ({"level": ["1"]}, {}, "--enable-weights-cpu-backup"),
+        ({}, {}, "--enable-weights-cpu-backup"),
+        ({"level": ["3"]}, {}, "level"),
+        ({"level": ["2"], "mode": ["keep"]}, {}, "keep"),
+        ({"level": ["2"], "tags": ["all"]}, {}, "tags"),
+    ],
+)
+def test_a_sleep_that_would_lose_something_is_refused(
+    fields: Json, server_args: Json, word: str
+) -> None:
+    server = Memory(**server_args)
+    with pytest.raises(BadRequest, match=word):
+        asyncio.run(server.control.sleep(call(**fields)))
+    assert server.done == []
+
+
+@pytest.mark.usefixtures("_requests")
+def test_level_1_keeps_the_weights() -> None:
+    for fields, server_args in (
+        ({"level": ["1"]}, {"enable_weights_cpu_backup": True}),
+        ({"level": ["1"], "tags": ["kv_cache"]}, {}),
+    ):
+        server = Memory(**server_args)
+        asyncio.run(server.control.sleep(call(**fields)))
+        assert server.is_pause and len(server.done) == 2
