@@ -1,4 +1,4 @@
-"""Requests that are aborted or rejected mid-way, and pauses of generation."""
+"""Requests that are aborted, rejected or retracted mid-way, and pauses."""
 
 from __future__ import annotations
 
@@ -126,6 +126,14 @@ def refuse_pause(manager: TokenizerManager) -> None:
                 "only one of the workers would pause. Abort requests instead."
             ),
         )
+
+
+def with_results(reqs: list[Req]) -> list[Req]:
+    """Leave out requests that are retracted and will be computed again.
+
+    While steps overlap, one of them may not have had any result yet.
+    """
+    return [req for req in reqs if req.finished() or not req.is_retracted]
 
 
 def merge_last_batch(scheduler: Scheduler) -> None:

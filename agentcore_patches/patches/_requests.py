@@ -10,7 +10,9 @@ from agentcore_patches.patches.paths import (
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
     MIN_NEW_TOKENS,
+    OUTPUT_PROCESSOR,
     PROTOCOL,
+    RESULT_PROCESSOR,
 )
 
 # Without `token_ids_logprob`, a request in a batch with one that has it counts as a
@@ -62,6 +64,64 @@ SCORING: tuple[Hook, ...] = (
     ),
 )
 
+# While steps overlap, a request may be retracted before the results of its prefill are
+# processed. SGLang skips them, and computes them again.
+_SKIPPED = "req.finished() or req.is_retracted"
+_SKIPPED_CHUNK = (
+    "(req.finished() and req.inflight_middle_chunks <= 0) or req.is_retracted"
+)
+
+
+def _step_over(skipped: str, count: str) -> str:
+    return (
+        f"if batch.return_logprob and ({skipped}):\n"
+        f"    logprob_pt += self.{count}(\n"
+        "        req,\n"
+        "        extend_input_len_per_req[i],\n"
+        "        extend_logprob_start_len_per_req[i],\n"
+        "    )"
+    )
+
+
+_PREFILL = "SchedulerBatchResultProcessor.process_batch_result_prefill"
+_COUNT = "logprob_result_processor.calculate_num_input_logprobs"
+
+RETRACTED: tuple[Hook, ...] = (
+    Hook(
+        "retracted/logprobs",
+        "step over its logprobs: they shift those of later requests",
+        Insert(
+            OUTPUT_PROCESSOR,
+            "SchedulerOutputProcessorMixin.process_batch_result_prefill",
+            _step_over(_SKIPPED, "_calculate_num_input_logprobs"),
+            before=f"if {_SKIPPED}: ...",
+        ),
+        since={
+            "0.5.13": Insert(
+                RESULT_PROCESSOR,
+                _PREFILL,
+                _step_over(_SKIPPED, _COUNT),
+                before=f"if {_SKIPPED}: ...",
+            ),
+            "0.5.14": Insert(
+                RESULT_PROCESSOR,
+                _PREFILL,
+                _step_over(_SKIPPED_CHUNK, _COUNT),
+                before=f"if {_SKIPPED_CHUNK}: ...",
+            ),
+        },
+    ),
+    Hook(
+        "retracted/output",
+        "send nothing of it yet: its logprobs may be None",
+        Insert(
+            "$output_streamer",
+            "$output_streamer_class.stream_output",
+            "reqs = agentcore.ended_requests.with_results(reqs)",
+        ),
+    ),
+)
+
 # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
 # probability, and sampling crashes.
 GRAMMARS: tuple[Hook, ...] = (
@@ -94,6 +154,7 @@ CHECKED_REQUESTS: tuple[Hook, ...] = (
     *CHECKED_PROMPTS,
     *REQUEST_IDS,
     *SCORING,
+    *RETRACTED,
     *GRAMMARS,
     *FORMATS,
 )

@@ -21,7 +21,14 @@ import pytest
 from agentcore_verify import client, cpu
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
-from tests.helpers.asking import CASES, Case, ask, assert_logprobs, assert_whole
+from tests.helpers.asking import (
+    CASES,
+    LOGPROB_NOISE,
+    Case,
+    ask,
+    assert_logprobs,
+    assert_whole,
+)
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 
@@ -151,6 +158,37 @@ def test_a_crowd_is_answered_exactly(pressed: Server, quiet: list[Answer]) -> No
 
 
 @pytest.mark.usefixtures("slow_engine")
+def prompt_logprobs(server: Server, prompt: list[int]) -> list[float | None]:
+    """The logprobs of a prompt's tokens, as a teacher is asked for them."""
+    answer = send(
+        server,
+        "/generate",
+        input_ids=prompt,
+        sampling_params={"max_new_tokens": 1, "temperature": 0},
+        return_logprob=True,
+        logprob_start_len=0,
+        top_logprobs_num=2,
+    )
+    answer.raise_for_status()
+    rows = answer.json()["meta_info"]["input_token_logprobs"]
+    assert [row[1] for row in rows] == prompt
+    return [row[0] for row in rows]
+
+
+def test_a_prompt_is_scored_by_its_own_logprobs(
+    pressed: Server, quiet: list[Answer]
+) -> None:
+    prompts = [[5 + i, *range(30, 60, 1 + i)] for i in range(8)]
+    alone = [prompt_logprobs(pressed, prompt) for prompt in prompts]
+
+    with crowd(pressed) as asked, ThreadPoolExecutor(len(prompts)) as pool:
+        for _ in range(4):
+            beside = pool.map(partial(prompt_logprobs, pressed), prompts)
+            for mine, wanted in zip(beside, alone, strict=True):
+                assert mine[1:] == pytest.approx(wanted[1:], abs=LOGPROB_NOISE)
+    assert all(answer.result().errors == () for answer in asked.values())
+
+
 @pytest.mark.parametrize(
     "modes", [("in_place",), ("retract",), ("in_place", "retract")], ids="+".join
 )

@@ -148,9 +148,16 @@ def evaluated(node: ast.AST) -> Iterator[ast.Name]:
 def new_names(code: str) -> set[str]:
     """Return the names that code binds without having read them: no updates."""
     first: dict[str, ast.Name] = {}
-    for name in evaluated(ast.parse(code)):
+    tree = ast.parse(code)
+    for name in evaluated(tree):
         first.setdefault(name.id, name)
-    return {name for name, node in first.items() if isinstance(node.ctx, ast.Store)}
+    # `x += 1` reads x, though Python's tree calls it a name that is stored.
+    read = {node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
+    return {
+        name
+        for name, node in first.items()
+        if isinstance(node.ctx, ast.Store) and node not in read
+    }
 
 
 @pytest.mark.parametrize(
@@ -161,6 +168,7 @@ def new_names(code: str) -> set[str]:
         ("for x in y: f(x)", {"x"}),
         ("if x := f(): x = 1", {"x"}),
         ("if x: x = 1", set()),
+        ("x += 1", set()),
         ("f([x for x in y])", set()),
     ],
 )
