@@ -60,6 +60,8 @@ CORE = (
     "tests/live/test_messages_and_responses.py",
     "tests/live/test_response_turns.py",
     "tests/live/test_patched_classes.py",
+    "tests/live/test_not_finite.py",
+    "tests/live/test_vllm_api.py",
 )
 
 
