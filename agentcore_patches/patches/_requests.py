@@ -70,21 +70,15 @@ _SKIPPED = "req.finished() or req.is_retracted"
 _SKIPPED_CHUNK = (
     "(req.finished() and req.inflight_middle_chunks <= 0) or req.is_retracted"
 )
-
-
-def _step_over(skipped: str, count: str) -> str:
-    return (
-        f"if batch.return_logprob and ({skipped}):\n"
-        f"    logprob_pt += self.{count}(\n"
-        "        req,\n"
-        "        extend_input_len_per_req[i],\n"
-        "        extend_logprob_start_len_per_req[i],\n"
-        "    )"
-    )
-
-
 _PREFILL = "SchedulerBatchResultProcessor.process_batch_result_prefill"
-_COUNT = "logprob_result_processor.calculate_num_input_logprobs"
+_STEP_OVER = (
+    "    agentcore_counter = self.logprob_result_processor\n"
+    "    logprob_pt += agentcore_counter.calculate_num_input_logprobs(\n"
+    "        req,\n"
+    "        extend_input_len_per_req[i],\n"
+    "        extend_logprob_start_len_per_req[i],\n"
+    "    )"
+)
 
 RETRACTED: tuple[Hook, ...] = (
     Hook(
@@ -93,20 +87,28 @@ RETRACTED: tuple[Hook, ...] = (
         Insert(
             OUTPUT_PROCESSOR,
             "SchedulerOutputProcessorMixin.process_batch_result_prefill",
-            _step_over(_SKIPPED, "_calculate_num_input_logprobs"),
+            f"if batch.return_logprob and ({_SKIPPED}):\n"
+            "    logprob_pt += self._calculate_num_input_logprobs(\n"
+            "        req,\n"
+            "        extend_input_len_per_req[i],\n"
+            "        extend_logprob_start_len_per_req[i],\n"
+            "    )",
             before=f"if {_SKIPPED}: ...",
         ),
         since={
             "0.5.13": Insert(
                 RESULT_PROCESSOR,
                 _PREFILL,
-                _step_over(_SKIPPED, _COUNT),
+                f"if batch.return_logprob and ({_SKIPPED}):\n{_STEP_OVER}",
                 before=f"if {_SKIPPED}: ...",
             ),
             "0.5.14": Insert(
                 RESULT_PROCESSOR,
                 _PREFILL,
-                _step_over(_SKIPPED_CHUNK, _COUNT),
+                "if batch.return_logprob and (\n"
+                "    (req.finished() and req.inflight_middle_chunks <= 0)\n"
+                "    or req.is_retracted\n"
+                f"):\n{_STEP_OVER}",
                 before=f"if {_SKIPPED_CHUNK}: ...",
             ),
         },

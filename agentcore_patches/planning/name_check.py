@@ -12,6 +12,7 @@ import re
 import symtable
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import TypeGuard
 
 from agentcore_patches.edits import Edit, Land, ScopedEdit
 from agentcore_patches.errors import SourceConflict
@@ -72,6 +73,7 @@ def _check_hook(edit: Edit, install: Install) -> None:
     code of the class uses counts) and in its bases; one of a name in `ATTRIBUTES` in its
     class; one of another variable must be known to the file, or be added by an edit.
     """
+    _check_updates(edit, install)
     where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would read"
     own = install.added_parameters(edit) if isinstance(edit, ScopedEdit) else ()
     for owner, attribute in _reads(edit.new_code):
@@ -100,6 +102,57 @@ def _check_hook(edit: Edit, install: Install) -> None:
             raise SourceConflict(
                 f"{where} `{owner}.{attribute}`, which nothing in the file uses"
             )
+
+
+def _check_updates(edit: Edit, install: Install) -> None:
+    """Refuse a hook that updates a variable which its function does not have.
+
+    To Python, the update itself makes it a variable of the function.
+    """
+    if not isinstance(edit, ScopedEdit) or not (names := _updated_by(edit.new_code)):
+        return
+    function = install.function(Class(edit.file, edit.scope))
+    if function is None:
+        return
+    has = {*parameters(function), *install.added_parameters(edit)}
+    has |= {node.id for node in ast.walk(function) if _is_stored(node)}
+    for name in sorted(names - has):
+        raise SourceConflict(
+            f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would update "
+            f"`{name}`, which the function does not have"
+        )
+
+
+def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+@cache
+def _updated_by(code: str) -> frozenset[str]:
+    """Names that code binds after it has read them."""
+    is_read_first: dict[str, bool] = {}
+    stored: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        match node:
+            case ast.Lambda() | ast.comprehension():
+                return
+            case ast.Name(id=name):
+                is_read_first.setdefault(name, isinstance(node.ctx, ast.Load))
+                if _is_stored(node):
+                    stored.add(name)
+                return
+            case ast.AugAssign(target=ast.Name(id=name)):
+                is_read_first.setdefault(name, True)
+            case ast.Assign(value=first) | ast.NamedExpr(value=first):
+                visit(first)
+            case ast.For(iter=first) | ast.AsyncFor(iter=first):
+                visit(first)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(code))
+    return frozenset(name for name in stored if is_read_first[name])
 
 
 def _is_known(attribute: str, edit: Edit, install: Install) -> bool:

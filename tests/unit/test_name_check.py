@@ -328,3 +328,34 @@ def test_the_message_names_the_hook() -> None:
     edit = Insert(*IN_RUN, "self.nothing", before="return data", name="ids/field")
     with pytest.raises(SourceConflict, match=r"new code \(ids/field\) would read"):
         check(edit)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "count += 1",
+        "data = f(data)",
+        "for item in data: count = g(count)",
+        "agentcore_new = f(data)",
+        "agentcore_new = 0; agentcore_new += 1",
+        "data = [item for item in data]",
+    ],
+)
+def test_a_variable_of_the_function_may_be_updated(code: str) -> None:
+    check(insert(code))
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("renamed += 1", "renamed"),
+        ("renamed = f(renamed)", "renamed"),
+        ("if renamed: renamed = 1", "renamed"),
+        ("for renamed in renamed: pass", "renamed"),
+    ],
+)
+def test_an_update_of_a_variable_that_the_function_lacks_is_refused(
+    code: str, name: str
+) -> None:
+    with pytest.raises(SourceConflict, match=f"would update `{name}`"):
+        check(insert(code))

@@ -132,8 +132,7 @@ def test_a_stop_beyond_the_vocabulary_is_refused_with_a_minimum_of_tokens() -> N
 
 @pytest.mark.parametrize("value", [[], "x", 5])
 def test_sampling_params_of_another_type_are_refused(value: Any) -> None:
-    message = error(value)
-    assert (message is None) == (value == [])
+    assert "sampling_params" in str(error(value))
 
 
 FIELDS: list[tuple[dict[str, Any], bool]] = [

@@ -122,15 +122,12 @@ def _progress(asked: Asked, total: int | None) -> Iterator[Callable[[int], None]
     """A progress bar on stderr, if that is a terminal; yields what advances it."""
     console = stream_console(sys.stderr, asked.color)
     shows = console.is_terminal and not console.is_dumb_terminal
-    bar = Progress(
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=asked.detail == "quiet" or not shows,
-    )
-    with bar:
+    if asked.detail == "quiet" or not shows:
+        # A disabled bar of rich 13 still writes a line.
+        yield lambda read: None
+        return
+    columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda read: bar.advance(task, read)
 
