@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +42,7 @@ from .vllm_sampling import Sampling, translate
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from sglang.srt.entrypoints.openai.protocol import TokenizeRequest
-    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
+    from sglang.srt.entrypoints.openai.serving_tokenize import OpenAIServingTokenize
     from sglang.srt.managers.io_struct import (
         GenerateReqInput,
         TokenizedGenerateReqInput,
@@ -571,21 +572,41 @@ def salted(recv_req: TokenizedGenerateReqInput, req: Req) -> str | None:
     return (recv_req.extra_key or "") + (req.extra_key or "") or None
 
 
-def token_strs(
-    serving: OpenAIServingBase, request: TokenizeRequest, token_ids: list[Any]
-) -> list[Any] | None:
-    """Return the tokens of /tokenize as text, None if not asked for.
+def tokenized(handle: Any) -> Any:
+    """Decorate the handler of /tokenize: each token as text, if asked for."""
 
-    Args:
-        token_ids: the IDs of a prompt, or a list of IDs for each prompt.
-    """
-    if not request.return_token_strs:
-        return None
-    to_tokens = serving.tokenizer_manager.tokenizer.convert_ids_to_tokens
-    if token_ids and isinstance(token_ids[0], list):
-        return [to_tokens(one) for one in token_ids]
-    names: list[Any] = to_tokens(token_ids)
-    return names
+    @wraps(handle)
+    async def answer(
+        self: OpenAIServingTokenize,
+        adapted_request: Any,
+        request: TokenizeRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        response = await handle(self, adapted_request, request, *args, **kwargs)
+        if request.return_token_strs and hasattr(response, "tokens"):
+            to_tokens = self.tokenizer_manager.tokenizer.convert_ids_to_tokens
+            tokens = response.tokens
+            is_batch = tokens and isinstance(tokens[0], list)
+            response.token_strs = (
+                [*map(to_tokens, tokens)] if is_batch else to_tokens(tokens)
+            )
+        return response
+
+    return answer
+
+
+def detokenized(handle: Any) -> Any:
+    """Decorate the handler of /detokenize: the text under vLLM's name, too."""
+
+    @wraps(handle)
+    async def answer(*args: Any, **kwargs: Any) -> Any:
+        response = await handle(*args, **kwargs)
+        if hasattr(response, "text"):
+            response.prompt = response.text
+        return response
+
+    return answer
 
 
 class _Choices:

@@ -7,7 +7,7 @@ SGLang's own engine, so that such a trainer runs unchanged.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, Decorate, Insert, Replace
+from agentcore_patches.edits import AddField, Decorate, Insert
 from agentcore_patches.patches import weight_versions
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
@@ -91,11 +91,10 @@ VLLM_API: tuple[Hook, ...] = (
     Hook(
         "vllm-api/detokenize",
         "return the text under vLLM's name, too",
-        Replace(
+        Decorate(
             SERVING_TOKENIZE,
             "OpenAIServingDetokenize._handle_non_streaming_request",
-            "return DetokenizeResponse(text=text_out)",
-            "return DetokenizeResponse(text=text_out, prompt=text_out)",
+            "agentcore.vllm_api.detokenized",
         ),
     ),
     Hook(
@@ -119,18 +118,10 @@ VLLM_API: tuple[Hook, ...] = (
     Hook(
         "vllm-api/tokenize",
         "return each token as text if the request asks for it",
-        Replace(
+        Decorate(
             SERVING_TOKENIZE,
             "OpenAIServingTokenize._handle_non_streaming_request",
-            "return TokenizeResponse(\n"
-            "    tokens=tokens, count=count, max_model_len=max_model_len\n"
-            ")",
-            "return TokenizeResponse(\n"
-            "    tokens=tokens,\n"
-            "    count=count,\n"
-            "    max_model_len=max_model_len,\n"
-            "    token_strs=agentcore.vllm_api.token_strs(self, request, tokens),\n"
-            ")",
+            "agentcore.vllm_api.tokenized",
         ),
     ),
 )
