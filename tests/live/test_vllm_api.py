@@ -45,6 +45,14 @@ CASES: dict[str, tuple[str, Json, Json]] = {
     "a bias": ("plain", {"logit_bias": {"7": 3}}, {"logit_bias": {"7": 3}}),
 }
 
+# The modes that change what the engine sends, and who sends it on.
+in_modes = pytest.mark.parametrize(
+    "mode",
+    ["default", "stream-output", "two-workers-stream-output"],
+    indirect=True,
+    scope="session",
+)
+
 
 def prompt_of(server: Server, name: str) -> list[int]:
     body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 1}
@@ -105,6 +113,7 @@ def native(server: Server, token_ids: list[int], params: Json, **more: Any) -> A
     return answer if isinstance(answer, list) else [answer]
 
 
+@in_modes
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", CASES)
 def test_tokens_and_logprobs_are_those_of_generate(
@@ -143,12 +152,14 @@ def test_tokens_and_logprobs_are_those_of_generate(
 TOP_FIELDS = ("token", "token_id", "logprob", "rank")
 
 
+@in_modes
 def test_missing_max_tokens_fills_the_context(server: Server) -> None:
     answer = ask(server, prompt_of(server, "long"), {})
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"]["completion_tokens"] > 128  # SGLang's own default.
 
 
+@in_modes
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 def test_alternatives_and_logprobs_of_the_prompt(
     server: Server, streaming: bool
@@ -184,6 +195,7 @@ def test_alternatives_and_logprobs_of_the_prompt(
         assert said[str(row[1])]["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
 
 
+@in_modes
 def test_without_logprobs_there_are_none(server: Server) -> None:
     answer = ask(server, prompt_of(server, "plain"), {"max_tokens": 3})
     assert answer["choices"][0]["logprobs"] is None
@@ -192,6 +204,7 @@ def test_without_logprobs_there_are_none(server: Server) -> None:
     assert "text" not in answer["choices"][0]
 
 
+@in_modes
 @pytest.mark.parametrize(
     ("options", "n_with_usage"),
     [
@@ -216,6 +229,7 @@ def test_usage_of_a_stream(
         assert events[-1]["usage"]["completion_tokens"] == 9
 
 
+@in_modes
 def test_a_salt_separates_the_cache(server: Server) -> None:
     # It is new to the server, and to every mode's.
     prompt = [*prompt_of(server, "long"), *[7, 8, 9] * 20]
@@ -286,6 +300,7 @@ BAD: dict[str, tuple[Json, str]] = {
 }
 
 
+@in_modes
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_honoured_is_refused(
@@ -300,12 +315,14 @@ def test_what_cannot_be_honoured_is_refused(
     ask(server, [5, 6], {"max_tokens": 2})
 
 
+@in_modes
 @pytest.mark.parametrize("body", ["", "no JSON", "[1]", "null", '{"token_ids": [1'])
 def test_a_body_that_is_no_object_is_refused(server: Server, body: str) -> None:
     response = requests.post(server.base_url + GENERATE, data=body, timeout=60)
     assert response.status_code == 400
 
 
+@in_modes
 def test_neutral_values_are_accepted(server: Server) -> None:
     params: Json = {
         "max_tokens": 2,
@@ -321,6 +338,7 @@ def test_neutral_values_are_accepted(server: Server) -> None:
     assert ask(server, [5, 6], params, **more)["usage"]["completion_tokens"] == 2
 
 
+@in_modes
 def test_a_request_id_in_use_is_refused(server: Server, mode: str) -> None:
     prompt = prompt_of(server, "long")
     body = {"token_ids": prompt, "sampling_params": ENDLESS, "request_id": "twice"}
@@ -332,6 +350,7 @@ def test_a_request_id_in_use_is_refused(server: Server, mode: str) -> None:
     assert held_requests(server) == []
 
 
+@in_modes
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_client_that_leaves_ends_its_request(server: Server, n: int) -> None:
     prompt = prompt_of(server, "long")
@@ -343,6 +362,7 @@ def test_a_client_that_leaves_ends_its_request(server: Server, n: int) -> None:
     assert held_requests(server) == []
 
 
+@in_modes
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("n", [1, 2])
 def test_requests_are_aborted_by_their_id(
@@ -390,6 +410,7 @@ def paused(server: Server) -> bool:
     return state
 
 
+@in_modes
 @pytest.mark.parametrize("path", [GENERATE, "/generate"])
 def test_all_requests_are_aborted_without_ids(
     server: Server, mode: str, path: str
@@ -417,6 +438,7 @@ def _pauses(release: str, mode: str) -> None:
         pytest.skip("with several workers, any of them may answer")
 
 
+@in_modes
 @pytest.mark.usefixtures("_pauses")
 @pytest.mark.parametrize("mode_of_pause", ["abort", "wait", "keep"])
 def test_pauses(server: Server, mode_of_pause: str) -> None:
@@ -453,6 +475,7 @@ def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return weights.make(scripted_model, folder, weights.mute)
 
 
+@in_modes
 @pytest.mark.usefixtures("_pauses")
 @pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
 def test_weights_from_a_folder_under_a_pause(
@@ -525,6 +548,7 @@ REFUSED_ENDPOINTS: dict[str, tuple[str, Json, int]] = {
 }
 
 
+@in_modes
 @pytest.mark.parametrize("name", REFUSED_ENDPOINTS)
 def test_an_endpoint_says_what_it_cannot_do(server: Server, name: str) -> None:
     path, body, status = REFUSED_ENDPOINTS[name]
@@ -534,6 +558,7 @@ def test_an_endpoint_says_what_it_cannot_do(server: Server, name: str) -> None:
     assert ask(server, [5, 6], {"max_tokens": 2})["choices"]
 
 
+@in_modes
 def test_what_a_trainer_asks_of_a_server(server: Server) -> None:
     def get(path: str) -> Json:
         found: Json = requests.get(server.base_url + path, timeout=10).json()
@@ -549,6 +574,7 @@ def test_what_a_trainer_asks_of_a_server(server: Server) -> None:
     assert send(server, "/reset_prefix_cache").status_code == 200
 
 
+@in_modes
 def test_tokenize_and_detokenize(server: Server) -> None:
     text = "Say hello."
     tokenized = post(server, "/tokenize", prompt=text, return_token_strs=True)
