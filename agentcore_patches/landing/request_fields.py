@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MOST_SAMPLES = 16_384
 """The largest `n`: each sample is a request to the engine."""
 
-_INT32 = 2**31 - 1
-_INT64 = 2**63 - 1
+INT32 = 2**31 - 1
+INT64 = 2**63 - 1
 
 _LARGEST_BIAS = 1e30
 """It still fits into float32 after division by the lowest temperature."""
@@ -28,12 +28,12 @@ _LOWEST_REPETITION_PENALTY = 1e-6
 """Logits still fit into float32 after division by it."""
 
 _INTEGERS: Mapping[str, tuple[int, int]] = {
-    "max_new_tokens": (0, _INT64),
-    "min_new_tokens": (0, _INT32),
+    "max_new_tokens": (0, INT64),
+    "min_new_tokens": (0, INT32),
     "n": (1, MOST_SAMPLES),
-    "top_k": (-1, _INT32),
-    "stream_interval": (1, _INT32),
-    "sampling_seed": (-_INT64, _INT64),
+    "top_k": (-1, INT32),
+    "stream_interval": (1, INT32),
+    "sampling_seed": (-INT64, INT64),
 }
 _NUMBERS = (
     "temperature",
@@ -135,8 +135,8 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
             return f"sampling_params has no field named {name} in this SGLang."
     given = {name: value for name, value in params.items() if value is not None}
     for name in _INTEGERS.keys() & given.keys():
-        number = _as_integer(given[name])
-        error = _find_range_error(name, number, *_INTEGERS[name])
+        number = as_integer(given[name])
+        error = find_range_error(name, number, *_INTEGERS[name])
         if error is not None:
             return error
         params[name] = given[name] = number
@@ -165,7 +165,7 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
     )
 
 
-def _as_integer(value: Json) -> Any:
+def as_integer(value: Json) -> Any:
     """Convert a float such as 5.0 to an integer: some clients write 5 so in JSON."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -193,7 +193,8 @@ def _are_strings(value: Json) -> bool:
     )
 
 
-def _find_range_error(name: str, value: Json, least: int, most: int) -> str | None:
+def find_range_error(name: str, value: Json, least: int, most: int) -> str | None:
+    """Return the error in an integer field, None if its value is in the range."""
     if not _is_integer(value):
         return f"{name} must be an integer."
     return None if least <= value <= most else f"{name} must be from {least} to {most}."
@@ -215,11 +216,11 @@ def _find_stop_error(manager: TokenizerManager, given: dict[str, Any]) -> str | 
     for token_id in ids:
         if token_id is None:
             continue
-        least, most = -_INT64, _INT64
+        least, most = -INT64, INT64
         # SGLang indexes logits with these IDs only for min_new_tokens.
         if given.get("min_new_tokens"):
             least, most = 0, manager.model_config.vocab_size - 1
-        error = _find_range_error("Each of stop_token_ids", token_id, least, most)
+        error = find_range_error("Each of stop_token_ids", token_id, least, most)
         if error is not None:
             return error
     return None
@@ -246,16 +247,16 @@ def _find_field_error(
         if isinstance(value, list) and len(value) != count:
             return f"{name} may be a list only in a batch, with one value per prompt."
     for name, least, most in (
-        ("logprob_start_len", -1, _INT32),
-        ("priority", -_INT64, _INT64),
+        ("logprob_start_len", -1, INT32),
+        ("priority", -INT64, INT64),
     ):
         for value in _each(obj, name):
-            error = _find_range_error(name, value, least, most)
+            error = find_range_error(name, value, least, most)
             if error is not None:
                 return error
     for value in _each(obj, "top_logprobs_num"):
         most = manager.model_config.vocab_size if value else 0
-        error = _find_range_error("top_logprobs_num", value, 0, most)
+        error = find_range_error("top_logprobs_num", value, 0, most)
         if error is not None:
             return error
     for name in ("return_logprob", "return_hidden_states", "return_sampling_mask"):

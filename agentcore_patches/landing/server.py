@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from . import conversations, defaults, release
+from . import conversations, defaults, release, vllm_api
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -33,6 +33,8 @@ def check_environment(server_args: ServerArgs) -> None:
             refuse_rust_server()
     defaults.names()
     conversations.check_server(server_args)
+    if "vllm-api" in release.PATCHES:
+        vllm_api.shape()
 
 
 def refuse_rust_server() -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Seconds between two looks at whether requests have ended.
 _POLL_INTERVAL = 0.05
 
-# Seconds in which the engine lets go of the requests of a paused server.
+# Seconds in which the engine releases the requests of a paused server.
 _SETTLES_WITHIN = 5.0
 
 _FROM_DISK = (
@@ -129,15 +129,18 @@ class _Call:
             if name not in names and not is_off(value) and value != ["false"]:
                 raise BadRequest(name, f"{name} is not supported here. Omit it.")
 
+    def _single(self, name: str) -> Json:
+        """Return a field; fields of the query are lists, mostly of one value."""
+        value = self._fields.get(name)
+        return value[0] if isinstance(value, list) and len(value) == 1 else value
+
     def text(self, name: str, *allowed: str) -> str | None:
         """Return a field as a string, one of those that are allowed, if any are named.
 
         Raises:
             BadRequest: it is something else.
         """
-        value = self._fields.get(name)
-        if isinstance(value, list) and len(value) == 1:
-            [value] = value
+        value = self._single(name)
         if value is None:
             return None
         if isinstance(value, int) and not isinstance(value, bool):
@@ -164,9 +167,7 @@ class _Call:
         Raises:
             BadRequest: it is something else.
         """
-        value = self._fields.get(name)
-        if isinstance(value, list) and len(value) == 1:
-            [value] = value
+        value = self._single(name)
         if value is None:
             return None
         if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
@@ -297,7 +298,7 @@ class _Control:
             )
 
     async def _flush(self, field: str | None) -> None:
-        """Flush the prefix cache, once the engine has let go of ended requests.
+        """Flush the prefix cache, once the engine has released finished requests.
 
         Raises:
             BadRequest: requests use the cache.

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import lru_cache, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,7 @@ from . import (
     streams,
     vllm_admin,
 )
+from .request_fields import INT64
 from .vllm_http import (
     BadRequest,
     error_content,
@@ -86,7 +87,6 @@ _REFUSED = {
 }
 
 _LONGEST_SALT = 1_024
-_INT64 = 2**63 - 1
 
 # vLLM's value for a logprob that JSON cannot hold, minus infinity.
 _LOWEST = "-9999.0"
@@ -114,20 +114,11 @@ class Asked(NamedTuple):
     usage: str
 
 
-def check_environment() -> None:
-    """Refuse to start with a shape of routed experts that does not exist.
-
-    Raises:
-        ValueError: the message names the variable.
-    """
-    shape()
-
-
 def shape() -> str:
     """Return the shape of routed experts in responses.
 
     Raises:
-        ValueError: the environment names no such shape.
+        ValueError: the environment names no such shape; the message names the variable.
     """
     name = os.environ.get(EXPERTS) or SHAPES[0]
     if name not in SHAPES:
@@ -153,7 +144,7 @@ def add_routes(
     Raises:
         ValueError: an environment variable is not valid.
     """
-    check_environment()
+    shape()  # Not every launcher of SGLang's app calls `server.check_environment`.
     # An update of the weights from disk gives the model another name.
     names = {manager.served_model_name, manager.model_path}
 
@@ -329,7 +320,7 @@ def _priority(manager: TokenizerManager, priority: Json) -> int | None:
     """Translate a priority: in vLLM, the lowest one is served first."""
     if priority is None:
         return None
-    value = integer("priority", priority, -_INT64, _INT64)
+    value = integer("priority", priority, -INT64, INT64)
     if manager.server_args.enable_priority_scheduling:
         lowest_first = manager.server_args.schedule_low_priority_values_first
         return value if lowest_first else -value
@@ -390,7 +381,7 @@ async def answer_whole(
         "choices": [
             {
                 "index": index,
-                **_piece(manager, asked, item, item["output_ids"], 0),
+                **_piece(asked, item, item["output_ids"], 0),
                 **_end(manager, item["meta_info"]),
             }
             for index, item in enumerate(items)
@@ -406,11 +397,7 @@ async def answer_whole(
 
 
 def _piece(
-    manager: TokenizerManager,
-    asked: Asked,
-    item: dict[str, Any],
-    token_ids: list[int],
-    start: int,
+    asked: Asked, item: dict[str, Any], token_ids: list[int], start: int
 ) -> dict[str, Any]:
     """Return the fields of some tokens of a choice.
 
@@ -514,7 +501,7 @@ def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
         count: number of them that are returned.
     """
     numbers = _numbers([row[0] for row in rows])
-    openings = [_openings[row[1]] for row in rows]
+    openings = [_opening(row[1]) for row in rows]
     if not tops:
         entries = [
             f'{opening}{number},"top_logprobs":[{opening}{number}}}]}}'
@@ -532,26 +519,17 @@ def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
             if token_id == row[1]:
                 own = f'{opening}{number},"rank":{rank}'
             else:
-                others.append(f'{_openings[token_id]}{value},"rank":{rank}}}')
+                others.append(f'{_opening(token_id)}{value},"rank":{rank}}}')
         joined = ",".join((own + "}", *others))
         entries.append(f'{own},"top_logprobs":[{joined}]}}')
     return f'{{"content":[{",".join(entries)}]}}'
 
 
-class _Openings(dict[int, str]):
-    """Cache of a token's JSON up to the logprob, by ID; at most about 10 MB."""
-
-    LIMIT = 65_536
-
-    def __missing__(self, token_id: int) -> str:
-        if len(self) >= self.LIMIT:
-            self.clear()
-        opening = f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":'
-        self[token_id] = opening
-        return opening
-
-
-_openings = _Openings()
+# Most tokens recur often; the cache takes at most about 10 MB.
+@lru_cache(maxsize=32_768)
+def _opening(token_id: int) -> str:
+    """Return the JSON of a token up to the logprob."""
+    return f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":'
 
 
 def _numbers(values: list[float]) -> list[str]:
@@ -610,7 +588,7 @@ def detokenized(handle: Any) -> Any:
 
 
 class _Choices:
-    """What a stream has sent of each choice."""
+    """The parts of each choice that a stream has sent."""
 
     def __init__(self, manager: TokenizerManager, asked: Asked) -> None:
         self._manager = manager
@@ -643,10 +621,7 @@ class _Choices:
             self._n_characters[index] = len(item["text"])
             item = {**item, "text": item["text"][n_characters:]}
         start = 0 if self._logprobs_are_new else sent
-        choice = {
-            "index": index,
-            **_piece(self._manager, asked, item, token_ids, start),
-        }
+        choice = {"index": index, **_piece(asked, item, token_ids, start)}
         if reason:
             choice |= _end(self._manager, meta_info)
         data: dict[str, Any] = {
@@ -710,22 +685,21 @@ async def answer_stream(
 
     async def events() -> AsyncGenerator[bytes, None]:
         is_over = False
-        running[asked.request_id] = asked
-        try:
-            yield first
-            async for item in outputs:
-                yield choices.chunk(item)
-            is_over = True
-            yield choices.end()
-        except ValueError as error:
-            if not isinstance(error, BadRequest):
-                error = streams.stream_error(error)
-            yield _event(error_content(error)) + b"data: [DONE]\n\n"
-        finally:
-            running.pop(asked.request_id, None)
-            if not is_over:
-                abort(manager, asked)
-                await outputs.aclose()
+        with _noted(running, asked):
+            try:
+                yield first
+                async for item in outputs:
+                    yield choices.chunk(item)
+                is_over = True
+                yield choices.end()
+            except ValueError as error:
+                if not isinstance(error, BadRequest):
+                    error = streams.stream_error(error)
+                yield _event(error_content(error)) + b"data: [DONE]\n\n"
+            finally:
+                if not is_over:
+                    abort(manager, asked)
+                    await outputs.aclose()
 
     return StreamingResponse(events(), media_type="text/event-stream")
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from . import request_fields
+
 if TYPE_CHECKING:
     from fastapi import Request
 
@@ -24,7 +26,7 @@ class BadRequest(ValueError):
     """A request that cannot be served as it is.
 
     Attributes:
-        field: the request's name for what is wrong, None if the engine rejected it.
+        field: the name of the request's field, None if the engine rejected the request.
         status: status of the HTTP response.
     """
 
@@ -50,13 +52,11 @@ def integer(name: str, value: Json, least: int, most: int) -> int:
     Raises:
         BadRequest: the value is not an integer, or is out of range.
     """
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadRequest(name, f"{name} must be an integer.")
-    if not least <= value <= most:
-        raise BadRequest(name, f"{name} must be from {least} to {most}.")
-    return value
+    number: int = request_fields.as_integer(value)
+    error = request_fields.find_range_error(name, number, least, most)
+    if error is not None:
+        raise BadRequest(name, error)
+    return number
 
 
 def flag(name: str, value: Json) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .request_fields import INT32, INT64
 from .vllm_http import BadRequest, flag, integer, is_off
 
 if TYPE_CHECKING:
@@ -34,14 +35,11 @@ _SAME = (
     "logit_bias",
 )
 
-_INT32 = 2**31 - 1
-_INT64 = 2**63 - 1
-
 # Integers under another name in SGLang, with the values that vLLM accepts.
 _INTEGERS = {
-    "max_tokens": ("max_new_tokens", 1, _INT64),
-    "min_tokens": ("min_new_tokens", 0, _INT32),
-    "seed": ("sampling_seed", -_INT64, _INT64),
+    "max_tokens": ("max_new_tokens", 1, INT64),
+    "min_tokens": ("min_new_tokens", 0, INT32),
+    "seed": ("sampling_seed", -INT64, INT64),
 }
 
 # Forms of `structured_outputs`, and SGLang's parameter for each.
@@ -126,7 +124,7 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
         params,
         logprobs=_count(found, "logprobs", vocab_size),
         prompt_logprobs=_count(found, "prompt_logprobs", vocab_size),
-        experts_start=integer(start, found.get(start, 0), 0, _INT32),
+        experts_start=integer(start, found.get(start, 0), 0, INT32),
     )
 
 

@@ -51,7 +51,7 @@ LOGPROBS: tuple[Hook, ...] = (
     ),
     Hook(
         "logprobs/finite",
-        "end the request with an error: NaN is no logprob to learn from",
+        "fail a request whose logprobs are NaN or infinite",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.convert_logprob_style",

@@ -83,7 +83,7 @@ _STEP_OVER = (
 RETRACTED: tuple[Hook, ...] = (
     Hook(
         "retracted/logprobs",
-        "step over its logprobs: they shift those of later requests",
+        "skip its prompt logprobs, or they shift those of later requests",
         Insert(
             OUTPUT_PROCESSOR,
             "SchedulerOutputProcessorMixin.process_batch_result_prefill",
@@ -115,7 +115,7 @@ RETRACTED: tuple[Hook, ...] = (
     ),
     Hook(
         "retracted/output",
-        "send nothing of it yet: its logprobs may be None",
+        "send no output of retracted requests: logprobs may be None",
         Insert(
             "$output_streamer",
             "$output_streamer_class.stream_output",

@@ -22,15 +22,6 @@ REQUEST_FLAGS = weight_versions.REQUEST_FLAGS
 
 VLLM_API: tuple[Hook, ...] = (
     Hook(
-        "vllm-api/check-environment",
-        "reject an unknown shape of routed experts at start",
-        Insert(
-            HTTP_SERVER,
-            "launch_server",
-            "agentcore.vllm_api.check_environment()",
-        ),
-    ),
-    Hook(
         "vllm-api/routes",
         "serve trainers that are written for vLLM's endpoints",
         Insert(
@@ -59,7 +50,7 @@ VLLM_API: tuple[Hook, ...] = (
     ),
     Hook(
         "vllm-api/salt",
-        "hand on extra_key: the cache is not separated without it",
+        "pass extra_key on: without it the prefix cache is shared",
         Insert(
             SCHEDULER,
             "Scheduler.handle_generate_request",

@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import release, routed_experts, vllm_admin, vllm_api
+from agentcore_patches.landing import (
+    release,
+    routed_experts,
+    server,
+    vllm_admin,
+    vllm_api,
+)
 from agentcore_patches.landing.vllm_http import BadRequest
 from agentcore_patches.landing.vllm_sampling import translate
 
@@ -165,7 +171,7 @@ def test_a_shape_of_experts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_an_unknown_shape_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(vllm_api.EXPERTS, "numpy")
     with pytest.raises(ValueError, match="AGENTCORE_VLLM_EXPERTS is 'numpy'"):
-        vllm_api.check_environment()
+        server.check_environment(SimpleNamespace(tokenizer_worker_num=1))
 
 
 def test_experts_in_each_shape() -> None:
