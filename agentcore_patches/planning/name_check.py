@@ -109,14 +109,15 @@ def _check_updates(edit: Edit, install: Install) -> None:
 
     To Python, the update itself makes it a variable of the function.
     """
-    if not isinstance(edit, ScopedEdit) or not (names := _updated_by(edit.new_code)):
+    updated = {name for name, is_new in bound_by(edit.new_code).items() if not is_new}
+    if not isinstance(edit, ScopedEdit) or not updated:
         return
     function = install.function(Class(edit.file, edit.scope))
     if function is None:
         return
     has = {*parameters(function), *install.added_parameters(edit)}
     has |= {node.id for node in ast.walk(function) if _is_stored(node)}
-    for name in sorted(names - has):
+    for name in sorted(updated - has):
         raise SourceConflict(
             f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would update "
             f"`{name}`, which the function does not have"
@@ -128,22 +129,22 @@ def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:
 
 
 @cache
-def _updated_by(code: str) -> frozenset[str]:
-    """Names that code binds after it has read them."""
-    is_read_first: dict[str, bool] = {}
-    stored: set[str] = set()
+def bound_by(code: str) -> Mapping[str, bool]:
+    """Return the variables that code binds, with False for those it has read before."""
+    is_new: dict[str, bool] = {}
+    bound: set[str] = set()
 
     def visit(node: ast.AST) -> None:
         match node:
             case ast.Lambda() | ast.comprehension():
                 return
             case ast.Name(id=name):
-                is_read_first.setdefault(name, isinstance(node.ctx, ast.Load))
+                is_new.setdefault(name, _is_stored(node))
                 if _is_stored(node):
-                    stored.add(name)
+                    bound.add(name)
                 return
             case ast.AugAssign(target=ast.Name(id=name)):
-                is_read_first.setdefault(name, True)
+                is_new.setdefault(name, False)
             case ast.Assign(value=first) | ast.NamedExpr(value=first):
                 visit(first)
             case ast.For(iter=first) | ast.AsyncFor(iter=first):
@@ -152,7 +153,7 @@ def _updated_by(code: str) -> frozenset[str]:
             visit(child)
 
     visit(ast.parse(code))
-    return frozenset(name for name in stored if is_read_first[name])
+    return {name: is_new[name] for name in bound}
 
 
 def _is_known(attribute: str, edit: Edit, install: Install) -> bool:

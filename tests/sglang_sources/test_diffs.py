@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import UPDATE_WEIGHTS_MIXIN
+from agentcore_patches.planning.name_check import bound_by
 from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
 from tests.sglang_sources.hunks import Hunk, hunks, written
@@ -126,38 +126,9 @@ def test_a_diff_keeps_equal_hunks_in_their_order() -> None:
 InFunction = Insert | Replace | AddCondition | AddKeyword
 
 
-def evaluated(node: ast.AST) -> Iterator[ast.Name]:
-    """Yield the names that code reads or binds for itself, in the order of a run."""
-    first: list[ast.AST] = []
-    match node:
-        case ast.Name():
-            yield node
-        case ast.Assign(value=value) | ast.NamedExpr(value=value):
-            first = [value]
-        case ast.For(iter=value) | ast.AsyncFor(iter=value):
-            first = [value]
-        case ast.comprehension() | ast.Lambda():
-            return
-    for child in first:
-        yield from evaluated(child)
-    for child in ast.iter_child_nodes(node):
-        if child not in first:
-            yield from evaluated(child)
-
-
 def new_names(code: str) -> set[str]:
     """Return the names that code binds without having read them: no updates."""
-    first: dict[str, ast.Name] = {}
-    tree = ast.parse(code)
-    for name in evaluated(tree):
-        first.setdefault(name.id, name)
-    # `x += 1` reads x, though Python's tree calls it a name that is stored.
-    read = {node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
-    return {
-        name
-        for name, node in first.items()
-        if isinstance(node.ctx, ast.Store) and node not in read
-    }
+    return {name for name, is_new in bound_by(code).items() if is_new}
 
 
 @pytest.mark.parametrize(
