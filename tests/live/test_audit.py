@@ -10,8 +10,9 @@ import pytest
 
 from agentcore_patches.command.cli import main
 from agentcore_verify.server import Server
+from tests.helpers.built_records import write
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
-from tests.helpers.recording import (
+from tests.helpers.recorded_turns import (
     conversations,
     endpoints,
     next_turns,
@@ -19,7 +20,6 @@ from tests.helpers.recording import (
     request_to,
     served_model,
 )
-from tests.helpers.recordings import write
 
 pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"

@@ -22,9 +22,7 @@ from agentcore_verify.audit.auditor import Auditor
 from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.audit.readers.fields import BadRecord
-from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import AuditDocument, ErrorDocument
-from tests.helpers.recordings import (
+from tests.helpers.built_records import (
     SHAPES,
     Json,
     conversation,
@@ -32,6 +30,8 @@ from tests.helpers.recordings import (
     save_tokenizer,
     write,
 )
+from tests.helpers.documents import mismatches
+from tests.helpers.json_documents import AuditDocument, ErrorDocument
 
 Audited = Callable[..., tuple[int, str, str]]
 

@@ -17,8 +17,8 @@ from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.audit.results import Audit, Row, State
 from agentcore_verify.audit.tokens import Tokens
-from tests.helpers import recordings
-from tests.helpers.recordings import (
+from tests.helpers import built_records
+from tests.helpers.built_records import (
     END,
     SHAPES,
     START,
@@ -53,7 +53,7 @@ def found(audit: Audit) -> dict[str, Row]:
     return {row.name: row for row in audit.findings if row.state is State.FOUND}
 
 
-# Clean recordings.
+# Clean built_records.
 
 
 @pytest.mark.parametrize("with_tokenizer", [True, False])
@@ -478,7 +478,7 @@ def thinking_dropped() -> Turns:
 
 def call_reformatted() -> Turns:
     turns = conversation(2, call=True)
-    text = recordings.decode(turns[1].prompt or [])
+    text = built_records.decode(turns[1].prompt or [])
     turns[1].prompt = encode(text.replace('"Paris", "days": 3', '"Paris","days":3'))
     return turns
 
@@ -489,14 +489,14 @@ def system_changed() -> Turns:
         {"role": "system", "content": "Be brief."},
         *turns[1].messages[1:],
     ]
-    text = recordings.decode(turns[1].prompt or [])
+    text = built_records.decode(turns[1].prompt or [])
     turns[1].prompt = encode(text.replace("Be kind.", "Be brief."))
     return turns
 
 
 def tools_changed() -> Turns:
     turns = conversation(2)
-    text = recordings.decode(turns[1].prompt or [])
+    text = built_records.decode(turns[1].prompt or [])
     turns[1].prompt = encode(text.replace("Be kind.", "Be kind. Call tools."))
     turns[1].tools = [{"type": "function", "function": {"name": "f"}}]
     return turns
@@ -504,7 +504,7 @@ def tools_changed() -> Turns:
 
 def separator() -> Turns:
     turns = conversation(2)
-    text = recordings.decode(turns[1].prompt or [])
+    text = built_records.decode(turns[1].prompt or [])
     assert f"lines.{END}" in text
     turns[1].prompt = encode(text.replace(f"lines.{END}", "lines.", 1))
     said = turns[0].text
@@ -515,13 +515,13 @@ def separator() -> Turns:
 
 def tokenized_again() -> Turns:
     turns = drifting(" weather")
-    turns[1].prompt = encode(recordings.decode(turns[1].prompt or []))
+    turns[1].prompt = encode(built_records.decode(turns[1].prompt or []))
     return turns
 
 
 def history_changed() -> Turns:
     turns = conversation(2)
-    text = recordings.decode(turns[1].prompt or [])
+    text = built_records.decode(turns[1].prompt or [])
     turns[1].prompt = encode(text.replace("weather is fine", "sea was rough"))
     return turns
 

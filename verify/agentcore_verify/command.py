@@ -49,7 +49,7 @@ from .options import (
     write_file,
 )
 from .progress import progress_on
-from .report import render_svg, render_table, stream_console
+from .report import print_drawn, render_svg, render_table, stream_console
 from .results import Report
 from .signals import signals_as_exceptions
 
@@ -256,18 +256,15 @@ def _refuse_conflicting(options: runner.Options) -> None:
 
 def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> None:
     """Print the report on stdout and, unless that is JSON, the error on stderr."""
-    console = stream_console(sys.stdout, color)
-    colour = color == "always" or (
-        console.color_system is not None and not console.no_color
-    )
-    width = console.width if console.is_terminal else _LOG_WIDTH
-    text = (
-        render_json(report)
-        if as_json
-        else render_table(report, width, colour=colour, verbose=verbose)
-    )
-    print_text(text, color="always" if colour else "never")
-    if report.error is not None and not as_json:
+    if as_json:
+        print_text(render_json(report))
+        return
+
+    def render(width: int, colour: bool) -> str:
+        return render_table(report, width, colour=colour, verbose=verbose)
+
+    print_drawn(render, color, _LOG_WIDTH)
+    if report.error is not None:
         output = TextOutput(
             terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -13,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.command.terminal import Color, in_lines
+from agentcore_patches.command.terminal import Color, in_lines, print_text
 
 from .results import Difference, Outcome, Report, Result
 
@@ -27,7 +28,7 @@ _STYLES = {
     Outcome.SKIPPED: "dim",
 }
 _MIN_WIDTH = 40
-_SVG_WIDTH = 100
+SVG_WIDTH = 100
 
 
 def render_table(
@@ -43,21 +44,26 @@ def render_table(
     if report.unpatched:
         return f"FAILED: {report.unpatched}"
     width = max(width, _MIN_WIDTH)
-    console = table_console(width, "standard" if colour else None)
-    with console.capture() as captured:
-        console.print(_contents(report, width, verbose=verbose), crop=False)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    return drawn(_contents(report, width, verbose=verbose), width, colour=colour)
 
 
 def render_svg(report: Report) -> str:
     """A picture of the table."""
-    console = table_console(_SVG_WIDTH, "truecolor", record=True)
-    console.print(_contents(report, _SVG_WIDTH), crop=False)
-    return export_svg(console, TITLE)
+    return picture(_contents(report, SVG_WIDTH), TITLE)
 
 
-def export_svg(console: Console, title: str) -> str:
-    """Export the console's recording as an SVG that loads nothing from the network."""
+def drawn(contents: RenderableType, width: int, *, colour: bool) -> str:
+    """Draw a report as lines of text."""
+    console = _table_console(width, "standard" if colour else None)
+    with console.capture() as captured:
+        console.print(contents, crop=False)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def picture(contents: RenderableType, title: str) -> str:
+    """Draw a report of `SVG_WIDTH` as an SVG that loads nothing from the network."""
+    console = _table_console(SVG_WIDTH, "truecolor", record=True)
+    console.print(contents, crop=False)
     return re.sub(
         r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.S
     )
@@ -80,13 +86,13 @@ def without_control_characters(text: str, forbidden: str) -> str:
     return re.sub(forbidden, lambda match: repr(match[0])[1:-1], text)
 
 
-def table_console(
+def _table_console(
     width: int,
     colours: Literal["standard", "truecolor"] | None,
     *,
     record: bool = False,
 ) -> Console:
-    """A console that a report is drawn on; it writes to no stream."""
+    """A console to draw a report on; it writes to no stream."""
     return Console(
         file=io.StringIO(),
         width=width,
@@ -102,7 +108,7 @@ def table_console(
 
 
 def stream_console(stream: TextIO, color: Color) -> Console:
-    """The console of stdout or stderr, with the colours that the user asked for."""
+    """The console of stdout or stderr; `color` is the option --color."""
     return Console(
         file=stream,
         highlight=False,
@@ -110,6 +116,29 @@ def stream_console(stream: TextIO, color: Color) -> Console:
         emoji=False,
         no_color=True if color == "never" else None,
     )
+
+
+def print_drawn(
+    render: Callable[[int, bool], str], color: Color, log_width: int
+) -> None:
+    """Print a report on stdout, as wide and as colourful as stdout is.
+
+    Args:
+        render: makes the text from a width and a flag for colours.
+        log_width: columns if stdout is not a terminal.
+    """
+    console = stream_console(sys.stdout, color)
+    colour = color == "always" or (
+        console.color_system is not None and not console.no_color
+    )
+    width = console.width if console.is_terminal else log_width
+    print_text(render(width, colour), color="always" if colour else "never")
+
+
+def separated(parts: Iterable[RenderableType]) -> Group:
+    """Put an empty line between the parts of a report."""
+    spaced = [line for part in parts for line in (part, Text(""))]
+    return Group(*spaced[:-1])
 
 
 def _contents(report: Report, width: int, *, verbose: bool = False) -> RenderableType:
@@ -123,10 +152,7 @@ def _contents(report: Report, width: int, *, verbose: bool = False) -> Renderabl
     if report.notes:
         parts.append(wrapped("\n".join(report.notes), width))
     parts.append(_verdict(report, width))
-    spaced: list[RenderableType] = []
-    for part in parts:
-        spaced += [part, Text("")]
-    return Group(*spaced[:-1])
+    return separated(parts)
 
 
 def wrapped(text: str, width: int) -> Text:

@@ -1,4 +1,4 @@
-"""Look at recorded turns one by one, and count what is found."""
+"""Look at recorded turns one by one, and count the findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .turns import Answer, Turn
 
 @dataclass
 class _Tally:
-    """How often something was found, and where first."""
+    """The count of a finding, its causes, and its first example."""
 
     count: int = 0
     causes: Counter[str] = field(default_factory=Counter)
@@ -103,7 +103,7 @@ class Auditor:
         tokenizer: str | None = None,
         max_drift: float = 0.0,
     ) -> Audit:
-        """What was found in all turns so far."""
+        """The findings in all turns so far."""
         missing = self._tallies["weight-version-missing"] = _Tally()
         for shape, tally in self._unversioned.items():
             if self._versioned[shape] and tally.first:
@@ -168,7 +168,7 @@ class Auditor:
         )
 
     def _checked(self, finding: Finding) -> int:
-        """How many answers or turns were checked for a finding."""
+        """The number of answers or turns that were checked for a finding."""
         if finding.needs_tokenizer:
             return self._compared
         unversioned = (self._unversioned.get(shape) for shape in self._versioned)

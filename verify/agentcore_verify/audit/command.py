@@ -16,7 +16,7 @@ from agentcore_patches.command.terminal import print_text
 from agentcore_patches.errors import UsageError
 
 from ..options import PathOption, assert_writable, file_option, write_file
-from ..report import stream_console
+from ..report import print_drawn, stream_console
 from .auditor import Auditor
 from .lines import STDIN, size_of, turns_in
 from .report import render_json, render_svg, render_table
@@ -45,7 +45,7 @@ _LOG_WIDTH = 100
     default=0.0,
     show_default=True,
     metavar="SHARE",
-    help="The share of tokens that may differ when the text is tokenized again.",
+    help="The share of tokens that may differ when the text is re-tokenized.",
 )
 @click.option(
     "--json",
@@ -133,11 +133,8 @@ def _progress(asked: Asked, total: int | None) -> Iterator[Callable[[int], None]
 
 
 def _print(asked: Asked, result: Audit) -> None:
-    console = stream_console(sys.stdout, asked.color)
-    colour = asked.color == "always" or (
-        console.color_system is not None and not console.no_color
-    )
-    width = console.width if console.is_terminal else _LOG_WIDTH
-    verbose = asked.detail == "verbose"
-    text = render_table(result, width, colour=colour, verbose=verbose)
-    print_text(text, color="always" if colour else "never")
+    def render(width: int, colour: bool) -> str:
+        verbose = asked.detail == "verbose"
+        return render_table(result, width, colour=colour, verbose=verbose)
+
+    print_drawn(render, asked.color, _LOG_WIDTH)

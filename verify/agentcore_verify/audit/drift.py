@@ -6,16 +6,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .tokens import BROKEN, Tokens
 from .turns import Answer, Call
 
+Item = TypeVar("Item")
+
 SHOWN = 40
 """Characters of a text that an example shows."""
-
-_CUT = ("length", "max_tokens", "abort", "incomplete")
-"""Finish reasons of answers whose last part a parser may hold back."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,8 @@ def _text_to_tokenize(
         return decoded, ""
     rest = decoded[len(text) :]
     if decoded.startswith(text) and (
-        (answer.finish in _CUT and not _is_broken(rest)) or _begins_with(rest, stops)
+        # A parser may hold back the last part of an answer that was cut.
+        (answer.was_cut and not _is_broken(rest)) or _begins_with(rest, stops)
     ):
         return decoded, ""
     if text == tokens.decode(body, special=False):
@@ -111,7 +111,7 @@ def _with_parts(answer: Answer, decoded: str) -> tuple[str, str]:
         raw = _spelled(call, again)
         if raw:
             again, respelled = again.replace(raw, call.arguments, 1), True
-        elif not (answer.finish in _CUT or _has_values(call, decoded)):
+        elif not (answer.was_cut or _has_values(call, decoded)):
             raise TextDiffers(_difference(call.arguments, decoded))
     return again, "tool arguments respelled" if respelled else ""
 
@@ -150,7 +150,7 @@ def _objects(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _has_values(call: Call, text: str) -> bool:
-    """True if a text has each argument of a call, in whatever format."""
+    """True if a text has the value of each argument of a call."""
     try:
         wanted = json.loads(call.arguments)
     except ValueError:
@@ -172,8 +172,7 @@ def _compared(
     if sampled == again:
         # Another text may have the same tokens, where the tokenizer normalizes it.
         return Drift(len(sampled))
-    start, end = _unequal(sampled, again)
-    left, right = sampled[start : len(sampled) - end], again[start : len(again) - end]
+    left, right = _unequal(sampled, again)
     return Drift(
         tokens=len(sampled),
         differing=max(len(left), len(right)),
@@ -182,8 +181,8 @@ def _compared(
     )
 
 
-def _unequal(left: Sequence[object], right: Sequence[object]) -> tuple[int, int]:
-    """How many items are equal at the start, and of the others at the end."""
+def _unequal(left: list[Item], right: list[Item]) -> tuple[list[Item], list[Item]]:
+    """The parts of two lists between their equal starts and ends."""
     shorter = min(len(left), len(right))
     start = 0
     while start < shorter and left[start] == right[start]:
@@ -191,28 +190,32 @@ def _unequal(left: Sequence[object], right: Sequence[object]) -> tuple[int, int]
     end = 0
     while end < shorter - start and left[-1 - end] == right[-1 - end]:
         end += 1
-    return start, end
+    return left[start : len(left) - end], right[start : len(right) - end]
 
 
 def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
-    """Why tokens differ, by what they say."""
+    """Name the cause of a difference by the text of the tokens."""
     if any(tokens.is_special(one) for one in [*left, *right]):
         return "special tokens"
     pieces = tokens.decode_each([*left, *right])
-    if any(BROKEN in piece for piece in pieces) or any(map(_is_emoji, "".join(pieces))):
+    if _has_emoji("".join(pieces)):
         return "emoji"
     if tokens.decode(left).isspace() or tokens.decode(right).isspace():
         return "whitespace"
     return "split merges"
 
 
-def _is_emoji(character: str) -> bool:
-    return ord(character) > 0xFFFF or "\u2600" <= character <= "\u27bf"
+def _has_emoji(text: str) -> bool:
+    """True if a text has an emoji, or parts of a character."""
+    return any(
+        one == BROKEN or ord(one) > 0xFFFF or "\u2600" <= one <= "\u27bf"
+        for one in text
+    )
 
 
 def _pieces(ids: list[int], tokens: Tokens) -> str:
-    shown = "|".join(repr(piece)[1:-1] for piece in tokens.decode_each(ids[:6]))
-    return f"{shown}{'|...' if len(ids) > 6 else ''}" or "nothing"
+    # One more than the example shows, so that it ends with dots.
+    return _listed([repr(piece)[1:-1] for piece in tokens.decode_each(ids[:7])])
 
 
 def _difference(text: str, decoded: str) -> str:
@@ -252,17 +255,14 @@ def _compare_pieces(
         text = answer.text
     again = [_bare(piece) for piece in tokens.decode_each(tokens.encode(text))]
     bare = [_bare(piece) for piece in sampled]
-    start, end = _unequal(bare, again)
-    left, right = bare[start : len(bare) - end], again[start : len(again) - end]
+    left, right = _unequal(bare, again)
     if not left and not right:
         return Drift(len(sampled))
-    whole = "".join(left)
-    is_emoji = BROKEN in whole or any(map(_is_emoji, whole))
     return Drift(
         tokens=len(sampled),
         differing=max(len(left), len(right)),
-        cause="emoji" if is_emoji else "split merges",
-        seen=f"sampled {_joined(left)}, tokenized again {_joined(right)}",
+        cause="emoji" if _has_emoji("".join(left)) else "split merges",
+        seen=f"sampled {_listed(left)}, tokenized again {_listed(right)}",
     )
 
 
@@ -271,7 +271,7 @@ def _bare(piece: str) -> str:
     return piece.strip(" \u2581")
 
 
-def _joined(pieces: list[str]) -> str:
+def _listed(pieces: list[str]) -> str:
     return "|".join(pieces[:6]) + ("|..." if len(pieces) > 6 else "") or "nothing"
 
 

@@ -13,7 +13,7 @@ class Finding:
         name: its name in reports.
         meaning: what a trainer would learn from.
         remedy: what to do about it.
-        unit: what is counted.
+        unit: the counted things, answers or turns.
         page: the topic that explains it, for `agentcore-patch docs`.
         needs_tokenizer: whether it can only be found with a tokenizer.
     """
@@ -29,7 +29,7 @@ class Finding:
 FINDINGS = (
     Finding(
         "ids-missing",
-        "The answer has no token IDs: a trainer has to tokenize the text again.",
+        "The answer has no token IDs: a trainer has to re-tokenize the text.",
         "Send `return_token_ids: true` to a patched SGLang or to vLLM, and keep the IDs.",
     ),
     Finding(
@@ -71,7 +71,7 @@ FINDINGS = (
     ),
     Finding(
         "drift",
-        "The text tokenized again gives other tokens than the model sampled.",
+        "Re-tokenizing the text yields other tokens than the model sampled.",
         "Train on the recorded IDs. Where this is so, allow drift with --max-drift.",
         page="retokenization",
         needs_tokenizer=True,

@@ -57,7 +57,7 @@ class Break:
 
 
 class Prefixes:
-    """The turns of the last sessions, and what became of them."""
+    """The turns of the last sessions, and the counts of their comparisons."""
 
     def __init__(self, tokens: Tokens | None, bytes_kept: int | None = None) -> None:
         self._tokens = tokens
@@ -80,9 +80,10 @@ class Prefixes:
                 found = self._break(turn, prompt, before)
         elif turn.history and turn.history.answers and turn.session:
             self.unmatched += 1
+        said = turn.history.said if turn.history else None
         for answer in turn.answers:
             if answer.ids:
-                self._keep(_key(turn, source), _kept(turn, prompt, answer))
+                self._keep(_key(turn, source, said), _kept(turn, prompt, answer))
         return found
 
     def _turn_before(self, turn: Turn, prompt: bytes, source: str) -> _Kept | None:
@@ -98,7 +99,7 @@ class Prefixes:
             return max(found, key=lambda one: _shared(prompt, one.ids), default=None)
         if not turn.history.answers:
             return None
-        kept = self._sessions.get(_key_before(turn, source))
+        kept = self._sessions.get(_key(turn, source, turn.history.said_before))
         earlier = [
             one
             for one in kept or ()
@@ -157,17 +158,9 @@ def _unpacked(packed: bytes) -> list[int]:
     return array("i", packed).tolist()
 
 
-def _key(turn: Turn, source: str) -> object:
-    """The session of a turn; without one, what was said to the model."""
-    if turn.session is not None or turn.history is None:
-        return source, turn.session
-    return source, turn.history.said
-
-
-def _key_before(turn: Turn, source: str) -> object:
-    if turn.session is not None or turn.history is None:
-        return source, turn.session
-    return source, turn.history.said_before
+def _key(turn: Turn, source: str, said: bytes | None) -> object:
+    """The session of a turn; without one, a digest of the messages to the model."""
+    return source, turn.session if turn.session is not None else said
 
 
 def _kept(turn: Turn, prompt: bytes, answer: Answer) -> _Kept:
@@ -177,7 +170,7 @@ def _kept(turn: Turn, prompt: bytes, answer: Answer) -> _Kept:
         history=turn.history,
         has_reasoning=bool(answer.reasoning) or "</think>" in answer.text,
         has_calls=bool(answer.calls),
-        was_cut=answer.finish in ("length", "max_tokens", "abort", "incomplete"),
+        was_cut=answer.was_cut,
     )
 
 
@@ -216,7 +209,7 @@ def _why(
     got: list[int],
     tokens: Tokens | None,
 ) -> str:
-    """Why a prompt leaves the tokens of the turn before it."""
+    """Name the reason for which a prompt leaves the tokens of the turn before it."""
     now, then = turn.history, before.history
     if now and then and at < before.prompt:
         if now.tools != then.tools:

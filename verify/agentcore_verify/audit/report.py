@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agentcore_patches.command.json_output import as_json
 
-from ..report import export_svg, table_console, wrapped
+from ..report import SVG_WIDTH, drawn, picture, separated, wrapped
 from .results import Audit, Row, State
 
 TITLE = "agentcore-patch audit"
@@ -23,7 +23,6 @@ _STYLES = {
     State.CLEAN: "green",
 }
 _MIN_WIDTH = 60
-_SVG_WIDTH = 100
 
 
 def render_json(audit: Audit) -> str:
@@ -34,22 +33,17 @@ def render_json(audit: Audit) -> str:
 def render_table(
     audit: Audit, width: int = 80, *, colour: bool = False, verbose: bool = False
 ) -> str:
-    """A table of all findings, and below it the details of those that were found.
+    """A table of all findings, and below it the details of each that has a count.
 
-    With `verbose`, also what the others mean.
+    With `verbose`, also the meaning of the others.
     """
     width = max(width, _MIN_WIDTH)
-    console = table_console(width, "standard" if colour else None)
-    with console.capture() as captured:
-        console.print(_contents(audit, width, verbose=verbose), crop=False)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+    return drawn(_contents(audit, width, verbose=verbose), width, colour=colour)
 
 
 def render_svg(audit: Audit) -> str:
     """A picture of the table."""
-    console = table_console(_SVG_WIDTH, "truecolor", record=True)
-    console.print(_contents(audit, _SVG_WIDTH), crop=False)
-    return export_svg(console, TITLE)
+    return picture(_contents(audit, SVG_WIDTH), TITLE)
 
 
 def _contents(audit: Audit, width: int, *, verbose: bool = False) -> RenderableType:
@@ -61,8 +55,7 @@ def _contents(audit: Audit, width: int, *, verbose: bool = False) -> RenderableT
     if audit.notes:
         parts.append(wrapped("\n".join(audit.notes), width))
     parts.append(_verdict(audit, width))
-    spaced = [line for part in parts for line in (part, Text(""))]
-    return Group(*spaced[:-1])
+    return separated(parts)
 
 
 def _heading(audit: Audit) -> str:

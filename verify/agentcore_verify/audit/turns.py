@@ -1,4 +1,4 @@
-"""One recorded turn, whatever it was recorded by."""
+"""A recorded turn of a conversation, in one form for all recorders."""
 
 from __future__ import annotations
 
@@ -65,6 +65,11 @@ class Answer:
         return not said
 
     @property
+    def was_cut(self) -> bool:
+        """True if the answer ended before the model was done."""
+        return self.finish in ("length", "max_tokens", "abort", "incomplete")
+
+    @property
     def length(self) -> int:
         """The number of tokens, as far as it is known."""
         known = (self.ids, self.logprobs)
@@ -79,6 +84,16 @@ class Message:
     text: str
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
+
+
+def joined(messages: Sequence[Message]) -> Message:
+    """The messages of an answer as one."""
+    return Message(
+        role="assistant",
+        text="".join(message.text for message in messages),
+        reasoning="".join(message.reasoning for message in messages),
+        calls=tuple(call for message in messages for call in message.calls),
+    )
 
 
 @dataclass(frozen=True)

@@ -233,6 +233,13 @@ def joined_spans(starts: list[tuple[str, int]]) -> tuple[Span, ...]:
     return tuple(found)
 
 
+def versions_of(metadata: Json) -> tuple[Span, ...]:
+    """The spans in the metadata of a response."""
+    return spans(metadata.get("weight_versions")) or one_span(
+        metadata.get("weight_version")
+    )
+
+
 def one_span(version: Any) -> tuple[Span, ...]:
     """The span of an answer that one version gave."""
     return () if version is None else (Span(str(version), 0),)

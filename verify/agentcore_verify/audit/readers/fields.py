@@ -73,6 +73,16 @@ def ids(value: Any, name: str) -> list[int] | None:
     return value
 
 
+def token_lists(events: list[Json]) -> dict[str, list[Any]]:
+    """The IDs and logprobs of a stream, from the lists on its events."""
+    found: dict[str, list[Any]] = {}
+    for event in events:
+        for name in ("token_ids", "token_logprobs"):
+            if isinstance(event.get(name), list):
+                found.setdefault(name, []).extend(event[name])
+    return found
+
+
 def numbers(value: Any, name: str) -> list[float | None] | None:
     """A list of numbers and nulls; None for null."""
     if value is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..turns import Answer, Call, History, Json, Message, Turn
 from . import fields
-from .choices import one_span, spans
+from .choices import versions_of
 from .fields import arguments_text, count, ids, numbers, obj, objs, text
 
 
@@ -30,8 +30,7 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
                 logprobs=numbers(whole.get("token_logprobs"), "token_logprobs"),
                 tokens=count(usage.get("output_tokens"), "usage.output_tokens"),
                 finish=str(whole.get("stop_reason") or ""),
-                versions=spans(metadata.get("weight_versions"))
-                or one_span(metadata.get("weight_version")),
+                versions=versions_of(metadata),
             ),
         ),
         stops=fields.strings(request.get("stop_sequences"), "request.stop_sequences"),
@@ -42,7 +41,6 @@ def _joined(events: list[Json]) -> Json:
     """The message of a stream."""
     whole: Json = {}
     blocks: dict[Any, Json] = {}
-    parts: dict[str, list[Any]] = {}
     for event in events:
         if event.get("type") == "message_start":
             whole |= obj(event.get("message"), "message")
@@ -63,10 +61,7 @@ def _joined(events: list[Json]) -> Json:
         elif event.get("type") == "message_delta":
             usage = obj(whole.get("usage"), "usage") | obj(event.get("usage"), "usage")
             whole |= {**obj(event.get("delta"), "delta"), "usage": usage}
-        for name in ("token_ids", "token_logprobs"):
-            if isinstance(event.get(name), list):
-                parts.setdefault(name, []).extend(event[name])
-    return {**whole, **parts, "content": list(blocks.values())}
+    return {**whole, **fields.token_lists(events), "content": list(blocks.values())}
 
 
 def _index(event: Json) -> int:

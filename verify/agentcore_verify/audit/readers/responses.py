@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..turns import Answer, Call, History, Json, Message, Turn
+from ..turns import Answer, Call, History, Json, Message, Turn, joined
 from . import fields
-from .choices import one_span, spans
+from .choices import versions_of
 from .fields import BadRecord, arguments_text, count, ids, numbers, obj, objs, text
 
 
 def turn(request: Json, events: list[Json], session: str | None) -> Turn:
     """The turn in a response, or in the events of a stream."""
     whole = events[0] if events[0].get("object") == "response" else _joined(events)
-    messages = _messages(whole.get("output"), "output")
+    said = joined(_messages(whole.get("output"), "output"))
     usage = obj(whole.get("usage"), "usage")
     metadata = obj(whole.get("metadata"), "metadata")
     tokens = usage.get("output_tokens", usage.get("completion_tokens"))
@@ -24,15 +24,14 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
         prompt=ids(whole.get("prompt_token_ids"), "prompt_token_ids"),
         answers=(
             Answer(
-                text="".join(message.text for message in messages),
-                reasoning="".join(message.reasoning for message in messages),
-                calls=tuple(call for message in messages for call in message.calls),
+                text=said.text,
+                reasoning=said.reasoning,
+                calls=said.calls,
                 ids=ids(whole.get("token_ids"), "token_ids"),
                 logprobs=numbers(whole.get("token_logprobs"), "token_logprobs"),
                 tokens=count(tokens, "usage.output_tokens"),
                 finish=str(whole.get("status") or ""),
-                versions=spans(metadata.get("weight_versions"))
-                or one_span(metadata.get("weight_version")),
+                versions=versions_of(metadata),
             ),
         ),
     )
@@ -44,15 +43,11 @@ def _joined(events: list[Json]) -> Json:
     The last response has all IDs; a stream that broke off has those of its events.
     """
     whole: Json = {}
-    parts: dict[str, list[Any]] = {}
     for event in events:
         whole |= obj(event.get("response"), "response")
-        for name in ("token_ids", "token_logprobs"):
-            if isinstance(event.get(name), list):
-                parts.setdefault(name, []).extend(event[name])
     if not whole:
         raise BadRecord("has `chunks` without a response")
-    return {**whole, **parts}
+    return {**whole, **fields.token_lists(events)}
 
 
 def _messages(value: Any, name: str) -> list[Message]:

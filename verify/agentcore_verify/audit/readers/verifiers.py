@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Any
 
-from ..turns import Answer, History, Json, Message, Turn
+from ..turns import Answer, History, Json, Message, Turn, joined
 from . import fields
 from .fields import BadRecord, count, ids, numbers, obj, objs, optional_text
 
@@ -25,7 +25,7 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
     tools = record.get("tool_defs")
     for step in objs(record["trajectory"], "trajectory"):
         tokens = obj(step.get("tokens"), "trajectory[].tokens")
-        said = _said(step.get("completion"), "trajectory[].completion")
+        said = joined(_said(step.get("completion"), "trajectory[].completion"))
         prompt = _said(step.get("prompt"), "trajectory[].prompt", role="user")
         response = obj(step.get("response"), "trajectory[].response")
         usage = obj(response.get("usage"), "trajectory[].response.usage")
@@ -39,9 +39,9 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
             prompt=ids(tokens.get("prompt_ids"), "prompt_ids"),
             answers=(
                 Answer(
-                    text="".join(message.text for message in said),
-                    reasoning="".join(message.reasoning for message in said),
-                    calls=tuple(call for message in said for call in message.calls),
+                    text=said.text,
+                    reasoning=said.reasoning,
+                    calls=said.calls,
                     ids=ids(tokens.get("completion_ids"), "completion_ids"),
                     logprobs=numbers(
                         tokens.get("completion_logprobs"), "completion_logprobs"
