@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
 
+import click
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -13,7 +13,6 @@ from agentcore_patches.command.documentation import Page
 from agentcore_patches.command.terminal import (
     Color,
     has_colours,
-    print_text,
     terminal_width,
 )
 
@@ -32,14 +31,11 @@ def show_page(page: Page, color: Color) -> None:
         no_color=not coloured,
         highlight=False,
     )
-    markdown = Markdown(page.markdown(), hyperlinks=False, code_theme="ansi_dark")
-    if columns is None:
-        with console.capture() as captured:
-            console.print(markdown)
-        lines = (line.rstrip() for line in captured.get().splitlines())
-        print_text("\n".join(lines), color=color)
-        return
+    with console.capture() as captured:
+        console.print(
+            Markdown(page.markdown(), hyperlinks=False, code_theme="ansi_dark")
+        )
+    lines = (line.rstrip() for line in captured.get().splitlines())
     # Without a word of the user's, `less` would show the colours as codes.
     os.environ.setdefault("LESS", "-FRX")
-    with console.pager(styles=coloured) if sys.stdin.isatty() else nullcontext():
-        console.print(markdown)
+    click.echo_via_pager("\n".join(lines), color=coloured)

@@ -15,6 +15,7 @@ from agentcore_patches.state.filesystem import digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.helpers.records import write_dist_info
+from tests.helpers.trees import without_ours
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -127,10 +128,10 @@ def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
     for path in (FIRST, SECOND):
         write(install, path, vanilla(path))
     shutil.rmtree(install.package / FOLDER / "store")
-    before = {path: (install.package / path).stat() for path in ALL}
+    before = without_ours(photograph(install))
     assert revert(install) == ()
     assert not (install.package / FOLDER).exists()
-    assert {path: (install.package / path).stat() for path in ALL} == before
+    assert photograph(install) == before
 
 
 def test_what_the_wheel_has_is_an_original(install: Install) -> None:

@@ -105,20 +105,23 @@ def test_the_pages_of_the_documentation_can_be_read(run: Run) -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 120])
 def test_a_page_fits_the_terminal(columns: int) -> None:
-    shown = shown_on_terminal(
-        [*COMMAND, "docs", "security"], columns, PAGER="cat", MANPAGER="cat"
-    )
+    shown = shown_on_terminal([*COMMAND, "docs", "security"], columns, PAGER="cat")
     assert "\x1b[" in shown
     assert max(map(len, click.unstyle(shown).splitlines())) <= columns
 
 
-def test_the_pager_shows_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pager_shows_colours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("LESS", raising=False)
-    pager = 'echo "LESS is $LESS"; cat'
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\necho "LESS is $LESS"\ncat\n', "utf-8")
+    pager.chmod(0o755)
     command = [*COMMAND, "docs", "security"]
-    env = {"PAGER": pager, "MANPAGER": pager}
-    assert "LESS is -FRX\n" in shown_on_terminal(command, 80, **env)
-    assert "LESS is -i\n" in shown_on_terminal(command, 80, **env, LESS="-i")
+    shown = shown_on_terminal(command, 80, PAGER=str(pager))
+    assert "LESS is -FRX\n" in shown and "\x1b[" in shown
+    shown = shown_on_terminal(command, 80, PAGER=str(pager), LESS="-i")
+    assert "LESS is -i\n" in shown
 
 
 SCREENS = [
