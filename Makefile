@@ -27,8 +27,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # What needs no server, and waits for nothing. What hooks need of SGLang is the same with
 # each Python: `make test` looks.
+# SHORT=1 leaves out what plans for minutes and finds the same with each Python.
 QUICK := -n 2 $(GROUPED) tests/unit tests/hostile tests/sglang_sources \
-	--ignore tests/sglang_sources/test_seams.py
+	--ignore tests/sglang_sources/test_seams.py \
+	$(if $(SHORT),-m "not planning and not slow_client and not browser")
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13

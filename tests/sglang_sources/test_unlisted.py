@@ -22,6 +22,7 @@ FITTING = {
 }
 
 
+@pytest.mark.planning
 @pytest.mark.parametrize("hidden", SUPPORTED_VERSIONS)
 def test_a_hidden_release_gets_its_own_tree_or_none(hidden: str) -> None:
     others = [version for version in SUPPORTED_VERSIONS if version != hidden]

@@ -54,6 +54,7 @@ def test_the_files_of_a_release_are_those_that_change(version: str) -> None:
     assert tuple(files) == changed_files(version)
 
 
+@pytest.mark.planning
 @each_selection
 def test_patches_apply_whole_and_once(version: str, selection: tuple[str, ...]) -> None:
     if not registry.edits(selection[0], version):
@@ -70,6 +71,7 @@ def test_patches_apply_whole_and_once(version: str, selection: tuple[str, ...]) 
     assert {outcome.outcome for outcome in again.outcomes} == {"present"}
 
 
+@pytest.mark.planning
 @each_selection
 def test_new_lines_are_laid_out_as_those_around_them(
     version: str, selection: tuple[str, ...]
