@@ -8,6 +8,7 @@ import sys
 import click
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.theme import Theme
 
 from agentcore_patches.command.documentation import Page
 from agentcore_patches.command.terminal import (
@@ -15,6 +16,9 @@ from agentcore_patches.command.terminal import (
     has_colours,
     terminal_width,
 )
+
+_THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+"""Rich's own has a black background, which stands out on a light terminal."""
 
 _WIDTH = 88
 """Columns of a page where there is no terminal, and at most on one."""
@@ -30,6 +34,7 @@ def show_page(page: Page, color: Color) -> None:
         force_terminal=coloured or None,
         no_color=not coloured,
         highlight=False,
+        theme=_THEME,
     )
     with console.capture() as captured:
         console.print(

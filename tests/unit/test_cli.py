@@ -107,6 +107,8 @@ def test_the_pages_of_the_documentation_can_be_read(run: Run) -> None:
 def test_a_page_fits_the_terminal(columns: int) -> None:
     shown = shown_on_terminal([*COMMAND, "docs", "security"], columns, PAGER="cat")
     assert "\x1b[" in shown
+    # A terminal may be light or dark: no background of our own.
+    assert not re.search(r"\x1b\[[\d;]*\b4\d", shown)
     assert max(map(len, click.unstyle(shown).splitlines())) <= columns
 
 
