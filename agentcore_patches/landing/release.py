@@ -48,6 +48,9 @@ IS_IDLE = "_is_no_request"
 # A session may keep its KV cache from turn to turn.
 SESSIONS_MAY_STREAM = False
 
+# A request for min_new_tokens crashes if the tokenizer has no EOS token.
+MIN_TOKENS_NEED_EOS = True
+
 # SGLang has a class for spans of tokens with one weight version.
 SPANS_ARE_STRUCTS = False
 

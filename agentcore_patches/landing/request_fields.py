@@ -9,6 +9,8 @@ from inspect import Parameter, signature
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from . import release
+
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
@@ -51,6 +53,8 @@ _FLAGS = (
 )
 _STRINGS = ("json_schema", "regex", "ebnf", "structural_tag")
 _SEVERAL_STRINGS = ("stop", "stop_regex")
+
+_NEED_TOKENIZER = ("min_new_tokens", *_SEVERAL_STRINGS)
 
 _ONE_A_PROMPT = (
     "return_logprob",
@@ -159,7 +163,8 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
         if not _are_strings(given.get(name, ())):
             return f"{name} must be a string or a list of strings."
     return (
-        _find_pattern_error(given.get("stop_regex", ()))
+        _find_tokenizer_error(manager, given)
+        or _find_pattern_error(given.get("stop_regex", ()))
         or _find_stop_error(manager, given)
         or _find_bias_error(manager, given.get("logit_bias", {}))
     )
@@ -206,6 +211,20 @@ def _find_pattern_error(patterns: Json) -> str | None:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             return f"stop_regex has a pattern that is not valid: {error}."
+    return None
+
+
+def _find_tokenizer_error(
+    manager: TokenizerManager, given: dict[str, Any]
+) -> str | None:
+    if manager.server_args.skip_tokenizer_init:
+        for name in _NEED_TOKENIZER:
+            if given.get(name):
+                return f"{name} needs a tokenizer: --skip-tokenizer-init leaves it out."
+        return None
+    if given.get("min_new_tokens") and release.MIN_TOKENS_NEED_EOS:
+        if manager.tokenizer.eos_token_id is None:
+            return "min_new_tokens needs an EOS token: the tokenizer names none."
     return None
 
 

@@ -239,6 +239,10 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
         "A session may keep its KV cache from turn to turn.",
         ByRelease(False, {"0.5.10": True}),
     ),
+    "MIN_TOKENS_NEED_EOS": (
+        "A request for min_new_tokens crashes if the tokenizer has no EOS token.",
+        ByRelease(True, {"0.5.17": False}),
+    ),
     "SPANS_ARE_STRUCTS": (
         "SGLang has a class for spans of tokens with one weight version.",
         ByRelease(False, {"0.5.19": True}),

@@ -25,7 +25,8 @@ def known_parameters(*, temperature: float = 1, top_k: int = -1) -> None:
 MANAGER: Any = SimpleNamespace(
     sampling_params_class=any_parameters,
     model_config=SimpleNamespace(vocab_size=VOCAB_SIZE),
-    server_args=SimpleNamespace(dp_size=2),
+    server_args=SimpleNamespace(dp_size=2, skip_tokenizer_init=False),
+    tokenizer=SimpleNamespace(eos_token_id=2),
 )
 
 NAN, INFINITY = float("nan"), float("inf")

@@ -1,0 +1,66 @@
+"""No tokenizer, or one that names no EOS token: requests that need it do no harm."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agentcore_patches.patches.releases import is_between
+from tests.helpers.endpoints import CHAT, send
+from tests.helpers.servers import Launch, Trees
+
+PARAMS = {"max_new_tokens": 5, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def endless_model(
+    scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The scripted model, without an EOS token anywhere."""
+    folder = tmp_path_factory.mktemp("endless") / "model"
+    shutil.copytree(scripted_model, folder)
+    for file in folder.glob("*.json"):
+        config = json.loads(file.read_text())
+        if {"eos_token", "eos_token_id"} & config.keys():
+            kept = {k: v for k, v in config.items() if not k.startswith("eos_token")}
+            file.write_text(json.dumps(kept))
+    return folder
+
+
+def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
+    with launch(trees.patched, "--skip-tokenizer-init") as server:
+        for name, value in (("min_new_tokens", 2), ("stop", "a"), ("stop_regex", "a")):
+            for streaming in (False, True):
+                params = {**PARAMS, name: value}
+                body = {"input_ids": [5, 6, 7], "sampling_params": params}
+                response = send(server, "/generate", **body, stream=streaming)
+                assert response.status_code == 400
+                assert f"{name} needs a tokenizer" in response.text
+        body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
+        assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
+
+
+def test_a_tokenizer_without_an_eos_token(
+    trees: Trees, launch: Launch, endless_model: Path, release: str
+) -> None:
+    status = 400 if is_between(release, "", "0.5.16") else 200
+    chat = {"messages": [{"role": "user", "content": "Name many things."}]}
+    with launch(trees.patched, model=endless_model) as server:
+        for path, body in (
+            (
+                CHAT,
+                {**chat, "max_tokens": 5, "min_tokens": 2, "return_token_ids": True},
+            ),
+            (
+                "/generate",
+                {"input_ids": [5], "sampling_params": {**PARAMS, "min_new_tokens": 2}},
+            ),
+        ):
+            response = send(server, path, **body)
+            assert response.status_code == status, response.text
+            assert status == 200 or "needs an EOS token" in response.text
+        body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
+        assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
