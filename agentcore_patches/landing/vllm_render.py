@@ -49,6 +49,12 @@ async def render(
     Raises:
         ValueError: the chat request is not valid, or a generate request cannot say it.
     """
+    if manager.server_args.skip_tokenizer_init:
+        raise BadRequest(
+            None,
+            "A chat cannot be rendered without a tokenizer, but the server runs with "
+            "--skip-tokenizer-init.",
+        )
     for name in _NOT_CARRIED:
         if not is_off(body.get(name)):
             raise BadRequest(

@@ -157,7 +157,7 @@ FIELDS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "CompletionResponseChoice",
-            "prompt_logprobs: Optional[List[Any]] = None",
+            "prompt_logprobs: Optional[List[Optional[Dict[str, Any]]]] = None",
         ),
     ),
     Hook(

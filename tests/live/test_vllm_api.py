@@ -287,7 +287,13 @@ def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
         body = {"messages": messages, "temperature": 0, "max_tokens": 30, **fields}
         rendered = post(server, RENDER, **body)
         assert rendered["features"] is None
-        chat = post(server, CHAT, **{**body, "return_token_ids": True})
+        response = send(server, CHAT, **{**body, "return_token_ids": True})
+        if response.status_code == 400:
+            # Newer grammars of tools need a token that the scripted model lacks.
+            assert name == "a tool that must be called"
+            assert send(server, GENERATE, **rendered).status_code == 400
+            continue
+        chat = response.json()
         assert rendered["token_ids"] == chat["prompt_token_ids"], name
         generated = post(server, GENERATE, **rendered)
         [of_chat], [choice] = chat["choices"], generated["choices"]
@@ -955,3 +961,6 @@ def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
             response = send(server, GENERATE, **body, stream=streaming)
             assert response.status_code == 400
             assert "--skip-tokenizer-init" in response.text
+        chat = send(server, RENDER, messages=line("plain").messages)
+        assert chat.status_code == 400
+        assert "--skip-tokenizer-init" in chat.json()["error"]["message"]
