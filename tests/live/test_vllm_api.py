@@ -311,6 +311,21 @@ def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
     assert post(server, RENDER, **body)["request_id"] != rendered["request_id"]
 
 
+@pytest.mark.parametrize("mode", ["reasoning"], indirect=True, scope="session")
+def test_a_rendered_grammar_starts_after_the_reasoning(server: Server) -> None:
+    body = {"messages": line("reasoning").messages, "temperature": 0, "max_tokens": 300}
+    body["structured_outputs"] = {"regex": "[ab]{5}"}
+    rendered = post(server, RENDER, **body)
+    assert rendered["reasoning_ended"] is False
+    [of_chat] = post(server, CHAT, **body)["choices"]
+    [choice] = post(server, GENERATE, **rendered)["choices"]
+    assert choice["token_ids"] == of_chat["token_ids"]
+    ended = {**rendered, "reasoning_ended": True, "output_mode": "text"}
+    [choice] = post(server, GENERATE, **ended)["choices"]
+    assert re.fullmatch("[ab]{5}", choice["text"])
+    assert choice["token_ids"] != of_chat["token_ids"]
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 BAD_CHATS: dict[str, tuple[Json, str]] = {
