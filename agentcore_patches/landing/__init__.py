@@ -23,4 +23,5 @@ from . import template_tail as template_tail
 from . import traces as traces
 from . import vllm_admin as vllm_admin
 from . import vllm_api as vllm_api
+from . import vllm_fields as vllm_fields
 from . import weight_versions as weight_versions

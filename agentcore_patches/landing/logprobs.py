@@ -129,10 +129,25 @@ def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> Non
         ValueError: the engine gave fewer logprobs than tokens.
     """
     cut(ret)
+    nothing: dict[str, Any] = {}
     if request.echo and not has_prompt(request):
         nothing = dict.fromkeys(("input_token_logprobs", "input_top_logprobs"))
-        for i, ret_item in enumerate(ret):
-            ret[i] = {**ret_item, "meta_info": {**ret_item["meta_info"], **nothing}}
+    for i, ret_item in enumerate(ret):
+        meta_info = _with_own_top(request, {**ret_item["meta_info"], **nothing})
+        ret[i] = {**ret_item, "meta_info": meta_info}
+
+
+def _with_own_top(
+    request: CompletionRequest, meta_info: dict[str, Any]
+) -> dict[str, Any]:
+    """Make each token its own alternative if `logprobs` is 0 and tokens are IDs.
+
+    vLLM does so, and its clients expect one entry of `top_logprobs` for each token.
+    """
+    if request.logprobs == 0 and request.return_tokens_as_token_ids:
+        rows = meta_info.get("output_token_logprobs") or []
+        meta_info["output_top_logprobs"] = [[row] for row in rows]
+    return meta_info
 
 
 def has_prompt(request: CompletionRequest) -> bool:
@@ -332,6 +347,7 @@ def completion_writer(
 
     def write_completion(meta_info: dict[str, Any]) -> str:
         of_prompt = meta_info if with_prompt else {}
+        meta_info = _with_own_top(request, meta_info.copy())
         text: str = to_openai_style_logprobs(
             input_token_logprobs=of_prompt.get("input_token_logprobs"),
             input_top_logprobs=of_prompt.get("input_top_logprobs"),

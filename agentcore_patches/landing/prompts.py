@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _CHOICE_FIELDS = (
     "prompt_token_ids",
     "token_ids",
+    "prompt_logprobs",
     "meta_info",
     "routed_experts",
     "routed_experts_start_len",

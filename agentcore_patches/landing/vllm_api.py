@@ -27,6 +27,7 @@ from . import (
     routed_experts,
     streams,
     vllm_admin,
+    vllm_render,
 )
 from .request_fields import INT64
 from .vllm_http import (
@@ -36,6 +37,7 @@ from .vllm_http import (
     flag,
     integer,
     is_off,
+    json_response,
     read_json,
 )
 from .vllm_sampling import Sampling, translate
@@ -74,6 +76,7 @@ _READ = (
     "output_mode",
     "cache_salt",
     "priority",
+    "reasoning_ended",
     # Written by the endpoint that renders chats; only its reader needs it.
     "token_offsets",
 )
@@ -153,7 +156,7 @@ def add_routes(
     async def generate(request: Request) -> Any:
         asked = None
         try:
-            asked = await read(manager, request, names)
+            asked = read(manager, request, await read_json(request), names)
             if asked.obj.stream:
                 return await answer_stream(manager, asked, request, running)
             with _noted(running, asked):
@@ -161,6 +164,16 @@ def add_routes(
         except ValueError as error:
             if asked is not None:
                 forget_unsent(manager, asked.sampling.params)
+            return error_response(error)
+
+    async def render(request: Request) -> Any:
+        try:
+            body = await read_json(request)
+            rendered = await vllm_render.render(manager, request, body)
+            asked = read(manager, request, rendered, names)
+            vllm_render.verify(manager, asked.sampling.params)
+            return json_response(rendered)
+        except ValueError as error:
             return error_response(error)
 
     def abort_by_id(request_id: str) -> int:
@@ -171,6 +184,7 @@ def add_routes(
         return 1
 
     app.router.add_route(PATH, generate, methods=["POST"])
+    app.router.add_route(vllm_render.PATH, render, methods=["POST"])
     scheduler_info["vllm_config"] = vllm_admin.config(manager)
     by_name = {endpoint.__name__: endpoint for endpoint in native}
     vllm_admin.add_routes(app, manager, by_name, abort_by_id)
@@ -193,16 +207,21 @@ def forget_unsent(manager: TokenizerManager, params: dict[str, Any]) -> None:
             manager.rid_to_state.pop(rid, None)
 
 
-async def read(manager: TokenizerManager, request: Request, names: set[str]) -> Asked:
+def read(
+    manager: TokenizerManager,
+    request: Request,
+    body: dict[str, Any],
+    names: set[str],
+) -> Asked:
     """Read and check a request of the endpoint.
 
     Args:
+        request: its headers are read.
         names: the model's names.
 
     Raises:
         ValueError: the request cannot be served as it is.
     """
-    body = await read_json(request)
     for name, value in body.items():
         if name in _READ or is_off(value):
             continue
@@ -269,6 +288,9 @@ def _engine_request(
         priority=_priority(manager, body.get("priority")),
         routing_key=request.headers.get("x-session-id"),
     )
+    _ask_for_masks(obj, sampling)
+    if body.get("reasoning_ended") is not None:
+        obj.require_reasoning = not flag("reasoning_ended", body["reasoning_ended"])
     rank = request.headers.get("x-data-parallel-rank")
     if rank is not None:
         obj.data_parallel_rank = _rank(manager, rank)
@@ -277,6 +299,34 @@ def _engine_request(
         obj.return_routed_experts = True
         obj.routed_experts_start_len = sampling.experts_start
     return obj
+
+
+def _ask_for_masks(obj: GenerateReqInput, sampling: Sampling) -> None:
+    """Ask the engine for sampling masks, which older releases do not have."""
+    for is_wanted, name, first, of_engine, value in (
+        (
+            sampling.mask_logprobs,
+            "return_sampling_mask_logprobs",
+            "0.5.21",
+            "sampling_logprobs_mode",
+            "support",
+        ),
+        (
+            sampling.masks,
+            "return_sampling_mask",
+            "0.5.16",
+            "return_sampling_mask",
+            True,
+        ),
+    ):
+        if is_wanted and not hasattr(obj, of_engine):
+            raise BadRequest(
+                name,
+                f"sampling_params: {name} is not supported by this SGLang. It needs "
+                f"SGLang {first} or later.",
+            )
+        if is_wanted:
+            setattr(obj, of_engine, value)
 
 
 def _model(
@@ -426,7 +476,23 @@ def _piece(
         tops = meta_info.get("output_top_logprobs") if count else None
         text = dump_logprobs(rows, tops[start:end] if tops else None, count)
         fields["logprobs"] = orjson.Fragment(text)
+    for name, key in _mask_fields(asked.sampling):
+        masks = meta_info.get(key) or []
+        fields[name] = masks[start : start + len(token_ids)]
+        if len(fields[name]) < len(token_ids):
+            raise ValueError(
+                f"The engine gave {len(masks)} sampling masks for {len(token_ids)} "
+                "tokens."
+            )
     return fields
+
+
+def _mask_fields(sampling: Sampling) -> Iterator[tuple[str, str]]:
+    """Yield a field of a choice, and the engine's name for it."""
+    if sampling.masks:
+        yield "sampling_mask", "output_token_sampling_mask"
+    if sampling.mask_logprobs:
+        yield "sampling_mask_logprobs", "output_token_sampling_logprobs"
 
 
 def _end(manager: TokenizerManager, meta_info: dict[str, Any]) -> dict[str, Any]:
@@ -460,10 +526,19 @@ def _prompt(asked: Asked, meta_info: dict[str, Any]) -> list[int] | None:
 
 
 def _prompt_logprobs(asked: Asked, meta_info: dict[str, Any]) -> Json:
-    """Return the logprobs of the prompt's tokens, of which the first has none."""
     count = asked.sampling.prompt_logprobs
-    if count is None:
-        return None
+    return None if count is None else prompt_logprobs(count, meta_info)
+
+
+def prompt_logprobs(count: int, meta_info: dict[str, Any]) -> list[Any]:
+    """Return the logprobs of the prompt's tokens, of which the first has none.
+
+    Args:
+        count: number of alternatives for each token.
+
+    Raises:
+        ValueError: the engine gave fewer logprobs than tokens.
+    """
     rows = meta_info.get("input_token_logprobs") or []
     if len(rows) != meta_info["prompt_tokens"]:
         raise ValueError(
@@ -478,12 +553,16 @@ def _prompt_logprobs(asked: Asked, meta_info: dict[str, Any]) -> Json:
 
 
 def _by_id(row: Any, top: list[Any]) -> dict[str, dict[str, Any]]:
-    """Return a prompt token's logprob and those of the likeliest tokens, by ID."""
+    """Return a prompt token's logprob and those of the likeliest tokens, by ID.
+
+    Clients sort by rank. A token that is not among the likeliest comes after them.
+    """
     ranks = {token_id: rank for rank, (_, token_id, *_) in enumerate(top, 1)}
+    last = len(top) + 1 if top else None
     return {
         str(token_id): {
             "logprob": max(value, float(_LOWEST)),
-            "rank": ranks.get(token_id),
+            "rank": ranks.get(token_id, last),
             "decoded_token": None,
         }
         for value, token_id, *_ in (row, *top)

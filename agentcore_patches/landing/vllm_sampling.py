@@ -62,6 +62,8 @@ _READ = (
     "detokenize",
     "output_kind",
     "routed_experts_prompt_start",
+    "return_sampling_mask",
+    "return_sampling_mask_logprobs",
 )
 
 
@@ -73,12 +75,16 @@ class Sampling(NamedTuple):
         logprobs: number of alternatives for each output token, None for no logprobs.
         prompt_logprobs: the same for each prompt token.
         experts_start: first token whose routed experts are returned.
+        masks: return the sampling mask of each output token.
+        mask_logprobs: return the logprobs of the tokens in each mask.
     """
 
     params: dict[str, Any]
     logprobs: int | None
     prompt_logprobs: int | None
     experts_start: int
+    masks: bool
+    mask_logprobs: bool
 
 
 def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampling:
@@ -117,15 +123,46 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
     if not flag("detokenize", found.get("detokenize", True)):
         _check_without_text(found, wants_text)
     integer("output_kind", found.get("output_kind", 0), 0, 2)
-    params.update(_grammar(found.get("structured_outputs")))
+    params.update(grammar(found.get("structured_outputs")))
     vocab_size = manager.model_config.vocab_size
     start = "routed_experts_prompt_start"
+    masks, mask_logprobs = (
+        flag(name, found.get(name))
+        for name in ("return_sampling_mask", "return_sampling_mask_logprobs")
+    )
     return Sampling(
         params,
         logprobs=_count(found, "logprobs", vocab_size),
         prompt_logprobs=_count(found, "prompt_logprobs", vocab_size),
         experts_start=integer(start, found.get(start, 0), 0, INT32),
+        masks=masks or mask_logprobs,
+        mask_logprobs=mask_logprobs,
     )
+
+
+def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
+    """Translate SGLang's sampling parameters to vLLM's.
+
+    Raises:
+        BadRequest: vLLM has no such parameter.
+    """
+    left = {name: value for name, value in given.items() if value is not None}
+    params = {name: left.pop(name) for name in _SAME if name in left}
+    for name, (sglang_name, *_) in _INTEGERS.items():
+        if sglang_name in left:
+            params[name] = left.pop(sglang_name)
+    if left.pop("no_stop_trim", False):
+        params["include_stop_str_in_output"] = True
+    for form in ("json", "regex", "grammar", "structural_tag"):
+        value = left.pop(_GRAMMARS[form], None)
+        if value:
+            params["structured_outputs"] = {form: value}
+    for name, value in left.items():
+        if not is_off(value):
+            raise BadRequest(
+                name, f"{name} is not supported here: vLLM has no such parameter."
+            )
+    return params
 
 
 def _count(found: dict[str, Any], name: str, most: int) -> int | None:
@@ -152,8 +189,12 @@ def _check_without_text(found: dict[str, Any], wants_text: bool) -> None:
         raise BadRequest("detokenize", "stop needs detokenize.")
 
 
-def _grammar(given: Json) -> dict[str, str]:
-    """Return SGLang's parameter for `structured_outputs`; empty if there are none."""
+def grammar(given: Json) -> dict[str, str]:
+    """Return SGLang's parameter for `structured_outputs`; empty if there are none.
+
+    Raises:
+        BadRequest: SGLang cannot honour it, or its value is not valid.
+    """
     name = "structured_outputs"
     if is_off(given):
         return {}

@@ -36,6 +36,8 @@ ORDER = (
     ("prefix/stream", "chat-streams/stamp"),
     # The conversation is remembered before versions are added to its answer.
     ("prefix/whole", "weight-versions/whole-chat"),
+    # The logprobs of the prompt are of the engine's answer.
+    ("weight-versions/whole-completion", "vllm-api/prompt-logprobs"),
     # A response that is refused its token IDs has no turn.
     ("prefix/responses", "responses/stamp"),
     # Token IDs go on the events that have the metadata.

@@ -14,10 +14,12 @@ from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     PROTOCOL,
     SCHEDULER,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
     SERVING_TOKENIZE,
 )
 
-RESPONSE_FIELDS: tuple[str, ...] = ()
+RESPONSE_FIELDS = ("prompt_logprobs",)
 REQUEST_FLAGS = weight_versions.REQUEST_FLAGS
 
 VLLM_API: tuple[Hook, ...] = (
@@ -117,4 +119,66 @@ VLLM_API: tuple[Hook, ...] = (
     ),
 )
 
-HOOKS: tuple[Hook, ...] = (*weight_versions.HOOKS, *VLLM_API)
+# SGLang ignores these fields. The types are checked where the values are read.
+FIELDS: tuple[Hook, ...] = (
+    Hook(
+        "vllm-api/chat-fields",
+        "read the fields of vLLM's clients, which are ignored otherwise",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "structured_outputs: Any = None\n"
+            "prompt_logprobs: Any = None\n"
+            "chat_template: Any = None",
+        ),
+    ),
+    Hook(
+        "vllm-api/chat",
+        "honour vLLM's fields, or answer 400",
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._convert_to_internal_request",
+            "agentcore.vllm_fields.ask_chat(request, adapted_request)",
+            before="return adapted_request, request",
+        ),
+    ),
+    Hook(
+        "vllm-api/completion-fields",
+        "read the fields of vLLM's clients, which are ignored otherwise",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "structured_outputs: Any = None\nprompt_logprobs: Any = None",
+        ),
+    ),
+    Hook(
+        "vllm-api/completion-choice",
+        "hold the logprobs of the prompt if the request asks for them",
+        AddField(
+            PROTOCOL,
+            "CompletionResponseChoice",
+            "prompt_logprobs: Optional[List[Optional[Dict[str, Any]]]] = None",
+        ),
+    ),
+    Hook(
+        "vllm-api/completion",
+        "honour vLLM's fields, or answer 400",
+        Insert(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._convert_to_internal_request",
+            "agentcore.vllm_fields.ask_completion(self, request, adapted_request)",
+            before="return adapted_request, request",
+        ),
+    ),
+    Hook(
+        "vllm-api/prompt-logprobs",
+        "return the logprobs of the prompt if the request asks for them",
+        Decorate(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._build_completion_response",
+            "agentcore.vllm_fields.with_prompt_logprobs",
+        ),
+    ),
+)
+
+HOOKS: tuple[Hook, ...] = (*weight_versions.HOOKS, *VLLM_API, *FIELDS)

@@ -20,6 +20,7 @@ from agentcore_verify.subject import Subject
 from tests.helpers.waiting import wait_until
 from tests.live.defects import PLANTED, ChatStream, Planted
 from tests.live.defects.planting import with_ids
+from tests.live.defects.special_requests import VllmEndpointsMissing
 from tests.live.proxy import Proxy
 
 # A server with a reasoning parser, which the checks need.
@@ -97,6 +98,14 @@ def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
     assert result.outcome is Outcome.PASSED
     n_aborted = int(result.message.split()[-2])
     assert n_aborted > len(correct.reference("long").ids())
+
+
+@on_a_server
+def test_what_a_router_hides_of_vllm_is_said(proxy: Proxy, sglang_python: Path) -> None:
+    proxy.plant(VllmEndpointsMissing())
+    result = checks.get("vllm-api").run(Subject(proxy.url, python=sglang_python))
+    assert result.outcome is Outcome.PASSED, result
+    assert result.message.endswith("A router hides /is_paused, /sleep"), result
 
 
 def test_every_check_has_a_defect_that_it_finds() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,15 +14,17 @@ from typing import Any
 import pytest
 import requests
 
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers import weights
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import CHAT, Json, post, send
+from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, post, send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
 GENERATE = "/inference/v1/generate"
+RENDER = "/v1/chat/completions/render"
 ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
 
 CASES: dict[str, tuple[str, Json, Json]] = {
@@ -91,6 +95,8 @@ def joined(events: list[Json]) -> Json:
             assert "finish_reason" not in choice, "a chunk after the last one"
             choice["token_ids"] += piece["token_ids"]
             choice["text"] += piece.get("text", "")
+            for name in piece.keys() & {"sampling_mask", "sampling_mask_logprobs"}:
+                choice[name] = [*choice.get(name, ()), *piece[name]]
             if piece["logprobs"] is not None:
                 assert len(piece["logprobs"]["content"]) == len(piece["token_ids"])
                 choice["logprobs"]["content"] += piece["logprobs"]["content"]
@@ -246,6 +252,164 @@ def test_a_salt_separates_the_cache(server: Server) -> None:
     assert cached() < len(prompt) - 1
 
 
+TOOLS: list[Json] = [
+    {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}
+]
+
+CHATS: dict[str, Json] = {
+    "plain": {},
+    "tools": {"tools": TOOLS, "logprobs": True, "top_logprobs": 2},
+    "a tool that must be called": {"tools": TOOLS, "tool_choice": "required"},
+    "parameters": {
+        "min_tokens": 4,
+        "stop": [STOP_WORD],
+        "top_k": 0,
+        "no_stop_trim": True,
+        "logit_bias": {"7": 3},
+        "cache_salt": "salt",
+        "rid": "rendered",
+        "presence_penalty": 0.5,
+        "return_token_ids": True,
+    },
+    "a grammar": {"structured_outputs": {"regex": "[ab]{5}"}},
+    "a continued message": {"continue_final_message": True},
+}
+
+
+@in_modes
+def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
+    server: Server,
+) -> None:
+    for name, fields in CHATS.items():
+        messages = line("long").messages
+        if "continue_final_message" in fields:
+            messages = [*messages, {"role": "assistant", "content": "I say"}]
+        body = {"messages": messages, "temperature": 0, "max_tokens": 30, **fields}
+        rendered = post(server, RENDER, **body)
+        assert rendered["features"] is None
+        response = send(server, CHAT, **{**body, "return_token_ids": True})
+        if response.status_code == 400:
+            # Newer grammars of tools need a token that the scripted model lacks.
+            assert name == "a tool that must be called"
+            assert send(server, GENERATE, **rendered).status_code == 400
+            continue
+        chat = response.json()
+        assert rendered["token_ids"] == chat["prompt_token_ids"], name
+        generated = post(server, GENERATE, **rendered)
+        [of_chat], [choice] = chat["choices"], generated["choices"]
+        assert choice["token_ids"] == of_chat["token_ids"], name
+        assert choice["finish_reason"] in (of_chat["finish_reason"], "stop")
+        if "logprobs" in fields:
+            entries = choice["logprobs"]["content"]
+            assert [len(entry["top_logprobs"]) for entry in entries] == [2] * 30
+        if "rid" in fields:
+            assert rendered["request_id"] == generated["request_id"] == "rendered"
+            assert rendered["cache_salt"] == "salt"
+            assert generated["prompt_token_ids"] == rendered["token_ids"]
+    streamed = post(server, RENDER, **{**body, "stream": True})
+    assert streamed["stream"] is True
+    assert post(server, RENDER, **body)["request_id"] != rendered["request_id"]
+
+
+@pytest.mark.parametrize("mode", ["reasoning"], indirect=True, scope="session")
+def test_a_rendered_grammar_starts_after_the_reasoning(server: Server) -> None:
+    body = {"messages": line("reasoning").messages, "temperature": 0, "max_tokens": 300}
+    body["structured_outputs"] = {"regex": "[ab]{5}"}
+    rendered = post(server, RENDER, **body)
+    assert rendered["reasoning_ended"] is False
+    [of_chat] = post(server, CHAT, **body)["choices"]
+    [choice] = post(server, GENERATE, **rendered)["choices"]
+    assert choice["token_ids"] == of_chat["token_ids"]
+    ended = {**rendered, "reasoning_ended": True, "output_mode": "text"}
+    [choice] = post(server, GENERATE, **ended)["choices"]
+    assert re.fullmatch("[ab]{5}", choice["text"])
+    assert choice["token_ids"] != of_chat["token_ids"]
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+BAD_CHATS: dict[str, tuple[Json, str]] = {
+    "no messages": ({"messages": None}, "messages"),
+    "empty messages": ({"messages": []}, "Messages"),
+    "messages of a wrong type": ({"messages": "hello"}, "messages"),
+    "a role of a wrong type": ({"messages": [{"role": 7, "content": "a"}]}, "messages"),
+    "an image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "images"),
+    "tools of a wrong type": ({"tools": "all"}, "tools"),
+    "no tools": ({"tool_choice": "required"}, "Tools"),
+    "an unknown tool": (
+        {"tool_choice": {"type": "function", "function": {"name": "a"}}},
+        "Tools",
+    ),
+    "a template": ({"chat_template": "{{ messages }}"}, "chat_template"),
+    "template arguments": ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
+    "a format of a wrong type": ({"response_format": "json"}, "response_format"),
+    "prompt logprobs": ({"prompt_logprobs": 1}, "prompt_logprobs"),
+    "two grammars": (
+        {"structured_outputs": {"regex": "a"}, "regex": "b"},
+        "structured_outputs",
+    ),
+    "a grammar of a wrong type": ({"structured_outputs": 7}, "structured_outputs"),
+    "a stop pattern": ({"stop_regex": "a+"}, "stop_regex"),
+    "a processor": ({"custom_logit_processor": "a"}, "custom_logit_processor"),
+    "hidden states": ({"return_hidden_states": True}, "return_hidden_states"),
+    "a rank": ({"data_parallel_rank": 0}, "data_parallel_rank"),
+    "a number for text": ({"temperature": "hot"}, "temperature"),
+    "a wrong number": ({"top_p": 7}, "top_p"),
+    "top logprobs of all": (
+        {"logprobs": True, "top_logprobs": -1},
+        "logprobs",
+    ),
+    "a wrong flag": ({"return_token_ids": "maybe"}, "return_token_ids"),
+    "a salt of a wrong type": ({"cache_salt": ["a"]}, "cache_salt"),
+    "an unknown model": ({"model": "another"}, "another"),
+    "a seed": ({"seed": 3, "temperature": 1}, "seed"),
+    "a long prompt": (
+        {"messages": [{"role": "user", "content": "word " * 30_000}]},
+        "token_ids",
+    ),
+}
+
+
+@in_modes
+def test_what_cannot_be_rendered_is_refused(server: Server) -> None:
+    for name, (bad, named) in BAD_CHATS.items():
+        body = {"messages": line("plain").messages, "temperature": 0, **bad}
+        response = send(server, RENDER, **body)
+        expected = 404 if name == "an unknown model" else 400
+        assert response.status_code == expected, (name, response.text)
+        assert named in response.json()["error"]["message"], (name, response.text)
+    for text in ("", "{", "[1]"):
+        response = requests.post(server.base_url + RENDER, data=text, timeout=60)
+        assert response.status_code == 400
+    assert held_requests(server) == []
+
+
+@in_modes
+def test_a_wrong_type_in_any_field_of_a_chat_is_an_answer(server: Server) -> None:
+    names = re.findall(
+        r"\w+",
+        "model frequency_penalty logit_bias logprobs top_logprobs max_tokens n stop "
+        "max_completion_tokens presence_penalty response_format seed stream user "
+        "stream_options temperature top_p tools tool_choice reasoning_effort top_k "
+        "reasoning min_p min_tokens regex ebnf repetition_penalty stop_token_ids "
+        "no_stop_trim ignore_eos continue_final_message skip_special_tokens lora_path "
+        "chat_template_kwargs rid request_id extra_key cache_salt priority messages "
+        "custom_params input_ids required_prefix_token_ids structured_outputs "
+        "return_token_ids session_params",
+    )
+    wrong: tuple[Any, ...] = (7, -1.5, "x", True, [], [None], {}, {"a": [1]}, [[{}]])
+    for name in names:
+        for value in (*wrong, "x" * 100, 2**70):
+            body = {"messages": line("plain").messages, "temperature": 0, name: value}
+            response = send(server, RENDER, **body)
+            found = response.status_code, response.json()
+            assert found[0] in (200, 400, 404), (name, value, found)
+            if found[0] == 200:
+                assert found[1]["token_ids"]
+            else:
+                assert len(found[1]["error"]["message"]) > 10
+
+
 BAD: dict[str, tuple[Json, str]] = {
     "no prompt": ({"token_ids": None}, "token_ids"),
     "an empty prompt": ({"token_ids": []}, "token_ids"),
@@ -267,8 +431,8 @@ BAD: dict[str, tuple[Json, str]] = {
         "allowed_token_ids",
     ),
     "bad words": ({"sampling_params": {"bad_words": ["x"]}}, "bad_words"),
-    "a sampling mask": (
-        {"sampling_params": {"return_sampling_mask": True}},
+    "a sampling mask of a wrong type": (
+        {"sampling_params": {"return_sampling_mask": 1}},
         "return_sampling_mask",
     ),
     "an unknown parameter": ({"sampling_params": {"max_new_tokens": 5}}, "max_new"),
@@ -313,6 +477,124 @@ def test_what_cannot_be_honoured_is_refused(
     assert response.status_code == (404 if name == "another model" else 400)
     assert named in response.json()["error"]["message"]
     ask(server, [5, 6], {"max_tokens": 2})
+
+
+@in_modes
+def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
+    prompts = [prompt_of(server, "long"), prompt_of(server, "plain")]
+    body = {"model": "m", "prompt": prompts, "max_tokens": 5, "temperature": 0}
+    flags = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    expected = post(server, COMPLETIONS, **body, **flags, logprobs=0)
+    found = post(server, COMPLETIONS, **body, **flags, logprobs=0, top_k=0, n=2)
+    for index, choice in enumerate(found["choices"]):
+        same = expected["choices"][index // 2]
+        assert choice["token_ids"] == same["token_ids"]
+        assert choice["prompt_token_ids"] == prompts[index // 2]
+        logprobs = choice["logprobs"]
+        assert logprobs["top_logprobs"] == [
+            {name: value}
+            for name, value in zip(
+                logprobs["tokens"], logprobs["token_logprobs"], strict=True
+            )
+        ]
+        assert "prompt_logprobs" not in choice
+    scored = post(server, COMPLETIONS, **body, prompt_logprobs=3, logprobs=1)
+    for prompt, choice in zip(prompts, scored["choices"], strict=True):
+        generated = ask(server, prompt, {"max_tokens": 1, "prompt_logprobs": 3})
+        assert len(choice["prompt_logprobs"]) == len(prompt)
+        for one, other in zip(
+            choice["prompt_logprobs"], generated["prompt_logprobs"], strict=True
+        ):
+            assert (one is None) == (other is None)
+            assert [*(one or ())] == [*(other or ())]
+            for token_id, entry in (one or {}).items():
+                assert entry["rank"] == other[token_id]["rank"] <= 4
+                assert entry["logprob"] == pytest.approx(
+                    other[token_id]["logprob"], abs=LOGPROB_NOISE
+                )
+        assert [len(top) for top in choice["logprobs"]["top_logprobs"]] == [1] * 5
+    for fields in ({}, {"logprobs": 0}, {"echo": True}):
+        scored = post(server, COMPLETIONS, **body, prompt_logprobs=0, **fields)
+        for prompt, choice in zip(prompts, scored["choices"], strict=True):
+            ids = [[*one] for one in choice["prompt_logprobs"][1:]]
+            assert ids == [[str(token_id)] for token_id in prompt[1:]]
+            assert choice["logprobs"] is None or not choice["logprobs"]["top_logprobs"]
+    structured = {"structured_outputs": {"regex": "[ab]{4}"}}
+    for choice in post(server, COMPLETIONS, **body, **structured)["choices"]:
+        assert len(choice["text"]) == 4 and set(choice["text"]) <= {"a", "b"}
+    chat = {"messages": line("plain").messages, "temperature": 0, "top_k": 0}
+    answer = post(server, CHAT, **chat, **structured, tools=TOOLS, tool_choice="none")
+    content = answer["choices"][0]["message"]["content"]
+    assert len(content) == 4 and set(content) <= {"a", "b"}
+
+
+BAD_FIELDS: dict[str, tuple[str, Json]] = {
+    "prompt_logprobs of a stream": (COMPLETIONS, {"stream": True}),
+    "prompt_logprobs that is negative": (COMPLETIONS, {"prompt_logprobs": -1}),
+    "prompt_logprobs that is a flag": (COMPLETIONS, {"prompt_logprobs": True}),
+    "prompt_logprobs that is text": (COMPLETIONS, {"prompt_logprobs": "1"}),
+    "prompt_logprobs beyond the vocabulary": (COMPLETIONS, {"prompt_logprobs": 10**6}),
+    "prompt_logprobs in chat": (CHAT, {}),
+    "chat_template in chat": (
+        CHAT,
+        {"prompt_logprobs": None, "chat_template": "{{ 1 }}"},
+    ),
+    "structured_outputs of a wrong type": (COMPLETIONS, {"structured_outputs": "a"}),
+    "structured_outputs of a wrong form": (CHAT, {"structured_outputs": {"a": "b"}}),
+    "structured_outputs and a schema": (
+        COMPLETIONS,
+        {"structured_outputs": {"regex": "a"}, "json_schema": "{}"},
+    ),
+    "structured_outputs and a tool": (
+        CHAT,
+        {
+            "structured_outputs": {"regex": "a"},
+            "tools": TOOLS,
+            "tool_choice": "required",
+        },
+    ),
+}
+
+
+@in_modes
+def test_fields_of_vllm_that_cannot_be_honoured_are_refused(server: Server) -> None:
+    chat = {"messages": line("plain").messages}
+    for name, (path, fields) in BAD_FIELDS.items():
+        named, *_ = name.split()
+        body: Json = chat if path == CHAT else {"model": "m", "prompt": [5, 6]}
+        if named == "prompt_logprobs":
+            body = {**body, "prompt_logprobs": 1}
+        response = send(server, path, **{**body, "max_tokens": 2, **fields})
+        assert response.status_code == 400, (name, response.text)
+        assert named in response.json()["message"], (name, response.text)
+
+
+@in_modes
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_sampling_masks(server: Server, release: str, streaming: bool) -> None:
+    prompt = prompt_of(server, "plain")
+    params = {"max_tokens": 6, "ignore_eos": True, "temperature": 1, "top_k": 5}
+    wanted = ("return_sampling_mask", "return_sampling_mask_logprobs")
+    for name, first in zip(wanted, ("0.5.16", "0.5.21"), strict=True):
+        given = {**params, name: True}
+        if not is_between(release, first, ""):
+            body = {"token_ids": prompt, "sampling_params": given}
+            response = send(server, GENERATE, **body, stream=streaming)
+            assert response.status_code == 400
+            assert f"{name} is not supported" in response.text
+            assert f"SGLang {first}" in response.text
+            continue
+        [choice] = ask(server, prompt, given, stream=streaming)["choices"]
+        masks = choice["sampling_mask"]
+        assert len(masks) == len(choice["token_ids"]) == 6
+        for token_id, mask in zip(choice["token_ids"], masks, strict=True):
+            assert token_id in mask and len(mask) <= 5
+        if name == wanted[0]:
+            assert "sampling_mask_logprobs" not in choice
+            continue
+        for mask, logprobs in zip(masks, choice["sampling_mask_logprobs"], strict=True):
+            assert len(logprobs) == len(mask)
+            assert sum(map(math.exp, logprobs)) == pytest.approx(1, abs=1e-3)
 
 
 @in_modes
@@ -694,3 +976,6 @@ def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
             response = send(server, GENERATE, **body, stream=streaming)
             assert response.status_code == 400
             assert "--skip-tokenizer-init" in response.text
+        chat = send(server, RENDER, messages=line("plain").messages)
+        assert chat.status_code == 400
+        assert "--skip-tokenizer-init" in chat.json()["error"]["message"]

@@ -18,9 +18,12 @@ from agentcore_patches.landing import (
     server,
     vllm_admin,
     vllm_api,
+    vllm_fields,
+    vllm_render,
 )
 from agentcore_patches.landing.vllm_http import BadRequest
-from agentcore_patches.landing.vllm_sampling import translate
+from agentcore_patches.landing.vllm_sampling import in_vllm_terms, translate
+from agentcore_verify.checks.vllm_api import ROUTES
 
 Json = dict[str, Any]
 
@@ -126,6 +129,77 @@ def test_a_seed_is_for_a_deterministic_server() -> None:
 def test_text_needs_detokenize() -> None:
     with pytest.raises(BadRequest, match="output_mode"):
         translate(manager(), {"detokenize": False}, wants_text=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"max_new_tokens": 7, "min_new_tokens": 2, "temperature": 0.0, "n": 2},
+        {"regex": "a+"},
+        {"ebnf": "root ::= x"},
+        {"json_schema": "{}"},
+        {"structural_tag": "{}"},
+        {"no_stop_trim": True, "stop": ["a"], "stop_token_ids": [3]},
+        {"sampling_seed": 5, "temperature": 0, "logit_bias": {"3": 1.0}},
+    ],
+)
+def test_parameters_are_translated_back(given: Json) -> None:
+    unused = {"regex": None, "custom_params": None, "stop_regex": None}
+    assert params_of(**in_vllm_terms({**unused, **given})) == {**NOTHING, **given}
+
+
+@pytest.mark.parametrize("name", ["stop_regex", "custom_params", "later"])
+def test_what_vllm_cannot_say_is_named(name: str) -> None:
+    with pytest.raises(BadRequest, match=name):
+        in_vllm_terms({name: {"a": 1}})
+
+
+def test_masks_are_asked_of_engines_that_have_them() -> None:
+    def asked_of(obj: Any, **given: Any) -> Json:
+        vllm_api._ask_for_masks(obj, translate(manager(), given, False))
+        return {**vars(obj)}
+
+    nothing = {"return_sampling_mask": None, "sampling_logprobs_mode": None}
+    assert asked_of(SimpleNamespace()) == {}
+    masks = {"return_sampling_mask": True}
+    found = asked_of(SimpleNamespace(**nothing), **masks)
+    assert found == {**nothing, **masks}
+    found = asked_of(SimpleNamespace(**nothing), return_sampling_mask_logprobs=True)
+    assert found == {**masks, "sampling_logprobs_mode": "support"}
+    with pytest.raises(BadRequest, match=r"0\.5\.16"):
+        asked_of(SimpleNamespace(), **masks)
+    with pytest.raises(BadRequest, match=r"0\.5\.21"):
+        old = SimpleNamespace(return_sampling_mask=None)
+        asked_of(old, return_sampling_mask_logprobs=True)
+
+
+def test_the_rank_of_an_unlikely_prompt_token_is_the_last() -> None:
+    info = {
+        "prompt_tokens": 3,
+        "input_token_logprobs": [(None, 1, None), *ROWS],
+        "input_top_logprobs": [None, *TOPS],
+    }
+    first, second, third = vllm_api.prompt_logprobs(2, info)
+    assert first is None
+    assert {key: one["rank"] for key, one in second.items()} == {"7": 2, "9": 1}
+    ranks = {key: one["rank"] for key, one in third.items()}
+    assert ranks == {"8": 3, "9": 1, "2": 2}
+    assert third["8"]["logprob"] == -9999.0
+    _, second, _ = vllm_api.prompt_logprobs(0, info)
+    assert [one["rank"] for one in second.values()] == [None]
+
+
+def test_alternatives_are_those_that_logprobs_asks_for() -> None:
+    info = {"output_top_logprobs": TOPS, "input_top_logprobs": [None, *TOPS]}
+
+    def tops(count: int) -> Json:
+        found: Json = vllm_fields._of_output({"meta_info": info}, count)["meta_info"]
+        return found
+
+    assert tops(1)["input_top_logprobs"] == [None, *(top[:1] for top in TOPS)]
+    assert tops(2)["output_top_logprobs"] == [top[:2] for top in TOPS]
+    assert tops(0) == {"output_top_logprobs": [], "input_top_logprobs": []}
 
 
 ROWS = [(-0.5, 7, None), (float("-inf"), 8, None)]
@@ -323,6 +397,12 @@ def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
     with pytest.raises(BadRequest, match="other is not supported"):
         call(mode="keep", other=1).only("mode")
     call(other=["false"], more=None).only("mode")
+
+
+def test_verify_knows_every_route_of_vllm() -> None:
+    control = vllm_admin._Control(manager(), {}, lambda _: 0)
+    routes = {path for path, *_ in control.routes()}
+    assert {vllm_api.PATH, vllm_render.PATH, *routes} == set(ROUTES)
 
 
 @pytest.mark.parametrize(

@@ -260,3 +260,18 @@ class VllmVersionsLost(Defect):
         if path == VLLM and "choices" in response:
             del response["choices"][0]["weight_versions"]
         return response
+
+
+@plant("a token of a rendered prompt lost", "vllm-api", "prompt_token_ids of chat")
+class RenderedTokenLost(Defect):
+    def whole(self, path: str, body: Json, response: Any) -> Any:
+        if path == "/v1/chat/completions/render":
+            del response["token_ids"][3]
+        return response
+
+
+@plant("two of vLLM's endpoints missing", "vllm-api", "not serve /is_paused, /sleep.")
+class VllmEndpointsMissing(Defect):
+    def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
+        missing = path in ("/is_paused", "/sleep")
+        return (404, {"detail": "Not Found"}) if missing else None

@@ -1,9 +1,10 @@
 """vLLM's /inference/v1/generate gives the tokens and logprobs of /generate.
 
 Whole and streamed, each token has a logprob, named as older and as newer clients of vLLM
-read it. A salt separates the prefix cache, and what cannot be honoured is refused. If
-not, a trainer that is written for vLLM trains on other tokens than the model sampled, or
-on logprobs of other tokens, and is not told.
+read it. A chat is rendered to the prompt that chat prefills. A salt separates the prefix
+cache, and what cannot be honoured is refused. If not, a trainer that is written for vLLM
+trains on other tokens than the model sampled, or on logprobs of other tokens, and is not
+told.
 """
 
 from __future__ import annotations
@@ -25,8 +26,28 @@ N_TOKENS = 48
 # Two runs of the same request, on a GPU in batches of other sizes.
 TOLERANCE = 1e-3
 
+RENDER = "/v1/chat/completions/render"
+
 TOLD = ("/is_paused", "/get_world_size", "/load", "/liveness", "/weight_info")
 """Paths at which a server tells trainers of itself."""
+
+ROUTES = (
+    PATH,
+    RENDER,
+    *TOLD,
+    "/pause",
+    "/resume",
+    "/abort_requests",
+    "/reset_prefix_cache",
+    "/sleep",
+    "/wake_up",
+    "/is_sleeping",
+    "/update_weights",
+    "/collective_rpc",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+)
+"""All paths of vLLM that a patched server serves."""
 
 
 def check(subject: Subject) -> str:
@@ -57,10 +78,45 @@ def check(subject: Subject) -> str:
     _assert_equal(subject, f"streaming {PATH}", events, prompt, expected)
     _assert_salted(subject, url, body)
     _assert_refused(subject, body)
+    hidden = _hidden(subject)
+    if RENDER not in hidden:
+        _assert_rendered(subject, prompt)
     for path in TOLD:
-        if not subject.told(path):
+        if path not in hidden and not subject.told(path):
             raise Failed(f"{path}: there is no answer.")
-    return f"{N_TOKENS} tokens with their logprobs, as from /generate"
+    message = f"{N_TOKENS} tokens with their logprobs, as from /generate"
+    if hidden:
+        message += f". A router hides {', '.join(hidden)}"
+    return message
+
+
+def _hidden(subject: Subject) -> list[str]:
+    """Return vLLM's paths at which there is a 404, as a router in front gives it.
+
+    A GET request starts nothing: at a path for POST, the server itself answers 405.
+
+    Raises:
+        Failed: there is no router, because this command launched the server.
+    """
+    hidden = [path for path in ROUTES if subject.get(path).status_code == 404]
+    if hidden and subject.launched:
+        raise Failed(f"The server does not serve {', '.join(hidden)}.")
+    return hidden
+
+
+def _assert_rendered(subject: Subject, prompt: list[int]) -> None:
+    """A chat is rendered to the prompt that chat prefills."""
+    body = {**subject.body("long"), "model": subject.served_model()}
+    url = f"{subject.base_url}{RENDER}"
+    with subject.asking(RENDER):
+        rendered = client.post_json(url, body, api_key=subject.api_key)
+    if rendered["token_ids"] != prompt:
+        raise Failed(
+            f"{RENDER}: the token_ids differ from the prompt_token_ids of chat.",
+            difference=subject.id_difference(
+                "chat", prompt, RENDER, rendered["token_ids"]
+            ),
+        )
 
 
 def _native(subject: Subject, prompt: list[int]) -> Json:
