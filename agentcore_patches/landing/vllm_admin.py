@@ -388,7 +388,9 @@ class _Control:
             )
         was_paused = self._manager.is_pause
         await self._pause(mode)
-        obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(tags)
+        obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(
+            tags=tags
+        )
         try:
             await self._call("release_memory_occupation", obj, call)
         except ValueError:
@@ -405,7 +407,9 @@ class _Control:
         call.only("tags")
         tags = self._tags(call) or sorted(self._asleep)
         if tags:
-            obj: ResumeMemoryOccupationReqInput = ResumeMemoryOccupationReqInput(tags)
+            obj: ResumeMemoryOccupationReqInput = ResumeMemoryOccupationReqInput(
+                tags=tags
+            )
             await self._call("resume_memory_occupation", obj, call)
         self._asleep -= {*tags}
         if not self._asleep:
