@@ -362,7 +362,8 @@ class _Control:
         from sglang.srt.managers.io_struct import ReleaseMemoryOccupationReqInput
 
         call.only("level", "tags", "mode")
-        tags = self._tags(call)
+        # As in vLLM. SGLang would also release CUDA graphs, which /wake_up never names.
+        tags = self._tags(call) or ["kv_cache", "weights"]
         level = call.text("level", "0", "1", "2") or "1"
         mode = call.text("mode", "abort", "wait", "keep") or "abort"
         server_args = self._manager.server_args
@@ -379,7 +380,7 @@ class _Control:
                 "This server cannot sleep. Start it with --enable-memory-saver.",
             )
         keeps_weights = server_args.enable_weights_cpu_backup
-        if level == "1" and "weights" in (tags or ["weights"]) and not keeps_weights:
+        if level == "1" and "weights" in tags and not keeps_weights:
             raise BadRequest(
                 "level",
                 "Level 1 keeps the weights, and this server drops them. Start it with "
@@ -387,14 +388,16 @@ class _Control:
             )
         was_paused = self._manager.is_pause
         await self._pause(mode)
-        obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(tags)
+        obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(
+            tags=tags
+        )
         try:
             await self._call("release_memory_occupation", obj, call)
         except ValueError:
             if not was_paused:
                 await self.resume(_Call(call.request, {}))
             raise
-        self._asleep |= {*(tags or ("weights", "kv_cache"))}
+        self._asleep |= {*tags}
         return {"status": "sleeping"}
 
     async def wake_up(self, call: _Call) -> Json:
@@ -404,7 +407,9 @@ class _Control:
         call.only("tags")
         tags = self._tags(call) or sorted(self._asleep)
         if tags:
-            obj: ResumeMemoryOccupationReqInput = ResumeMemoryOccupationReqInput(tags)
+            obj: ResumeMemoryOccupationReqInput = ResumeMemoryOccupationReqInput(
+                tags=tags
+            )
             await self._call("resume_memory_occupation", obj, call)
         self._asleep -= {*tags}
         if not self._asleep:

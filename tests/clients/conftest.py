@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from tests.helpers.waiting import wait_until
 from tests.live import conftest as live
 
 SCRIPTS = Path(__file__).parent / "scripts"
+BIN = Path(sys.executable).parent
 
 Environment = Callable[[str], Path]
 """Gives the interpreter of an environment that has a requirement installed."""
@@ -30,6 +33,17 @@ RunScript = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 Ask = Callable[..., dict[str, dict[str, Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
 
+INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
+    # Its client does not import Ray, PyTorch and Transformers.
+    "skyrl==0.3.0": (("--no-deps", "skyrl==0.3.0"), ("aiohttp", "pydantic")),
+    # With the PyTorch of SGLang 0.5.9, which is in the cache.
+    "trl==1.16.0": (("trl==1.16.0", "requests", "torch==2.9.1"),),
+}
+"""What is installed, step by step, for a requirement that needs more than itself."""
+
+NEWER_PYTHON = {"skyrl==0.3.0"}
+"""Those that need Python 3.12 or newer, whatever their metadata says."""
+
 # Servers last as long as the tests of a package.
 server = live.server
 
@@ -37,22 +51,40 @@ server = live.server
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     made: dict[str, Path] = {}
-    uv: list[str | Path] = [Path(sys.executable).parent / "uv", "--quiet"]
+    uv: list[str | Path] = [BIN / "uv", "--quiet"]
 
     def make(requirement: str) -> Path:
         if requirement not in made:
             folder = tmp_path_factory.mktemp("client")
             python = folder / "bin/python"
+            base = newer_python() if requirement in NEWER_PYTHON else sys.executable
             commands: list[list[str | Path]] = [
-                ["venv", "--clear", "--python", sys.executable, folder],
-                ["pip", "install", "--python", python, requirement],
+                ["venv", "--clear", "--python", base, folder]
             ]
+            for step in INSTALLED.get(requirement, ((requirement,),)):
+                commands.append(["pip", "install", "--python", python, *step])
             for command in commands:
                 subprocess.run([*uv, *command], check=True)
             made[requirement] = python
         return made[requirement]
 
     return make
+
+
+def newer_python() -> str | Path:
+    """Return a Python from 3.12 on, of the system or of pyenv; skip if there is none."""
+    if sys.version_info >= (3, 12):
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for name in ("python3.12", "python3.13"):
+        # pyenv's own command of this name fails unless the version is chosen.
+        for python in pyenv.glob(
+            f"versions/{name.removeprefix('python')}.*/bin/{name}"
+        ):
+            return python
+        if found := shutil.which(name):
+            return found
+    pytest.skip("this client needs Python 3.12 or newer, which is not installed")
 
 
 @pytest.fixture(scope="package")
@@ -71,7 +103,9 @@ def run_script(environment: Environment) -> RunScript:
             input=json.dumps(task),
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=480,
+            # verifiers calls uv.
+            env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
         )
         assert done.returncode == 0, done.stderr
         # Some clients print on their own account first.

@@ -91,6 +91,16 @@ NATIVE_ROUTING = """
 TopK.forward_cpu = TopK.forward_native
 """
 
+# Appended to SGLang's memory saver in the tests' copies of it, whose library needs CUDA:
+# memory that is "released" stays as it is, and all code around it runs.
+SAVES_NOTHING = """
+
+class _OnCpu(_TorchMemorySaverAdapterNoop):
+    enabled = True
+
+_TorchMemorySaverAdapterReal = _OnCpu
+"""
+
 # What wants a GPU: what keeps the experts of each token (moved in 0.5.12), LoRA adapters,
 # and what releases memory (moved in 0.5.13).
 FOR_GPU = (
@@ -113,6 +123,8 @@ def run_on_cpu(package: Path) -> None:
     """Have a copy of SGLang do on a CPU what it does on a GPU alone."""
     with (package / "srt/layers/moe/topk.py").open("a") as routing:
         routing.write(NATIVE_ROUTING)
+    with (package / "srt/utils/torch_memory_saver_adapter.py").open("a") as saver:
+        saver.write(SAVES_NOTHING)
     for path in map(package.joinpath, FOR_GPU):
         if path.exists():
             text = path.read_text()

@@ -485,7 +485,7 @@ def test_a_server_generates_again_once_all_of_it_is_awake() -> None:
     asyncio.run(server.control.wake_up(call(tags=["kv_cache"])))
     assert server.done == [
         "pause abort",
-        "release None",
+        "release ['kv_cache', 'weights']",
         "resume ['weights']",
         "resume ['kv_cache']",
         "continue",

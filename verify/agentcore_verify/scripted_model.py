@@ -26,7 +26,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,8 +309,11 @@ CHAT_TEMPLATE = """\
 """
 
 
-def _make_tokenizer() -> Any:
-    """A byte-level BPE tokenizer that splits non-ASCII characters into bytes."""
+def make_tokenizer(tags: Sequence[str] = THINK_TAGS) -> Any:
+    """A byte-level BPE tokenizer that splits non-ASCII characters into bytes.
+
+    Each of the tags is one token.
+    """
     from tokenizers import (
         AddedToken,
         Tokenizer,
@@ -329,15 +332,13 @@ def _make_tokenizer() -> Any:
     bpe.train_from_iterator(
         ["".join(c if c.isascii() else " " for c in text) for text in texts],
         trainers.BpeTrainer(
-            vocab_size=VOCABULARY - len(THINK_TAGS),
+            vocab_size=VOCABULARY - len(tags),
             special_tokens=[PAD, START, END],
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         ),
     )
-    bpe.add_tokens(
-        [AddedToken(tag, normalized=False, special=False) for tag in THINK_TAGS]
-    )
+    bpe.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags])
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token=END,
@@ -348,7 +349,11 @@ def _make_tokenizer() -> Any:
     )
 
 
-def _encode(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
+Pairs = list[tuple[list[int], list[int]]]
+"""The IDs of prompts and of their answers, which end with the end token."""
+
+
+def _encode(tokenizer: Any) -> Pairs:
     """(prompt IDs, answer IDs with end token) of each line, without and with tools."""
     pairs = []
     for entry in SCRIPT:
@@ -361,7 +366,7 @@ def _encode(tokenizer: Any) -> list[tuple[list[int], list[int]]]:
     return pairs
 
 
-def _batches(pairs: list[tuple[list[int], list[int]]]) -> list[Any]:
+def _batches(pairs: Pairs) -> list[Any]:
     """(input IDs, labels, with -100 outside the answer), padded; long lines separately."""
     import torch
 
@@ -370,6 +375,8 @@ def _batches(pairs: list[tuple[list[int], list[int]]]) -> list[Any]:
         [pair for pair in pairs if len(pair[1]) <= 200],
         [pair for pair in pairs if len(pair[1]) > 200],
     ):
+        if not group:
+            continue
         width = max(len(prompt) + len(answer) for prompt, answer in group) - 1
         ids = torch.zeros(len(group), width, dtype=torch.long)
         labels = torch.full((len(group), width), -100)
@@ -429,7 +436,7 @@ def _margin(model: Any, batches: list[Any], dtype: str) -> float:
     return worst
 
 
-def _check_answers(model: Any, tokenizer: Any, pairs: list[Any]) -> None:
+def _check_answers(model: Any, tokenizer: Any, pairs: Pairs) -> None:
     """Raise unless greedy decoding gives every answer word for word."""
     import torch
 
@@ -447,9 +454,14 @@ def _check_answers(model: Any, tokenizer: Any, pairs: list[Any]) -> None:
 
 def make(out: Path) -> None:
     """Train the model and write it and its tokenizer to the folder `out`."""
+    tokenizer = make_tokenizer()
+    train(tokenizer, _encode(tokenizer), out)
+
+
+def train(tokenizer: Any, pairs: Pairs, out: Path) -> None:
+    """Train a model that answers each prompt as given; write it and its tokenizer."""
     from transformers import Qwen2Config
 
-    tokenizer = _make_tokenizer()
     end, pad = tokenizer.convert_tokens_to_ids([END, PAD])
     config = Qwen2Config(
         vocab_size=-(-len(tokenizer) // TENSOR_MULTIPLE) * TENSOR_MULTIPLE,
@@ -466,7 +478,6 @@ def make(out: Path) -> None:
         pad_token_id=pad,
         dtype="float32",
     )
-    pairs = _encode(tokenizer)
     batches = _batches(pairs)
     for steps in (100, 200, 400):
         # As it is saved: other dtypes start from the values of this one.
