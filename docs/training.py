@@ -113,9 +113,8 @@ def _env() -> dict[str, str]:
 def serving(folder: Path, *, patched: bool) -> Iterator[str]:
     """Serve the model by a copy of SGLang, and yield the URL."""
     package = folder / ("patched" if patched else "stock") / "sglang"
-    shutil.copytree(
-        find().package, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
+    # With its bytecode, which saves 15 s of CPU time.
+    shutil.copytree(find().package, package)
     api.revert(sglang_dir=package)
     if patched:
         api.apply(sglang_dir=package)

@@ -3,9 +3,9 @@
     agentcore-patch serve --model MODEL --port 30000 &
     python train_with_trl.py MODEL --url http://127.0.0.1:30000
 
-Runs in an environment with TRL, PyTorch and openai; MODEL is what `weather_model.py`
-writes. Each step prints a line of JSON. For your own training, keep `Conversation`,
-`Exact` and `Trainer`, and replace `play` and `reward_of`.
+Runs in an environment of its own: `pip install trl==1.16.0 openai requests`. MODEL is what
+`weather_model.py` writes. Each step prints a line of JSON. For your own training, keep
+`Turn`, `exact`, `Rollouts.push` and `Trainer`, and replace the tool, `_play` and `reward_of`.
 
 `--arm` chooses where the tokens and the logprobs of a trajectory come from:
 
