@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -136,7 +135,7 @@ def serving(folder: Path, *, patched: bool) -> Iterator[str]:
             time.sleep(0.2)
         yield url
     finally:
-        server.send_signal(signal.SIGINT)
+        server.terminate()
         server.wait(60)
 
 
