@@ -16,6 +16,10 @@ LOWEST_READY := $(LOWEST)/.ready
 # What builds the site of the documentation.
 SITE := build/site-tools
 SITE_READY := $(SITE)/.ready
+# TRL, which needs a newer Transformers than SGLang. The PyTorch is that of $(VENV): uv
+# links its files, and nothing large is downloaded twice.
+TRAIN := build/train
+TRAIN_READY := $(TRAIN)/.ready
 
 # In the order of tests/conftest.py; tests that share a server stay together.
 GROUPED := --dist loadgroup --no-loadscope-reorder
@@ -39,11 +43,12 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients docs site test-site lint system chromium clean
+.PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients train docs site test-site lint system chromium clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
 	@echo "make test          run the whole test suite"
+	@echo "make train         train a tiny model by TRL in three ways, and draw what came of it"
 	@echo "make clients       ask by every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make docs          make the pages and pictures that follow from the code"
@@ -66,7 +71,7 @@ ROUNDS ?= 10
 pressure: system $(READY)
 	for round in $$(seq $(ROUNDS)); do $(BIN)/pytest -q tests/live/test_pressure.py || exit 1; done
 
-test: system $(READY)
+test: system $(READY) $(TRAIN_READY)
 	$(BIN)/pytest $(PARALLEL)
 
 seams: $(READY)
@@ -107,6 +112,9 @@ upstream: $(READY)
 
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients
+
+train: $(READY) $(TRAIN_READY)
+	$(BIN)/python docs/training.py $(TRAIN)/bin/python
 
 docs: $(READY)
 	$(BIN)/python -m docs.pages
@@ -158,6 +166,12 @@ $(LOWEST_READY): $(BIN)/uv pyproject.toml setup.cfg
 	$(BIN)/uv venv --quiet --clear $(LOWEST) \
 		--python $$($(FIND_PYTHON) $(firstword $(shell $(MAKE) -s pythons)))
 	$(UV) --python $(LOWEST)/bin/python --resolution lowest-direct --group dev --editable .
+	touch $@
+
+$(TRAIN_READY): $(READY)
+	$(BIN)/uv venv --quiet --clear $(TRAIN) --python $(BIN)/python
+	$(UV) --python $(TRAIN)/bin/python --group train torch==$$($(BIN)/python -c \
+		'from importlib.metadata import version; print(version("torch"))')
 	touch $@
 
 $(SITE_READY): $(BIN)/uv pyproject.toml

@@ -109,6 +109,21 @@ def test_the_picture_of_retokenization_is_what_is_drawn(
     assert drawn == kept, "run `make docs`"
 
 
+def test_the_page_on_training_has_the_figures_of_its_run(
+    sglang_python: Path, tree: Path
+) -> None:
+    page = ROOT / "docs/explanation/training.md"
+    ran = subprocess.run(
+        [sglang_python, tree / "docs/training.py", "--draw"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    drawn = (tree / "docs/explanation/training.svg").read_text("utf-8")
+    assert drawn == page.with_suffix(".svg").read_text("utf-8")
+    assert ran.stdout in page.read_text("utf-8")
+
+
 # The runner itself: of these two, every block is right, and every block is wrong that
 # has not the word `right`.
 RIGHT = (ROOT / "tests/packaging/right.md").read_text()

@@ -77,8 +77,9 @@ def test_every_example_is_run_here() -> None:
         *("github-actions.yml", "kubernetes.yaml", "slurm.sbatch"),
     }
     in_tests_of_a_cluster = {"ray_runtime_env.py"}
+    in_test_training = {"train_with_trl.py", "weather_model.py"}
     files = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
-    assert files == run | in_tests_of_a_cluster
+    assert files == run | in_tests_of_a_cluster | in_test_training
 
 
 def test_an_image_with_the_wheel(wheel_scratch: Callable[..., Scratch]) -> None:
