@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, release, request_fields, routed_experts, streams
+from . import logprobs, metrics, release, request_fields, routed_experts, streams
 
 if TYPE_CHECKING:
+    from fastapi import Request
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
@@ -326,12 +327,15 @@ def chat(generate: Any) -> Any:
         self: OpenAIServingChat,
         adapted_request: Any,
         request: ChatCompletionRequest,
+        raw_request: Request,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
         at_end = _at_end(self, request)
         if request.return_token_ids is False:
-            make = partial(generate, self, adapted_request, request, *args, **kwargs)
+            make = partial(
+                generate, self, adapted_request, request, raw_request, *args, **kwargs
+            )
             return _with_ends(self, make, at_end)
         trace = Trace(
             is_incremental(self),
@@ -343,8 +347,11 @@ def chat(generate: Any) -> Any:
         )
         # SGLang's chunks carry only the logprobs of their last step.
         request = request.model_copy(update={"logprobs": False})
-        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        return _stamped(self, trace, lines)
+        lines = generate(
+            self, adapted_request, request, raw_request, *args, **kwargs, trace=trace
+        )
+        endpoint = _chat_endpoint(raw_request) if metrics.is_on() else ""
+        return _stamped(self, trace, lines, endpoint)
 
     return stream
 
@@ -377,7 +384,7 @@ def completions(generate: Any) -> Any:
             update={"logprobs": None, "return_token_ids": False}
         )
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        return _stamped(self, trace, lines)
+        return _stamped(self, trace, lines, "completions")
 
     return stream
 
@@ -468,10 +475,34 @@ def _add_at_end(
 
 
 def _stamped(
-    serving: OpenAIServingBase, trace: Trace, lines: Any
+    serving: OpenAIServingBase,
+    trace: Trace,
+    lines: Any,
+    endpoint: str = "",
 ) -> AsyncIterator[str | bytes]:
-    """Stamp the lines of a stream."""
-    return rewrite(serving, lines, trace.stamp, trace.end)
+    """Stamp the lines of a stream.
+
+    Args:
+        endpoint: the endpoint for which a traced answer is counted, empty for none.
+    """
+
+    def end() -> None:
+        trace.end()
+        if endpoint:
+            count(trace, endpoint)
+
+    return rewrite(serving, lines, trace.stamp, end)
+
+
+def count(trace: Trace, endpoint: str, mode: str = "streamed") -> None:
+    """Count an answer whose token IDs were sent."""
+    if trace.choices and not trace.failed:
+        metrics.count(metrics.TRACED_ANSWERS, endpoint, mode)
+
+
+def _chat_endpoint(raw_request: Request) -> str:
+    """Return the endpoint of a chat stream: /v1/messages converts one."""
+    return "messages" if raw_request.url.path.endswith("/v1/messages") else "chat"
 
 
 def rewrite(
