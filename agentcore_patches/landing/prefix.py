@@ -192,26 +192,15 @@ class Turn:
 
     def count(self) -> None:
         """Count a turn for the metrics, and a hit or miss of the memory for the log."""
-        said = self.metadata
-        if said is None:
+        if self.metadata is None:
             return
-        source, missed = said["source"], said.get("missed")
-        if missed is not None:
-            metrics.count(metrics.PREFIX_TURNS, "server", "missed")
-            metrics.count_miss(missed)
-        else:
-            metrics.count(metrics.PREFIX_TURNS, source, "continued")
-            for name, key in (
-                (metrics.REQUIRED_TOKENS, "required"),
-                (metrics.KEPT_TOKENS, "kept"),
-                (metrics.MATCHED_TOKENS, "template_matched"),
-            ):
-                metrics.count(name, source, by=said[key])
+        if metrics.is_on():
+            _count(self.metadata)
         memory = conversations.memory()
         if memory is None or self.conversation is None:
             return
-        if source in ("server", "template"):
-            memory.count(missed)
+        if self.metadata["source"] in ("server", "template"):
+            memory.count(self.metadata.get("missed"))
 
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
         """Record a chunk of a stream; remember each choice that finishes."""
@@ -246,6 +235,21 @@ class Turn:
             memory.put(answered, [*prompt, *token_ids])
             metrics.set_to(metrics.MEMORY_BYTES, memory.n_bytes)
             metrics.set_to(metrics.MEMORY_ENTRIES, len(memory))
+
+
+def _count(said: dict[str, Any]) -> None:
+    """Count a turn for the metrics by its `metadata.prefix`."""
+    if "missed" in said:
+        metrics.count(metrics.PREFIX_TURNS, "server", "missed")
+        metrics.count_miss(said["missed"])
+        return
+    metrics.count(metrics.PREFIX_TURNS, said["source"], "continued")
+    for name, key in (
+        (metrics.REQUIRED_TOKENS, "required"),
+        (metrics.KEPT_TOKENS, "kept"),
+        (metrics.MATCHED_TOKENS, "template_matched"),
+    ):
+        metrics.count(name, said["source"], by=said[key])
 
 
 def continued(process: Any) -> Any:

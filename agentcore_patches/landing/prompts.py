@@ -84,7 +84,7 @@ def check_token_ids(
     name: str = "input_ids",
     has_media: bool = False,
 ) -> str | None:
-    """Return the error in a prompt of token IDs, None if it is valid; count an error."""
+    """Return the error in a prompt, None if it is valid; count an error."""
     found = find_token_error(manager, token_ids, name, has_media)
     if found is None:
         return None

@@ -17,7 +17,6 @@ import orjson
 from . import logprobs, metrics, release, request_fields, routed_experts, streams
 
 if TYPE_CHECKING:
-    from fastapi import Request
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
@@ -327,15 +326,12 @@ def chat(generate: Any) -> Any:
         self: OpenAIServingChat,
         adapted_request: Any,
         request: ChatCompletionRequest,
-        raw_request: Request,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
         at_end = _at_end(self, request)
         if request.return_token_ids is False:
-            make = partial(
-                generate, self, adapted_request, request, raw_request, *args, **kwargs
-            )
+            make = partial(generate, self, adapted_request, request, *args, **kwargs)
             return _with_ends(self, make, at_end)
         trace = Trace(
             is_incremental(self),
@@ -347,10 +343,8 @@ def chat(generate: Any) -> Any:
         )
         # SGLang's chunks carry only the logprobs of their last step.
         request = request.model_copy(update={"logprobs": False})
-        lines = generate(
-            self, adapted_request, request, raw_request, *args, **kwargs, trace=trace
-        )
-        endpoint = _chat_endpoint(raw_request) if metrics.is_on() else ""
+        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+        endpoint = _chat_endpoint(*args, *kwargs.values())
         return _stamped(self, trace, lines, endpoint)
 
     return stream
@@ -500,9 +494,15 @@ def count(trace: Trace, endpoint: str, mode: str = "streamed") -> None:
         metrics.count(metrics.TRACED_ANSWERS, endpoint, mode)
 
 
-def _chat_endpoint(raw_request: Request) -> str:
-    """Return the endpoint of a chat stream: /v1/messages converts one."""
-    return "messages" if raw_request.url.path.endswith("/v1/messages") else "chat"
+def _chat_endpoint(*arguments: Any) -> str:
+    """Return the endpoint of a chat stream: /v1/messages converts one.
+
+    Args:
+        arguments: one of them is the HTTP request, which forks may pass by other names.
+    """
+    scopes = (getattr(one, "scope", None) for one in arguments)
+    paths = [scope["path"] for scope in scopes if isinstance(scope, dict)]
+    return "messages" if paths[:1] == ["/v1/messages"] else "chat"
 
 
 def rewrite(
