@@ -11,6 +11,7 @@ from . import exchanges as exchanges
 from . import images as images
 from . import logprobs as logprobs
 from . import messages as messages
+from . import metrics as metrics
 from . import prefix as prefix
 from . import prompts as prompts
 from . import request_ids as request_ids

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from . import logprobs, release
+from . import logprobs, metrics, release
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -69,6 +69,8 @@ async def answer(making: Awaitable[Any]) -> Any:
         _unwritten.set(None)
     if not hasattr(response, "choices"):
         return response
+    if metrics.is_on():
+        _count(response)
     if unwritten:
         written = _write(response, unwritten)
         if written is not None:
@@ -78,6 +80,14 @@ async def answer(making: Awaitable[Any]) -> Any:
         ):
             choice.logprobs = serving._process_response_logprobs(ret_item)
     return response if release.PYDANTIC_ANSWERS else _write(response, []) or response
+
+
+def _count(response: Any) -> None:
+    """Count an answer of chat or completions that has token IDs."""
+    if any(getattr(choice, "token_ids", None) for choice in response.choices):
+        is_chat = response.object == "chat.completion"
+        endpoint = "chat" if is_chat else "completions"
+        metrics.count(metrics.TRACED_ANSWERS, endpoint, "whole")
 
 
 def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:

@@ -6,13 +6,20 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from . import prompts, release, request_ids, weight_versions
+from . import metrics, prompts, release, request_ids, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import AbortReq, BaseReq
     from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+# Causes of aborts by the status code that the scheduler gives; others are failures.
+_CAUSES = {
+    None: "asked",
+    HTTPStatus.BAD_REQUEST: "rejected",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+}
 
 _LOGPROBS = (
     "output_token_logprobs",
@@ -38,6 +45,7 @@ def finish(
     """
     manager.rid_to_state.pop(abort.rid, None)
     meta_info = out["meta_info"]
+    count(meta_info["finish_reason"])
     if is_incremental:
         _leave_out_what_was_sent(state, out)
     else:
@@ -54,6 +62,13 @@ def finish(
         weight_versions.tell(state, meta_info)
     if not release.ABORTS_RELEASE_LORA:
         _release_lora(manager, state, abort)
+
+
+def count(finish_reason: dict[str, Any] | None) -> None:
+    """Count a finished request if the scheduler aborted it."""
+    if finish_reason is not None and finish_reason["type"] == "abort":
+        cause = _CAUSES.get(finish_reason.get("status_code"), "failed")
+        metrics.count(metrics.ABORTED_REQUESTS, cause)
 
 
 def _leave_out_what_was_sent(state: ReqState, out: dict[str, Any]) -> None:

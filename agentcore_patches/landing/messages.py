@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import streams
+from . import metrics, streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesResponse
@@ -126,3 +126,4 @@ def add_to_message(
     if message.stop_reason == "end_turn" and isinstance(choice.matched_stop, str):
         message.stop_reason = "stop_sequence"
         message.stop_sequence = choice.matched_stop
+    metrics.count(metrics.TRACED_ANSWERS, "messages", "whole")

@@ -19,6 +19,7 @@ from . import (
     exchanges,
     images,
     messages,
+    metrics,
     prompts,
     request_fields,
     streams,
@@ -51,7 +52,15 @@ FIELD = "required_prefix_token_ids"
 
 
 class PrefixError(ValueError):
-    """The prefix that a request asks for cannot be used; the message says why."""
+    """The prefix that a request asks for cannot be used; the message says why.
+
+    Attributes:
+        source: where the prefix comes from: "request" or "message".
+    """
+
+    def __init__(self, message: str, source: str):
+        super().__init__(message)
+        self.source = source
 
 
 class Refused(Exception):
@@ -155,10 +164,11 @@ class Turn:
             kept = required[:-1]
         prompt = [*kept, *tail]
         has_media = prompts.has_media(messages)
-        error = prompts.check_token_ids(
+        found = prompts.find_token_error(
             manager, prompt, f"{prefix.name} with what follows it", has_media
         )
-        if error is not None:
+        if found is not None:
+            _, error = found
             raise ValueError(error)
         if not has_media and images.has_placeholders(manager, required):
             raise ValueError(
@@ -181,9 +191,13 @@ class Turn:
         self.metadata = {"source": "template", "missed": reason}
 
     def count(self) -> None:
-        """Count a hit or miss of the memory, for the log."""
+        """Count a turn for the metrics, and a hit or miss of the memory for the log."""
+        if self.metadata is None:
+            return
+        if metrics.is_on():
+            _count(self.metadata)
         memory = conversations.memory()
-        if memory is None or self.conversation is None or self.metadata is None:
+        if memory is None or self.conversation is None:
             return
         if self.metadata["source"] in ("server", "template"):
             memory.count(self.metadata.get("missed"))
@@ -219,6 +233,23 @@ class Turn:
                 self.conversation, answer, self.reasoning_parser
             )
             memory.put(answered, [*prompt, *token_ids])
+            metrics.set_to(metrics.MEMORY_BYTES, memory.n_bytes)
+            metrics.set_to(metrics.MEMORY_ENTRIES, len(memory))
+
+
+def _count(said: dict[str, Any]) -> None:
+    """Count a turn for the metrics by its `metadata.prefix`."""
+    if "missed" in said:
+        metrics.count(metrics.PREFIX_TURNS, "server", "missed")
+        metrics.count_miss(said["missed"])
+        return
+    metrics.count(metrics.PREFIX_TURNS, said["source"], "continued")
+    for name, key in (
+        (metrics.REQUIRED_TOKENS, "required"),
+        (metrics.KEPT_TOKENS, "kept"),
+        (metrics.MATCHED_TOKENS, "template_matched"),
+    ):
+        metrics.count(name, said["source"], by=said[key])
 
 
 def continued(process: Any) -> Any:
@@ -240,15 +271,24 @@ def continued(process: Any) -> Any:
             return process(serving, one, *args, **kwargs)
 
         exchange = exchanges.current.get()
-        if exchange is None or exchange.response is None:
-            return _continue(self, request, make)
-        _ask_chat_of_response(exchange, exchange.response, request)
+        response = None if exchange is None else exchange.response
+        if exchange is not None and response is not None:
+            _ask_chat_of_response(exchange, response, request)
         try:
             return _continue(self, request, make)
         except PrefixError as error:
-            raise Refused(str(error)) from error
+            count_refused(error.source)
+            if response is not None:
+                raise Refused(str(error)) from error
+            raise
 
     return process_turn
+
+
+def count_refused(source: str) -> None:
+    """Count a turn whose prefix is refused."""
+    metrics.count(metrics.PREFIX_TURNS, source, "refused")
+    metrics.count(metrics.REFUSED_PROMPTS, "prefix")
 
 
 def _ask_chat_of_response(
@@ -295,7 +335,7 @@ def _continue(
         turn.continue_from(serving, request, prefix, rendered, template)
     except ValueError as error:
         if asked:
-            raise PrefixError(str(error)) from error
+            raise PrefixError(str(error), asked.source) from error
         turn.miss("unusable")
     if turn.prompt is not None:
         # For multimodal models, SGLang uses `prompt` instead of `prompt_ids`.
@@ -326,24 +366,28 @@ def _find_asked(
     if request.required_prefix_token_ids:
         if last is None:
             raise PrefixError(
-                f"{FIELD} ends with an assistant message, but messages has none."
+                f"{FIELD} ends with an assistant message, but messages has none.",
+                "request",
             )
         prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
     if prefix is None:
         return None
     if request_fields.read(request, "input_ids") is not None:
         raise PrefixError(
-            f"{prefix.name} cannot be used with input_ids, which are the whole prompt."
+            f"{prefix.name} cannot be used with input_ids, which are the whole prompt.",
+            prefix.source,
         )
     if manager.server_args.skip_tokenizer_init:
         raise PrefixError(
             f"{prefix.name} needs a tokenizer, but the server runs with "
-            "--skip-tokenizer-init."
+            "--skip-tokenizer-init.",
+            prefix.source,
         )
     has_media = prompts.has_media(request.messages)
-    error = prompts.check_token_ids(manager, prefix.token_ids, prefix.name, has_media)
-    if error is not None:
-        raise PrefixError(error)
+    found = prompts.find_token_error(manager, prefix.token_ids, prefix.name, has_media)
+    if found is not None:
+        _, error = found
+        raise PrefixError(error, prefix.source)
     return prefix
 
 
@@ -357,7 +401,8 @@ def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
     if value is not None and not isinstance(value, list):
         raise PrefixError(
             f"messages[{index}].{field} must be a list of integers, but is of type "
-            f"{type(value).__name__}."
+            f"{type(value).__name__}.",
+            "message",
         )
     return value or None
 

@@ -6,7 +6,7 @@ from collections.abc import Container
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from . import images, release, request_fields, routed_experts
+from . import images, metrics, release, request_fields, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -39,8 +39,10 @@ def find_error(
     vocab_size: int,
     max_len: int | None,
     placeholders: Container[Any],
-) -> str | None:
-    """Return the error in the token IDs of one prompt, None if they are valid.
+) -> tuple[str, str] | None:
+    """Return the kind of error in one prompt and a message, None if it is valid.
+
+    The kind is a reason of the metric of refused prompts.
 
     Args:
         token_ids: the IDs in the request.
@@ -50,26 +52,29 @@ def find_error(
         placeholders: IDs beyond the vocabulary that stand for images, videos or audio.
     """
     if len(token_ids) == 0:
-        return f"{name} cannot be empty."
+        return "empty", f"{name} cannot be empty."
     if set(map(type, token_ids)) != {int}:
         for position, value in enumerate(token_ids):
             # numpy integers are not `int`, but have `__index__`.
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 return (
+                    "type",
                     f"{name} must be a flat list of integers, but {name}[{position}] "
-                    f"is of type {type(value).__name__}."
+                    f"is of type {type(value).__name__}.",
                 )
     if min(token_ids) < 0 or max(token_ids) >= vocab_size:
         for position, value in enumerate(token_ids):
             if not 0 <= value < vocab_size and value not in placeholders:
                 return (
+                    "vocabulary",
                     f"{name} must be from 0 to {vocab_size - 1} (the vocabulary has "
-                    f"{vocab_size} tokens), but {name}[{position}] is not."
+                    f"{vocab_size} tokens), but {name}[{position}] is not.",
                 )
     if max_len is not None and len(token_ids) > max_len:
         return (
+            "length",
             f"{name} has {len(token_ids)} tokens, which is longer than the {max_len} "
-            "that the model's context length or the KV cache leaves for a prompt."
+            "that the model's context length or the KV cache leaves for a prompt.",
         )
     return None
 
@@ -80,7 +85,19 @@ def check_token_ids(
     name: str = "input_ids",
     has_media: bool = False,
 ) -> str | None:
-    """Return the error in one prompt of token IDs, None if it is valid.
+    """Return the error in a prompt, None if it is valid; count an error."""
+    found = find_token_error(manager, token_ids, name, has_media)
+    if found is None:
+        return None
+    reason, message = found
+    metrics.count(metrics.REFUSED_PROMPTS, reason)
+    return message
+
+
+def find_token_error(
+    manager: TokenizerManager, token_ids: list[Any], name: str, has_media: bool
+) -> tuple[str, str] | None:
+    """Return the kind of error in token IDs and a message, None if they are valid.
 
     Args:
         manager: has the vocabulary size and the engine's limits.
@@ -121,6 +138,7 @@ def check_prompt(
             continue  # Several samples share one prompt.
         checked.add(id(token_ids))
         if token_ids is not prompt and not isinstance(token_ids, list):
+            metrics.count(metrics.REFUSED_PROMPTS, "type")
             return f"{one} must be a list of integers, as {name}[0] is."
         error = check_token_ids(manager, token_ids, one, has_media)
         if error is not None:
@@ -322,6 +340,7 @@ def keep(
     if input_ids is None:
         return
     if len(input_ids) == 0 and not _may_be_empty(obj):
+        metrics.count(metrics.REFUSED_PROMPTS, "empty")
         raise ValueError("The prompt cannot be empty: its text has no tokens.")
     limit = manager.max_req_input_len
     if limit is not None and len(input_ids) > limit:

@@ -11,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from . import conversations, exchanges, release, responses, streams, traces
-from .prefix import FIELD, Refused, Turn
+from .prefix import FIELD, Refused, Turn, count_refused
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
@@ -39,6 +39,7 @@ def followed(create: Any) -> Any:
         **kwargs: Any,
     ) -> Any:
         if refusal := _find_refusal(self, request):
+            count_refused("request")
             return self.create_error_response(refusal)
         exchange = _start(self, request)
         try:

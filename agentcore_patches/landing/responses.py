@@ -306,6 +306,7 @@ def _with_trace(
         trace.take()
     except ValueError as error:
         return serving.create_error_response(str(error))
+    traces.count(trace, "responses", "whole")
     content = {**jsonable_encoder(response), **trace.whole()}
     if trace.is_cut(content):
         content.update(_INCOMPLETE)
@@ -318,7 +319,12 @@ def _stamped(
     """Stamp the events of a stream; an error becomes its last event."""
     # The first event carries the prompt's IDs, which come with the first result.
     events = with_results(lines, trace.results, wait_for_first=True)
-    return streams.rewrite(events, trace.stamp, error_events, trace.end)
+
+    def end() -> None:
+        trace.end()
+        traces.count(trace, "responses")
+
+    return streams.rewrite(events, trace.stamp, error_events, end)
 
 
 async def with_results(

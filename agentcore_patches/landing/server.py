@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from . import conversations, defaults, release, vllm_api
+from . import conversations, defaults, metrics, release, vllm_api
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -54,8 +54,8 @@ def refuse_rust_server() -> None:
     logger.warning("%s: requests are answered without the patches.", what)
 
 
-def announce(info: dict[str, Any]) -> None:
-    """Report the installed patches in the log and in /server_info.
+def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
+    """Report the installed patches in the log, in /server_info and on /metrics.
 
     Raises:
         ValueError: an environment variable is not valid.
@@ -80,6 +80,10 @@ def announce(info: dict[str, Any]) -> None:
         logger.info(patches)
     if names := defaults.names():
         logger.info("%s: true by default: %s", defaults.VARIABLE, ", ".join(names))
+    metrics.start(server_args)
+    memory = conversations.memory()
+    if memory is not None:
+        metrics.set_to(metrics.MEMORY_LIMIT, memory.max_bytes)
 
 
 def listed_release(version: str) -> str | None:

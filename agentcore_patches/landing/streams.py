@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from . import metrics
+
 logger = logging.getLogger(__name__)
 
 _BLANK_LINE = re.compile(r"((?:\r?\n){2})")
@@ -118,6 +120,7 @@ def stream_error(error: Exception) -> StreamError:
     if isinstance(error, StreamError):
         return error
     logger.error("Failed to add fields to a stream", exc_info=error)
+    metrics.count(metrics.STREAM_ERRORS)
     if type(error) is ValueError:
         return StreamError(str(error))
     return StreamError(

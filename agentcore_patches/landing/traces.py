@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, release, request_fields, routed_experts, streams
+from . import logprobs, metrics, release, request_fields, routed_experts, streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -344,7 +344,8 @@ def chat(generate: Any) -> Any:
         # SGLang's chunks carry only the logprobs of their last step.
         request = request.model_copy(update={"logprobs": False})
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        return _stamped(self, trace, lines)
+        endpoint = _chat_endpoint(*args, *kwargs.values())
+        return _stamped(self, trace, lines, endpoint)
 
     return stream
 
@@ -377,7 +378,7 @@ def completions(generate: Any) -> Any:
             update={"logprobs": None, "return_token_ids": False}
         )
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        return _stamped(self, trace, lines)
+        return _stamped(self, trace, lines, "completions")
 
     return stream
 
@@ -468,10 +469,40 @@ def _add_at_end(
 
 
 def _stamped(
-    serving: OpenAIServingBase, trace: Trace, lines: Any
+    serving: OpenAIServingBase,
+    trace: Trace,
+    lines: Any,
+    endpoint: str = "",
 ) -> AsyncIterator[str | bytes]:
-    """Stamp the lines of a stream."""
-    return rewrite(serving, lines, trace.stamp, trace.end)
+    """Stamp the lines of a stream.
+
+    Args:
+        endpoint: the endpoint for which a traced answer is counted, empty for none.
+    """
+
+    def end() -> None:
+        trace.end()
+        if endpoint:
+            count(trace, endpoint)
+
+    return rewrite(serving, lines, trace.stamp, end)
+
+
+def count(trace: Trace, endpoint: str, mode: str = "streamed") -> None:
+    """Count an answer whose token IDs were sent."""
+    if trace.choices and not trace.failed:
+        metrics.count(metrics.TRACED_ANSWERS, endpoint, mode)
+
+
+def _chat_endpoint(*arguments: Any) -> str:
+    """Return the endpoint of a chat stream: /v1/messages converts one.
+
+    Args:
+        arguments: one of them is the HTTP request, which forks may pass by other names.
+    """
+    scopes = (getattr(one, "scope", None) for one in arguments)
+    paths = [scope["path"] for scope in scopes if isinstance(scope, dict)]
+    return "messages" if paths[:1] == ["/v1/messages"] else "chat"
 
 
 def rewrite(

@@ -18,7 +18,7 @@ from importlib import import_module
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from . import release
+from . import metrics, release
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -190,6 +190,8 @@ def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
     if spans:
         meta_info["weight_version"] = spans[-1][0]
     if meta_info["finish_reason"]:
+        if len(spans) > 1:
+            metrics.count(metrics.MIXED_REQUESTS)
         meta_info["weight_versions"] = [
             {"version": version, "start": begin, "end": end}
             for version, begin, end in spans
@@ -504,6 +506,24 @@ def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
     async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
         async with self.model_update_lock.one_update:
             return await update(self, *args, **kwargs)
+
+    return updated
+
+
+def counted(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the tokenizer manager's methods that update weights: count updates."""
+    kind = update.__name__.rpartition("_")[2]
+
+    @wraps(update)
+    async def updated(*args: Any, **kwargs: Any) -> Any:
+        result = "failed"
+        try:
+            answer = await update(*args, **kwargs)
+            if answer[0]:
+                result = "done"
+            return answer
+        finally:
+            metrics.count(metrics.WEIGHT_UPDATES, kind, result)
 
     return updated
 

@@ -68,6 +68,17 @@ ABORTED_ANSWERS: tuple[Hook, ...] = (
             before="state.out_list.append(out)",
         ),
     ),
+    Hook(
+        "ended-requests/count",
+        "count the requests that the scheduler aborted, for /metrics",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            "if state.finished:\n"
+            "    agentcore.ended_requests.count(recv_obj.finished_reasons[i])",
+            after="state.finished = recv_obj.finished_reasons[i] is not None",
+        ),
+    ),
 )
 
 ENDED_REQUESTS: tuple[Hook, ...] = (

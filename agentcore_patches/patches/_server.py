@@ -20,11 +20,11 @@ SERVER: tuple[Hook, ...] = (
     # workers each one logs it here, where its logger is set up.
     Hook(
         "server/announce",
-        "report the installed patches in the log and in /server_info",
+        "report the patches in the log, /server_info and /metrics",
         Insert(
             HTTP_SERVER,
             "lifespan",
-            "agentcore.server.announce(_global_state.scheduler_info)",
+            "agentcore.server.announce(_global_state.scheduler_info, server_args)",
             after="fast_api_app.state.openai_serving_completion = "
             "OpenAIServingCompletion(...)",
         ),

@@ -106,6 +106,28 @@ UPDATES: tuple[Hook, ...] = (
         ),
     ),
     Hook(
+        "weight-versions/count-from-disk",
+        "count weight updates, for /metrics",
+        Decorate(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.update_weights_from_disk",
+            "agentcore.weight_versions.counted",
+        ),
+    ),
+    Hook(
+        "weight-versions/count",
+        "count weight updates, for /metrics",
+        Decorate(
+            "$control",
+            "$control_class.update_weights_from_distributed",
+            "agentcore.weight_versions.counted",
+        ),
+        also=(
+            "$control_class.update_weights_from_tensor",
+            "$control_class.update_weights_from_ipc",
+        ),
+    ),
+    Hook(
         "weight-versions/attach-storage",
         "reject storage that may hold KV cache of other weights",
         absent("storage is there from the start, or never"),

@@ -123,6 +123,9 @@ def test_a_server_lists_the_releases_that_the_command_lists(version: str) -> Non
     assert server.listed_release(version) == supported_release(version)
 
 
+WITHOUT_METRICS: Any = SimpleNamespace(enable_metrics=False)
+
+
 def stated(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     module = ModuleType("sglang.version")
     vars(module)["__version__"] = version
@@ -137,7 +140,7 @@ def test_a_listed_release_is_announced(
     named(monkeypatch, "return_token_ids")
     info: dict[str, Any] = {"status": "ready"}
     with caplog.at_level(logging.INFO):
-        server.announce(info)
+        server.announce(info, WITHOUT_METRICS)
     assert info == {
         "status": "ready",
         "agentcore_patches": {
@@ -155,7 +158,7 @@ def test_an_unlisted_one_is_a_warning(
 ) -> None:
     stated(monkeypatch, "0.5.99.dev3")
     info: dict[str, Any] = {}
-    server.announce(info)
+    server.announce(info, WITHOUT_METRICS)
     assert info["agentcore_patches"]["release"] is None
     [record] = caplog.records
     assert record.levelname == "WARNING"

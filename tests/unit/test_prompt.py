@@ -18,7 +18,10 @@ MAX_LEN = 8
 
 
 def checked(token_ids: Any, placeholders: tuple[Any, ...] = ()) -> str | None:
-    return prompts.find_error(token_ids, "input_ids", VOCAB_SIZE, MAX_LEN, placeholders)
+    found = prompts.find_error(
+        token_ids, "input_ids", VOCAB_SIZE, MAX_LEN, placeholders
+    )
+    return None if found is None else found[1]
 
 
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=MAX_LEN))

@@ -1,0 +1,311 @@
+"""What /metrics counts with --enable-metrics, while each of these things happens."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import requests
+
+from agentcore_patches.landing import metrics
+from agentcore_patches.patches.releases import is_between
+from agentcore_verify import client
+from agentcore_verify.scripted_model import line
+from agentcore_verify.server import Server
+from tests.helpers.conversing import body, ids_of, message_of
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    answers,
+    send,
+)
+from tests.helpers.servers import Launch, Trees, held
+from tests.helpers.waiting import wait_until
+from tests.live.conftest import PREFIX_CACHE
+
+METRICS = ("--enable-metrics",)
+WORKERS = ("--tokenizer-worker-num", "2")
+
+USER = {"role": "user", "content": "Say hello."}
+SAID = line("plain").messages
+SHORT = {"temperature": 0, "max_tokens": 4}
+LONG: dict[str, Any] = {
+    "messages": line("long").messages,
+    "temperature": 0,
+    "max_tokens": 100,
+}
+
+_SAMPLE = re.compile(r"^(agentcore_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+Series = dict[tuple[str, ...], float]
+
+
+@pytest.fixture(scope="module")
+def counting(trees: Trees, launch: Launch) -> Iterator[Server]:
+    """A server with metrics that remembers conversations."""
+    with launch(trees.patched, *METRICS, env={PREFIX_CACHE: "1"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def workers(trees: Trees, launch: Launch) -> Iterator[Server]:
+    """A server with metrics and two tokenizer workers."""
+    with launch(trees.patched, *METRICS, *WORKERS) as running:
+        yield running
+
+
+def scrape(server: Server) -> str:
+    response = requests.get(f"{server.base_url}/metrics", timeout=30)
+    assert response.status_code == 200
+    assert "sglang:" in response.text
+    return response.text
+
+
+def series(server: Server) -> Series:
+    """The values of our metrics, by name and values of the labels in their order."""
+    found: Series = {}
+    labels = {metric.name: metric.labels for metric in metrics.METRICS}
+    for name, text, value in _SAMPLE.findall(scrape(server)):
+        said = dict(_LABEL.findall(text))
+        assert said.keys() == labels[name].keys(), "no label of another kind"
+        key = (name, *(said[label] for label in labels[name]))
+        assert key not in found, "each series is there once"
+        found[key] = float(value)
+    return found
+
+
+@contextmanager
+def counted(server: Server, expected: dict[tuple[str, ...], int]) -> Iterator[None]:
+    """Checks which counters the block increases, by how much, and that no other is."""
+    before = series(server)
+    yield
+
+    def increases() -> dict[tuple[str, ...], float]:
+        return {
+            key: value - before[key]
+            for key, value in series(server).items()
+            if key[0].endswith("_total") and value != before[key]
+        }
+
+    # A stream's client has its last line before the server has counted it.
+    wait_until(lambda: increases().keys() >= expected.keys(), 10)
+    assert increases() == expected
+
+
+def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
+    """Get an answer of an endpoint, which may fail in no event."""
+    asked: dict[str, Any] = {
+        CHAT: {"messages": [USER], **SHORT},
+        COMPLETIONS: {"prompt": "Once", **SHORT},
+        MESSAGES: {"messages": [USER], **SHORT},
+        RESPONSES: {"input": "Hello", "temperature": 0, "max_output_tokens": 4},
+    }[path]
+    events = answers(server, path, streaming, **asked, **more)
+    assert not any("error" in event for event in events if event.get("error"))
+
+
+def endpoints(release: str) -> dict[str, str]:
+    """The endpoints that a release traces, by the value of their label."""
+    found = {"chat": CHAT, "completions": COMPLETIONS}
+    if is_between(release, "0.5.9", ""):
+        found["messages"] = MESSAGES
+    if is_between(release, "0.5.14", ""):
+        found["responses"] = RESPONSES
+    return found
+
+
+def test_every_series_starts_at_zero(counting: Server) -> None:
+    expected = {
+        (metric.name, *values)
+        for metric in metrics.METRICS
+        for values in metrics.label_values(metric)
+    }
+    found = series(counting)
+    assert found.keys() == expected
+    assert found.pop((metrics.MEMORY_LIMIT,)) == 1_000_000
+    assert "# HELP agentcore_traced_answers_total Finished answers" in scrape(counting)
+
+
+@pytest.mark.parametrize("where", ["counting", "workers"])
+def test_traced_answers_are_counted_by_endpoint_and_mode(
+    where: str, request: pytest.FixtureRequest, release: str
+) -> None:
+    server: Server = request.getfixturevalue(where)
+    found = endpoints(release)
+    expected: dict[tuple[str, ...], int] = {
+        (metrics.TRACED_ANSWERS, name, mode): 3
+        for name in found
+        for mode in ("streamed", "whole")
+    }
+    with counted(server, expected):
+        for path in found.values():
+            for streaming in (False, True):
+                # No connection is kept: with two workers, both of them answer.
+                for _ in range(3):
+                    answered(server, path, streaming, return_token_ids=True)
+                answered(server, path, streaming, return_token_ids=False)
+
+
+def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) -> None:
+    url = counting.base_url
+
+    def next_turn(first: client.Answer, stream: bool = False, **more: Any) -> Any:
+        said = [USER, message_of(first.completions[0]), USER]
+        answer = client.ask(url, **body(**{"messages": said, "stream": stream, **more}))
+        [prefix] = [
+            event["metadata"]["prefix"]
+            for event in answer.events
+            if "prefix" in (event.get("metadata") or {})
+        ]
+        return prefix
+
+    def turn(*key: str) -> tuple[str, ...]:
+        return (metrics.PREFIX_TURNS, *key)
+
+    first = client.ask(url, **body([USER]))
+    bytes_before = series(counting)[(metrics.MEMORY_BYTES,)]
+    entries_before = series(counting)[(metrics.MEMORY_ENTRIES,)]
+    tokens: Counter[tuple[str, ...]] = Counter()
+    turns = {
+        turn("request", "continued"): 1,
+        turn("message", "continued"): 1,
+        turn("server", "continued"): 2,
+        turn("server", "missed"): 3,
+        turn("request", "refused"): 1,
+        turn("message", "refused"): 1,
+        (metrics.REFUSED_PROMPTS, "prefix"): 2,
+        (metrics.MEMORY_MISSES, "system"): 1,
+        (metrics.MEMORY_MISSES, "tools"): 1,
+        (metrics.MEMORY_MISSES, "message_content"): 1,
+        (metrics.TRACED_ANSWERS, "chat", "whole"): 5,
+        (metrics.TRACED_ANSWERS, "chat", "streamed"): 2,
+    }
+    message = message_of(first.completions[0])
+    with_ids = {
+        **message,
+        "prompt_token_ids": list(first.prompt_token_ids or ()),
+        "token_ids": list(first.completions[0].token_ids or ()),
+    }
+    system = {"role": "system", "content": "Be brief."}
+    other = {"role": "user", "content": "Say something else."}
+    before = series(counting)
+    made = [
+        next_turn(first, required_prefix_token_ids=ids_of(first)),
+        next_turn(first, messages=[USER, with_ids, USER]),
+        next_turn(first),
+        next_turn(first, stream=True),
+    ]
+    for prefix in made:
+        for name, field in (
+            (metrics.REQUIRED_TOKENS, "required"),
+            (metrics.KEPT_TOKENS, "kept"),
+            (metrics.MATCHED_TOKENS, "template_matched"),
+        ):
+            tokens[(name, prefix["source"])] += prefix[field]
+    missed = [
+        next_turn(first, messages=[system, USER, message, USER], stream=True),
+        next_turn(first, tools=[]),
+        next_turn(first, messages=[other, message, USER]),
+    ]
+    reasons = [prefix["missed"] for prefix in missed]
+    assert reasons == ["system", "tools", "message 0: content"]
+    for bad in (
+        {"messages": [USER, message, USER], "required_prefix_token_ids": [-1]},
+        {"messages": [USER, {**with_ids, "token_ids": [448]}, USER]},
+    ):
+        assert send(counting, CHAT, **bad).status_code == 400
+    after = series(counting)
+    increases = {key: after[key] - before[key] for key in after}
+    assert {
+        key: value
+        for key, value in increases.items()
+        if value and key[0].endswith("_total")
+    } == {**turns, **tokens}
+    # The first answer is in the memory already; the same turn is remembered once.
+    assert entries_before >= 1
+    assert increases[(metrics.MEMORY_ENTRIES,)] >= 4
+    assert bytes_before < after[(metrics.MEMORY_BYTES,)] <= 1_000_000
+
+
+BAD: dict[str, tuple[str, dict[str, Any]]] = {
+    "vocabulary": (CHAT, {"messages": [USER], "input_ids": [448], "stream": True}),
+    "empty": (CHAT, {"messages": [USER], "input_ids": []}),
+    "type": (CHAT, {"messages": [USER], "input_ids": ["7"]}),
+    "length": ("/generate", {"input_ids": [7] * 40_000}),
+}
+
+
+@pytest.mark.parametrize("where", ["counting", "workers"])
+def test_refused_prompts_are_counted_by_reason(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    server: Server = request.getfixturevalue(where)
+    expected: dict[tuple[str, ...], int] = {
+        (metrics.REFUSED_PROMPTS, reason): 1 for reason in BAD
+    }
+    with counted(server, expected):
+        for reason, (path, asked) in BAD.items():
+            assert send(server, path, **asked).status_code == 400, reason
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("where", ["counting", "workers"])
+def test_updates_and_aborts_are_counted(
+    where: str, request: pytest.FixtureRequest, release: str
+) -> None:
+    server: Server = request.getfixturevalue(where)
+    folder = str(server.options.model)
+    pauses = where == "counting" or is_between(release, "0.5.12", "")
+    disk = (metrics.WEIGHT_UPDATES, "disk")
+    expected = {
+        (*disk, "done"): 1,
+        (*disk, "failed"): 1,
+        (metrics.MIXED_REQUESTS,): 2,
+        (metrics.ABORTED_REQUESTS, "asked"): 1,
+        (metrics.ABORTED_REQUESTS, "rejected"): 1,
+        (metrics.TRACED_ANSWERS, "chat", "whole"): 3,
+    }
+
+    def update(path: str, version: str) -> requests.Response:
+        return send(
+            server, "/update_weights_from_disk", model_path=path, weight_version=version
+        )
+
+    # The version of earlier tokens is another one than that of the update.
+    name = {"new_version": f"{where} 0", "abort_all_requests": False}
+    with counted(server, expected), ThreadPoolExecutor(3) as pool:
+        open_ones = [
+            pool.submit(client.ask, server.base_url, **LONG, rid=f"{where}-{number}")
+            for number in range(3)
+        ]
+        wait_until(lambda: len(held(server)) >= (3 if where == "counting" else 1))
+        assert send(server, "/abort_request", rid=f"{where}-0").status_code == 200
+        assert open_ones[0].result().completions[0].finish_reason == "abort"
+        if pauses:
+            send(server, "/pause_generation", mode="in_place").raise_for_status()
+            update(folder, f"{where} 1").raise_for_status()
+            send(server, "/continue_generation").raise_for_status()
+        else:
+            send(server, "/update_weight_version", **name).raise_for_status()
+        for one in open_ones[1:]:
+            assert one.result().completions[0].finish_reason == "length"
+        if not pauses:
+            update(folder, f"{where} 1").raise_for_status()
+        assert update("/no/such/folder", "none").status_code == 400
+        no_grammar = {"text": "Once", "sampling_params": {"json_schema": "{"}}
+        assert send(server, "/generate", **no_grammar).status_code == 400
+
+
+def test_without_the_flag_there_are_no_metrics(trees: Trees, launch: Launch) -> None:
+    with launch(trees.patched) as server:
+        answered(server, CHAT, False)
+        response = requests.get(f"{server.base_url}/metrics", timeout=30)
+        assert response.status_code == 404
