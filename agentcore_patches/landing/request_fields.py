@@ -222,9 +222,12 @@ def _find_tokenizer_error(
             if given.get(name):
                 return f"{name} needs a tokenizer: --skip-tokenizer-init leaves it out."
         return None
-    if given.get("min_new_tokens") and release.MIN_TOKENS_NEED_EOS:
-        if manager.tokenizer.eos_token_id is None:
-            return "min_new_tokens needs an EOS token: the tokenizer names none."
+    if (
+        given.get("min_new_tokens")
+        and release.MIN_TOKENS_NEED_EOS
+        and manager.tokenizer.eos_token_id is None
+    ):
+        return "min_new_tokens needs an EOS token: the tokenizer names none."
     return None
 
 

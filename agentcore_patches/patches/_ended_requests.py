@@ -74,7 +74,7 @@ ABORTED_ANSWERS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
-            "if state.finished:\n"
+            "if recv_obj.finished_reasons[i] is not None:\n"
             "    agentcore.ended_requests.count(recv_obj.finished_reasons[i])",
             after="state.finished = recv_obj.finished_reasons[i] is not None",
         ),

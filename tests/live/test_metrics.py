@@ -17,6 +17,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers.conversing import body, ids_of, message_of
 from tests.helpers.endpoints import (
     CHAT,
@@ -106,7 +107,12 @@ def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
         CHAT: {"messages": [USER], **SHORT},
         COMPLETIONS: {"prompt": "Once", **SHORT},
         MESSAGES: {"messages": [USER], **SHORT},
-        RESPONSES: {"input": "Hello", "temperature": 0, "max_output_tokens": 4},
+        RESPONSES: {
+            "model": Subject(server.base_url).served_model(),
+            "input": "Hello",
+            "temperature": 0,
+            "max_output_tokens": 4,
+        },
     }[path]
     events = answers(server, path, streaming, **asked, **more)
     assert not any("error" in event for event in events if event.get("error"))

@@ -48,7 +48,9 @@ def test_a_tokenizer_without_an_eos_token(
 ) -> None:
     status = 400 if is_between(release, "", "0.5.16") else 200
     chat = {"messages": [{"role": "user", "content": "Name many things."}]}
-    with launch(trees.patched, model=endless_model) as server:
+    # The grammars of some releases need an EOS token to start at all.
+    args = ("--grammar-backend", "none")
+    with launch(trees.patched, *args, model=endless_model) as server:
         for path, body in (
             (
                 CHAT,

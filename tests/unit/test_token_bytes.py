@@ -100,7 +100,9 @@ def test_logprobs_of_completions_are_made_with_the_tokenizer(
     monkeypatch.setattr(release, "BYTES_OF_ID", is_lossless)
     manager = SimpleNamespace(tokenizer="T")
     serving: Any = SimpleNamespace(tokenizer_manager=manager)
-    request: Any = SimpleNamespace(echo=echo, logprobs=asked)
+    request: Any = SimpleNamespace(
+        echo=echo, logprobs=asked, return_tokens_as_token_ids=None
+    )
     dump = logprobs.completion_writer(serving, request)
     meta_info = {"input_token_logprobs": [1], "output_token_logprobs": [2]}
     assert json.loads(dump(meta_info)) == {
