@@ -501,7 +501,7 @@ def _chat_endpoint(*arguments: Any) -> str:
         arguments: one of them is the HTTP request, which forks may pass by other names.
     """
     scopes = (getattr(one, "scope", None) for one in arguments)
-    paths = [scope["path"] for scope in scopes if isinstance(scope, dict)]
+    paths = [scope.get("path") for scope in scopes if isinstance(scope, dict)]
     return "messages" if paths[:1] == ["/v1/messages"] else "chat"
 
 
