@@ -20,6 +20,10 @@ from . import logprobs, metrics, release
 if TYPE_CHECKING:
     from fastapi import Request
     from pydantic import BaseModel
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionResponse,
+        CompletionResponse,
+    )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
 Json: TypeAlias = Any
@@ -82,7 +86,7 @@ async def answer(making: Awaitable[Any]) -> Any:
     return response if release.PYDANTIC_ANSWERS else _write(response, []) or response
 
 
-def _count(response: Any) -> None:
+def _count(response: ChatCompletionResponse | CompletionResponse) -> None:
     """Count an answer of chat or completions that has token IDs."""
     if any(getattr(choice, "token_ids", None) for choice in response.choices):
         is_chat = response.object == "chat.completion"
