@@ -129,25 +129,26 @@ def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> Non
         ValueError: the engine gave fewer logprobs than tokens.
     """
     cut(ret)
-    nothing: dict[str, Any] = {}
     if request.echo and not has_prompt(request):
         nothing = dict.fromkeys(("input_token_logprobs", "input_top_logprobs"))
-    for i, ret_item in enumerate(ret):
-        meta_info = _with_own_top(request, {**ret_item["meta_info"], **nothing})
-        ret[i] = {**ret_item, "meta_info": meta_info}
+        for i, ret_item in enumerate(ret):
+            ret[i] = {**ret_item, "meta_info": {**ret_item["meta_info"], **nothing}}
+    if _needs_own_top(request):
+        for i, ret_item in enumerate(ret):
+            ret[i] = {**ret_item, "meta_info": _with_own_top(ret_item["meta_info"])}
 
 
-def _with_own_top(
-    request: CompletionRequest, meta_info: dict[str, Any]
-) -> dict[str, Any]:
-    """Make each token its own alternative if `logprobs` is 0 and tokens are IDs.
+def _needs_own_top(request: CompletionRequest) -> bool:
+    """True if each token is its own alternative, as in vLLM.
 
-    vLLM does so, and its clients expect one entry of `top_logprobs` for each token.
+    Its clients expect one entry of `top_logprobs` for each token.
     """
-    if request.logprobs == 0 and request.return_tokens_as_token_ids:
-        rows = meta_info.get("output_token_logprobs") or []
-        meta_info["output_top_logprobs"] = [[row] for row in rows]
-    return meta_info
+    return request.logprobs == 0 and bool(request.return_tokens_as_token_ids)
+
+
+def _with_own_top(meta_info: dict[str, Any]) -> dict[str, Any]:
+    rows = meta_info.get("output_token_logprobs") or []
+    return {**meta_info, "output_top_logprobs": [[row] for row in rows]}
 
 
 def has_prompt(request: CompletionRequest) -> bool:
@@ -341,13 +342,15 @@ def completion_writer(
     from sglang.srt.entrypoints.openai.utils import to_openai_style_logprobs
 
     with_prompt = has_prompt(request)
+    needs_own_top = _needs_own_top(request)
     options: dict[str, Any] = {}
     if release.BYTES_OF_ID:
         options = {"tokenizer": serving.tokenizer_manager.tokenizer}
 
     def write_completion(meta_info: dict[str, Any]) -> str:
         of_prompt = meta_info if with_prompt else {}
-        meta_info = _with_own_top(request, meta_info.copy())
+        if needs_own_top:
+            meta_info = _with_own_top(meta_info)
         text: str = to_openai_style_logprobs(
             input_token_logprobs=of_prompt.get("input_token_logprobs"),
             input_top_logprobs=of_prompt.get("input_top_logprobs"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -319,11 +319,7 @@ def _stamped(
     """Stamp the events of a stream; an error becomes its last event."""
     # The first event carries the prompt's IDs, which come with the first result.
     events = with_results(lines, trace.results, wait_for_first=True)
-
-    def end() -> None:
-        trace.end()
-        traces.count(trace, "responses")
-
+    end = partial(traces.end, trace, "responses")
     return streams.rewrite(events, trace.stamp, error_events, end)
 
 

@@ -480,12 +480,14 @@ def _stamped(
         endpoint: the endpoint for which a traced answer is counted, empty for none.
     """
 
-    def end() -> None:
-        trace.end()
-        if endpoint:
-            count(trace, endpoint)
+    return rewrite(serving, lines, trace.stamp, partial(end, trace, endpoint))
 
-    return rewrite(serving, lines, trace.stamp, end)
+
+def end(trace: Trace, endpoint: str) -> None:
+    """End the trace of a stream, and count the answer unless `endpoint` is empty."""
+    trace.end()
+    if endpoint:
+        count(trace, endpoint)
 
 
 def count(trace: Trace, endpoint: str, mode: str = "streamed") -> None:

@@ -303,30 +303,28 @@ def _engine_request(
 
 def _ask_for_masks(obj: GenerateReqInput, sampling: Sampling) -> None:
     """Ask the engine for sampling masks, which older releases do not have."""
-    for is_wanted, name, first, of_engine, value in (
-        (
-            sampling.mask_logprobs,
-            "return_sampling_mask_logprobs",
-            "0.5.21",
-            "sampling_logprobs_mode",
-            "support",
-        ),
-        (
-            sampling.masks,
-            "return_sampling_mask",
-            "0.5.16",
-            "return_sampling_mask",
-            True,
-        ),
-    ):
-        if is_wanted and not hasattr(obj, of_engine):
-            raise BadRequest(
-                name,
-                f"sampling_params: {name} is not supported by this SGLang. It needs "
-                f"SGLang {first} or later.",
-            )
-        if is_wanted:
-            setattr(obj, of_engine, value)
+    mask = "return_sampling_mask"
+    if sampling.mask_logprobs:
+        _ask_for(obj, f"{mask}_logprobs", "0.5.21", "sampling_logprobs_mode", "support")
+    if sampling.masks:
+        _ask_for(obj, mask, "0.5.16", mask, True)
+
+
+def _ask_for(
+    obj: GenerateReqInput, name: str, first: str, field: str, value: Json
+) -> None:
+    """Set a field of the engine's request that came in the release `first`.
+
+    Args:
+        name: the sampling parameter that asks for it.
+    """
+    if not hasattr(obj, field):
+        raise BadRequest(
+            name,
+            f"sampling_params: {name} is not supported by this SGLang. It needs "
+            f"SGLang {first} or later.",
+        )
+    setattr(obj, field, value)
 
 
 def _model(
