@@ -9,17 +9,17 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.clients.conftest import RunScript
 from tests.helpers import tagged_model
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import CHAT, Json, post
+from tests.helpers.endpoints import Json, post, prompt_of
 from tests.helpers.servers import Launch, Trees
 
 VERIFIERS = "verifiers==0.4.0"
@@ -83,12 +83,6 @@ def generated(server: Server, prompt: Sequence[int]) -> Json:
     return {"ids": answer["output_ids"], "logprobs": logprobs}
 
 
-def model_of(server: Server) -> str:
-    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()
-    name: str = models["data"][0]["id"]
-    return name
-
-
 @pytest.fixture(scope="module")
 def tagged(run_script: RunScript, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that answers the rollout's prompts, as `renderers` makes them."""
@@ -114,7 +108,7 @@ def test_verifiers_and_renderers(
 ) -> None:
     task = {
         "base_url": serving_tagged.base_url,
-        "model": model_of(serving_tagged),
+        "model": Subject(serving_tagged.base_url).served_model(),
         "tokenizer": str(tagged),
         "questions": QUESTIONS,
     }
@@ -151,12 +145,6 @@ def test_verifiers_and_renderers(
     assert asked == len(ANSWERS)
 
 
-def prompt_of(server: Server, messages: Sequence[Json], **more: Any) -> list[int]:
-    body = {"messages": messages, "temperature": 0, "max_tokens": 1, **more}
-    ids: list[int] = post(server, CHAT, **body)["prompt_token_ids"]
-    return ids
-
-
 LINES = (line("emoji"), line("cjk"))
 
 
@@ -171,11 +159,11 @@ def sleeping(trees: Trees, launch: Launch) -> Iterator[Server]:
 # So slow that the pause comes in the middle of the answers.
 @pytest.mark.usefixtures("slow_engine")
 def test_skyrl(run_script: RunScript, sleeping: Server) -> None:
-    prompts = [prompt_of(sleeping, one.messages) for one in LINES]
+    prompts = [prompt_of(sleeping, one.name) for one in LINES]
     expected = [generated(sleeping, prompt) for prompt in prompts]
     task = {
         "base_url": sleeping.base_url,
-        "model": model_of(sleeping),
+        "model": Subject(sleeping.base_url).served_model(),
         "prompts": prompts,
         "text": LINES[0].question,
     }
@@ -212,7 +200,7 @@ def test_skyrl(run_script: RunScript, sleeping: Server) -> None:
 
 @pytest.mark.slow_client
 def test_trl(run_script: RunScript, sleeping: Server) -> None:
-    prompts = [prompt_of(sleeping, one.messages) for one in LINES]
+    prompts = [prompt_of(sleeping, one.name) for one in LINES]
     expected = [generated(sleeping, prompt) for prompt in prompts]
     messages = [one.messages for one in LINES]
     task = {
@@ -227,7 +215,7 @@ def test_trl(run_script: RunScript, sleeping: Server) -> None:
     for name, count in {**ways, "rendered": 1}.items():
         said = found[name]
         each = 2 if name == "two" else 1
-        with_tools = [prompt_of(sleeping, one, tools=TOOLS) for one in messages]
+        with_tools = [prompt_of(sleeping, one.name, tools=TOOLS) for one in LINES]
         # SGLang leaves the tools out of the prompt of a request with tool_choice none.
         sent = with_tools if name == "rendered" else prompts
         assert said["prompt_ids"] == sent, name

@@ -15,7 +15,7 @@ import requests
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.client import HttpError
-from agentcore_verify.scripted_model import TOOLS
+from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 
 Json = dict[str, Any]
@@ -47,6 +47,13 @@ def post(server: Server, path: str, **body: Any) -> Json:
     with client.post(server.base_url + path, {"model": "default", **body}) as response:
         answer: Json = response.json()
     return answer
+
+
+def prompt_of(server: Server, name: str, **more: Any) -> list[int]:
+    """The token IDs of the prompt that chat makes of a line of the script."""
+    body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 1, **more}
+    ids: list[int] = post(server, CHAT, **body)["prompt_token_ids"]
+    return ids
 
 
 def stream(server: Server, path: str, **body: Any) -> list[Json]:

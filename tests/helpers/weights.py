@@ -1,4 +1,4 @@
-"""Other weights for the scripted model, and what they say."""
+"""Copies of the scripted model with other weights or less configuration."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ def changed(tensors: Tensors) -> None:
     for name, tensor in tensors.items():
         if "v_proj.weight" in name or "k_proj.weight" in name:
             tensor.mul_(1.3)
+
+
+def without(model: Path, folder: Path, *keys: str) -> Path:
+    """A copy of a model whose configuration files do not have these keys."""
+    shutil.copytree(model, folder)
+    for file in folder.glob("*.json"):
+        config = json.loads(file.read_text())
+        if config.keys() & {*keys}:
+            kept = {key: value for key, value in config.items() if key not in keys}
+            file.write_text(json.dumps(kept))
+    return folder
 
 
 def make(model: Path, folder: Path, change: Callable[[Tensors], None]) -> Path:

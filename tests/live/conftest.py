@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -18,6 +17,7 @@ from tokenizers import Tokenizer
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import cpu
 from agentcore_verify.server import Server, ServerOptions
+from tests.helpers import weights
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import MODES, Launch, Trees
 
@@ -81,12 +81,7 @@ def unbounded_model(
 ) -> Path:
     """The scripted model, whose tokenizer does not state how long a prompt may be."""
     folder = tmp_path_factory.mktemp("unbounded") / "model"
-    shutil.copytree(scripted_model, folder)
-    file = folder / "tokenizer_config.json"
-    config = json.loads(file.read_text())
-    del config["model_max_length"]
-    file.write_text(json.dumps(config))
-    return folder
+    return weights.without(scripted_model, folder, "model_max_length")
 
 
 @pytest.fixture(scope="module", params=["default", "reasoning"])

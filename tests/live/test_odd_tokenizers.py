@@ -1,14 +1,13 @@
-"""No tokenizer, or one that names no EOS token: requests that need it do no harm."""
+"""Servers without a tokenizer or an EOS token reject the requests that need one."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 from agentcore_patches.patches.releases import is_between
+from tests.helpers import weights
 from tests.helpers.endpoints import CHAT, send
 from tests.helpers.servers import Launch, Trees
 
@@ -21,13 +20,7 @@ def endless_model(
 ) -> Path:
     """The scripted model, without an EOS token anywhere."""
     folder = tmp_path_factory.mktemp("endless") / "model"
-    shutil.copytree(scripted_model, folder)
-    for file in folder.glob("*.json"):
-        config = json.loads(file.read_text())
-        if {"eos_token", "eos_token_id"} & config.keys():
-            kept = {k: v for k, v in config.items() if not k.startswith("eos_token")}
-            file.write_text(json.dumps(kept))
-    return folder
+    return weights.without(scripted_model, folder, "eos_token", "eos_token_id")
 
 
 def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import requests
 
-from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers import weights
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import CHAT, Json, post, send
+from tests.helpers.endpoints import Json, prompt_of, send
 from tests.helpers.servers import held
 from tests.helpers.waiting import wait_until
 
@@ -52,12 +52,6 @@ def restored(server: Server, scripted_model: Path) -> Iterator[Server]:
     call(server, "/update_weight_version", **version)
 
 
-def prompt_of(server: Server, name: str) -> list[int]:
-    body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 1}
-    ids: list[int] = post(server, CHAT, **body)["prompt_token_ids"]
-    return ids
-
-
 def call(server: Server, path: str, **body: Any) -> None:
     """Send a control request, without a body if there are no fields."""
     response = requests.post(server.base_url + path, json=body or None, timeout=60)
@@ -75,6 +69,8 @@ def logprobs_of(choice: Json) -> list[float]:
     return found
 
 
+# So slow that the update comes in the middle of an answer.
+@pytest.mark.usefixtures("slow_engine")
 def test_prime_rl(restored: Server, make_weights: MakeWeights) -> None:
     server, base = restored, restored.base_url
     assert requests.get(f"{base}/health", timeout=60).status_code == 200
@@ -120,7 +116,7 @@ def test_prime_rl(restored: Server, make_weights: MakeWeights) -> None:
     step_1 = make_weights("step_1", weights.changed)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
-            rollout, prompt, 0, ignore_eos=True, max_tokens=400, stop_token_ids=[]
+            rollout, prompt, 0, ignore_eos=True, max_tokens=200, stop_token_ids=[]
         )
         wait_until(lambda: bool(held(server)))
         update(step_1)
@@ -155,7 +151,7 @@ def test_prime_rl(restored: Server, make_weights: MakeWeights) -> None:
 def test_vime(restored: Server, make_weights: MakeWeights) -> None:
     server, base = restored, restored.base_url
     assert requests.get(f"{base}/health", timeout=60).status_code == 200
-    model = requests.get(f"{base}/v1/models", timeout=10).json()["data"][0]["id"]
+    model = Subject(base).served_model()
     info = requests.get(f"{base}/server_info?config_format=json", timeout=10).json()
     parallel = info["vllm_config"]["parallel_config"]
     for kind in ("tensor", "pipeline", "data"):
