@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,6 @@ LEAST = 1e-8
 
 def picture(rows: Sequence[Row]) -> str:
     """Draw the reward and the mismatch of each arm by step, in light and in dark."""
-    from math import log10
-
     width = 2 * (WIDTH + MARGIN) + 24
     height = TOP + HEIGHT + 48 + 22 * len(ARMS)
     parts = [

@@ -104,7 +104,7 @@ class Turn:
 
 @dataclass
 class Trajectory:
-    """What the trainer learns from: token IDs, and which of them the model sampled."""
+    """Token IDs to learn from, and a mask of those that the model sampled."""
 
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
@@ -262,7 +262,7 @@ class Rollouts:
         """Give the server the trainer's weights, under a version of their own."""
         trainer.model.save_pretrained(self.weights)
         update = {"model_path": str(self.weights), "weight_version": version}
-        # An unpatched SGLang 0.5.9 dies of an update while it is paused in place.
+        # An update crashes an unpatched SGLang 0.5.9 that is paused in place.
         paused = self.arm != "retokenized"
         if paused:
             self._post("/pause_generation", {"mode": "in_place"})

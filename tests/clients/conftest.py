@@ -39,10 +39,10 @@ INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
     # With the PyTorch of SGLang 0.5.9, which is in the cache.
     "trl==1.16.0": (("trl==1.16.0", "requests", "torch==2.9.1"),),
 }
-"""What is installed, step by step, for a requirement that needs more than itself."""
+"""Steps that install a requirement which needs more than itself."""
 
 NEWER_PYTHON = {"skyrl==0.3.0"}
-"""Those that need Python 3.12 or newer, whatever their metadata says."""
+"""Clients that need Python 3.12 or newer, although their metadata allows older ones."""
 
 # Servers last as long as the tests of a package.
 server = live.server

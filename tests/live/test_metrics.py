@@ -1,4 +1,4 @@
-"""What /metrics counts with --enable-metrics, while each of these things happens."""
+"""The counters of /metrics with --enable-metrics, while each counted thing happens."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def series(server: Server) -> Series:
         said = dict(_LABEL.findall(text))
         assert said.keys() == labels[name].keys(), "no label of another kind"
         key = (name, *(said[label] for label in labels[name]))
-        assert key not in found, "each series is there once"
+        assert key not in found, "each series is listed once"
         found[key] = float(value)
     return found
 

@@ -35,7 +35,7 @@ from tests.helpers.servers import Launch, Trees, held, held_requests
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     # Every third step retracts somebody, while the scheduler overlaps its steps, as on a
     # GPU; long prompts are prefilled in pieces.
-    # In rare cases SGLang's own check of an idle KV cache then ends the server.
+    # In rare cases SGLang's own check of an idle KV cache crashes the server then.
     "retracted": (
         ("--chunked-prefill-size", "64"),
         {

@@ -112,7 +112,7 @@ STAMPED = _places(
 # What is declared otherwise so that pydantic does not look at each ID: the same on the wire.
 SAME_ON_THE_WIRE = {("/generate", "Request", "input_ids")}
 
-# Declared as Any where it is checked by hand, whatever it is.
+# Declared as Any, because landing code checks the value.
 CHECKED = {
     (CHAT, "Request", "structured_outputs"): "object",
     (CHAT, "Request", "prompt_logprobs"): "integer",

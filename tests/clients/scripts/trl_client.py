@@ -23,7 +23,7 @@ for name in STAND_INS:
     module.__spec__ = ModuleSpec(name, None)
     module.__path__ = []
     module.__version__ = "0.31.0"
-    # Every other name is there, and is None.
+    # Every other name exists, and is None.
     module.__getattr__ = {}.get
     sys.modules[name] = module
 
