@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.helpers.waiting import wait_until
 
 SITE = Path(__file__).parents[2] / "build/site"
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -81,12 +85,21 @@ def opened(url: str, profile: Path) -> Iterator[None]:
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
+
+    def is_gone() -> bool:
+        process.poll()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            return False
+        return True
+
     try:
         yield
     finally:
-        process.terminate()
-        process.wait(SECONDS)
+        # On Debian the command is a script, whose end leaves the browser running.
+        wait_until(is_gone, SECONDS)
 
 
 def search(query: str, profile: Path) -> list[str]:
