@@ -41,7 +41,7 @@ def _throttled(self, *args, **kwargs):
 Sampler.forward = _throttled
 """
 
-# Appended to SGLang's sampler in the tests' copies of it: a third of the tokens of a
+# Appended to SGLang's sampler in the tests' copies of it: a fifth of the tokens of a
 # request with this temperature, which no other has, get no finite logprob.
 NOT_FINITE = 0.0625
 SPOIL = f"""
@@ -52,7 +52,7 @@ def _spoiled(self, logits_output, sampling_info, *args, **kwargs):
     token_ids = _finite(self, logits_output, sampling_info, *args, **kwargs)
     if logits_output.next_token_logprobs is not None:
         spoiled = sampling_info.temperatures.flatten() == {NOT_FINITE}
-        spoiled &= token_ids % 3 == 0
+        spoiled &= token_ids % 5 == 4
         logits_output.next_token_logprobs[spoiled] = float("nan")
     return token_ids
 

@@ -29,7 +29,11 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "text": "Name many things.",
             "return_logprob": True,
-            "sampling_params": {"temperature": NOT_FINITE, "max_new_tokens": 200},
+            "sampling_params": {
+                "temperature": NOT_FINITE,
+                "max_new_tokens": 200,
+                "ignore_eos": True,
+            },
         },
     ),
     "chat": (CHAT, {"messages": SAID, "logprobs": True, **AT_LENGTH}),
