@@ -1,10 +1,11 @@
-"""CPU time of a whole answer, from the engine's result to its bytes, against vanilla.
+"""Event-loop CPU of a whole answer, from the engine's result to its bytes.
 
     python benchmarks/answers.py [--quick] [--json FILE]
 
 SGLang's own FastAPI application is called as an ASGI server calls it, over a stand-in for
-the engine, in alternating processes. Ratios are of the medians over the rounds. The
-requests with 32,000 token IDs are timed from the call to the moment the engine gets them.
+the engine, in alternating processes. Ratios are of the medians over the rounds; where
+vanilla has no vLLM's endpoint, its /generate is measured instead. The requests with 32,000
+token IDs are timed from the call to the moment the engine gets them.
 Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
@@ -14,7 +15,7 @@ import asyncio
 import gc
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import application
@@ -23,6 +24,7 @@ from application import (
     COMPLETIONS,
     GENERATE,
     MODEL_VOCABULARY,
+    VLLM_GENERATE,
     Application,
 )
 from trees import compare
@@ -58,6 +60,8 @@ class Workload:
             return {**body, "logprobs": True, "top_logprobs": self.top}
         if self.path == COMPLETIONS:
             return {**body, "logprobs": self.top}
+        if self.path == VLLM_GENERATE:
+            return {**body, "sampling_params": {"max_tokens": 1, "logprobs": self.top}}
         return {**body, "return_logprob": True, "top_logprobs_num": self.top}
 
 
@@ -69,6 +73,7 @@ WORKLOADS = (
     Workload(COMPLETIONS, 16_000, logprobs=True),
     Workload(GENERATE, 16_000),
     Workload(GENERATE, 16_000, logprobs=True),
+    Workload(VLLM_GENERATE, 16_000, logprobs=True),
 )
 PROMPT_IDS = 32_000
 VOCABULARY = [
@@ -87,7 +92,7 @@ def result_of(workload: Workload) -> dict[str, Any]:
     n = workload.tokens
     meta_info: dict[str, Any] = {}
     if workload.logprobs:
-        openai = workload.path != GENERATE
+        openai = workload.path in (CHAT, COMPLETIONS)
         entries = [logprob(i) for i in range(n)]
         meta_info["output_token_logprobs"] = (
             entries if openai else [(value, i, None) for value, i, _ in entries]
@@ -108,6 +113,8 @@ def result_of(workload: Workload) -> dict[str, Any]:
 
 def answer(app: Application, workload: Workload) -> float:
     """Seconds of CPU from the engine's result to the bytes of one answer."""
+    if workload.path == VLLM_GENERATE and not app.has_vllm:
+        workload = replace(workload, path=GENERATE)
     app.result = result_of(workload)
     gc.collect()
     status, _, body = asyncio.run(app.post(workload.path, workload.body()))
@@ -124,14 +131,14 @@ def request(app: Application, path: str) -> float:
     body.pop("text", None)
     app.result = application.result(1)
     gc.collect()
-    began = time.process_time()
+    began = time.thread_time()
     status, _, text = asyncio.run(app.post(path, body))
     if status != 200:
         raise SystemExit(f"{path}: {status}, {text[:300]!r}")
     # What it takes to write the request is the client's.
-    writing = time.process_time()
+    writing = time.thread_time()
     json.dumps(body).encode()
-    return app.arrived - began - (time.process_time() - writing)
+    return app.arrived - began - (time.thread_time() - writing)
 
 
 def measure() -> dict[str, float]:

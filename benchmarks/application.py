@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ MODEL_VOCABULARY = 32_000
 PROMPT = 512
 LAYERS, TOP_K, EXPERTS = 64, 8, 128
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
+VLLM_GENERATE = "/inference/v1/generate"
 
 
 def result(n: int, **meta_info: Any) -> dict[str, Any]:
@@ -57,7 +59,8 @@ class Application:
 
     Attributes:
         result: what the engine answers next, or the error that it raises.
-        arrived: the process's CPU time when the engine got the request, in seconds.
+        has_vllm: whether it has vLLM's endpoint: vanilla SGLang has not.
+        arrived: the event loop's CPU time when the engine got the request, in seconds.
         delivered: the same when it gave its result.
         written: the same when the last bytes of the answer were sent.
     """
@@ -69,6 +72,7 @@ class Application:
             OpenAIServingCompletion,
         )
         from sglang.srt.managers.tokenizer_manager import TokenizerManager
+        from sglang.srt.sampling.sampling_params import SamplingParams
 
         self.result: Any = None
         self.arrived = 0.0
@@ -96,6 +100,10 @@ class Application:
             is_generation=True,
             mm_processor=None,
             context_len=131_072,
+            served_model_name="m",
+            model_path="m",
+            rid_to_state={},
+            sampling_params_class=SamplingParams,
             num_reserved_tokens=0,
             max_req_input_len=131_000,
             tokenizer=SimpleNamespace(
@@ -114,18 +122,31 @@ class Application:
         self.app.state.openai_serving_completion = OpenAIServingCompletion(
             manager, templates
         )
+        self.has_vllm = find_spec("sglang.srt.agentcore") is not None
+        if self.has_vllm:
+            self._add_vllm(manager)
+
+    def _add_vllm(self, manager: Any) -> None:
+        """Add vLLM's endpoint, as the application does when the server starts."""
+        from sglang.srt.agentcore import vllm_api
+        from sglang.srt.entrypoints import http_server
+
+        endpoints = filter(inspect.isfunction, vars(http_server).values())
+        vllm_api.add_routes(self.app, manager, {}, endpoints)
 
     async def _generate(self, *_: Any) -> AsyncIterator[Any]:
-        self.arrived = time.process_time()
+        self.arrived = time.thread_time()
         answer, self.result = self.result, None
         if isinstance(answer, Exception):
             raise answer
-        self.delivered = time.process_time()
+        self.delivered = time.thread_time()
         yield answer
 
     @staticmethod
     def smallest(path: str) -> dict[str, Any]:
         """The smallest request that an endpoint takes."""
+        if path == VLLM_GENERATE:
+            return {"token_ids": [1], "sampling_params": {"max_tokens": 1}}
         if path == CHAT:
             return {"model": "m", "messages": [{"role": "user", "content": "-"}]}
         return {"model": "m", "prompt": "-"} if path == COMPLETIONS else {"text": "-"}
@@ -144,7 +165,7 @@ class Application:
             raise AssertionError
 
         async def send(message: dict[str, Any]) -> None:
-            self.written = time.process_time()
+            self.written = time.thread_time()
             got.append(message)
 
         scope = {

@@ -7,6 +7,7 @@ request and response are vLLM's.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -90,6 +91,10 @@ _REFUSED = {
 }
 
 _LONGEST_SALT = 1_024
+
+# A response with more tokens is written in a thread. It takes milliseconds, in which
+# the event loop would serve no other request.
+_LONG = 1_000
 
 # vLLM's value for a logprob that JSON cannot hold, minus infinity.
 _LOWEST = "-9999.0"
@@ -420,6 +425,20 @@ async def answer_whole(
         items = [items]
     if asked.sampling.logprobs is not None:
         logprobs.cut(items)
+    n_tokens = sum(len(item["output_ids"]) for item in items)
+    if asked.sampling.prompt_logprobs is not None:
+        n_tokens += len(asked.token_ids)
+    if n_tokens > _LONG:
+        content = await asyncio.to_thread(_whole, manager, asked, items)
+    else:
+        content = _whole(manager, asked, items)
+    return Response(content, media_type="application/json")
+
+
+def _whole(
+    manager: TokenizerManager, asked: Asked, items: list[dict[str, Any]]
+) -> bytes:
+    """Write a response in one piece."""
     first = items[0]["meta_info"]
     body = {
         "request_id": asked.request_id,
@@ -441,7 +460,7 @@ async def answer_whole(
         "kv_transfer_params": None,
         "ec_transfer_params": None,
     }
-    return Response(orjson.dumps(body), media_type="application/json")
+    return orjson.dumps(body)
 
 
 def _piece(

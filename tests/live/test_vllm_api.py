@@ -33,6 +33,12 @@ CASES: dict[str, tuple[str, Json, Json]] = {
     "emoji": ("emoji", {}, {}),
     "CJK": ("cjk", {}, {}),
     "by length": ("long", {"max_tokens": 30}, {"max_new_tokens": 30}),
+    # Long enough to be written in a thread.
+    "a long answer": (
+        "long",
+        {"max_tokens": 1100, "ignore_eos": True},
+        {"max_new_tokens": 1100, "ignore_eos": True},
+    ),
     "top_k off": ("plain", {"top_k": 0}, {"top_k": -1}),
     "stop string": ("long", {"stop": [STOP_WORD]}, {"stop": [STOP_WORD]}),
     "stop string, kept": (
