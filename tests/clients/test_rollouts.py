@@ -211,8 +211,8 @@ def test_trl(run_script: RunScript, sleeping: Server) -> None:
     }
     found = run_script(TRL, "trl_client", task)
     assert found["world"] == 1
-    ways = {"generate": 1, "two": 3, "without": None, "chat": 0, "tools": 1}
-    for name, count in {**ways, "rendered": 1}.items():
+    ways = {"generate": 1, "two": 3, "without": None, "tools": 1, "rendered": 1}
+    for name, count in {**ways, "defaults": 0, "chat": 0}.items():
         said = found[name]
         each = 2 if name == "two" else 1
         with_tools = [prompt_of(sleeping, one.name, tools=TOOLS) for one in LINES]

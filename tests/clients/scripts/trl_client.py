@@ -40,7 +40,9 @@ def _error(call: Any, *args: Any, **kwargs: Any) -> str:
 
 def read(task: dict[str, Any]) -> dict[str, Any]:
     client = VLLMClient(base_url=task["base_url"])
-    sampling: Any = {"temperature": 0.0, "max_tokens": 400, "top_k": -1, "logprobs": 1}
+    # TRL's own defaults are top_k 0 and logprobs 0.
+    defaults: Any = {"temperature": 0.0, "max_tokens": 400}
+    sampling: Any = {**defaults, "top_k": -1, "logprobs": 1}
     prompts, messages, tools = task["prompts"], task["messages"], task["tools"]
     rendered: Any = {"generation_kwargs": {"tool_choice": "auto"}}
     client.reset_prefix_cache()
@@ -48,9 +50,10 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
         "model": client.model,
         "world": client.get_world_size(),
         "generate": client.generate(prompts, **sampling),
+        "defaults": client.generate(prompts, **defaults),
         "two": client.generate(prompts, n=2, **sampling | {"logprobs": 3}),
         "without": client.generate(prompts, **sampling | {"logprobs": None}),
-        "chat": client.chat(messages, **sampling | {"logprobs": 0}),
+        "chat": client.chat(messages, **defaults),
         "tools": client.chat(messages, tools=tools, **sampling),
         "rendered": client.chat(messages, tools=tools, **rendered, **sampling),
         "weights": _error(client.init_communicator, device="cpu"),
