@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from typing import TypeVar
 
 import pytest
 
@@ -13,38 +14,53 @@ from agentcore_patches.edits import Edit, source
 from agentcore_patches.planning import classes, plan, reads
 from agentcore_patches.planning.reads import Classes, Need
 
+T = TypeVar("T")
+
 
 @pytest.fixture(scope="module", autouse=True)
-def planned_once() -> Iterator[None]:
+def planned_once() -> Iterator[Callable[[], None]]:
     """Remember what the planner made of a file, or of one definition in it.
 
     Tests change one file, or one definition, and most releases have the same ones.
     So much is remembered that looking for garbage in it would take a third of the time.
+    The fixture is a function that forgets it: a release's mutants leave gigabytes.
     """
+    forgets: list[Callable[[], None]] = []
+
+    def remembered(function: Callable[..., T]) -> Callable[..., T]:
+        kept = cache(function)
+        forgets.append(kept.cache_clear)
+        return kept
+
+    def forget() -> None:
+        for clear in forgets:
+            clear()
+        gc.collect()
+
     parse = lru_cache(maxsize=64)(source.parse.__wrapped__)
-    applied = cache(edits.apply_edits)
+    applied = remembered(edits.apply_edits)
 
     def apply_edits(
         text: bytes, chosen: Sequence[Edit]
     ) -> tuple[bytes, tuple[bool, ...]]:
         return applied(text, tuple(chosen))
 
-    derived = cache(lambda edits, owners: tuple(needs_of(edits, dict(owners))))
     needs_of = reads.needs
+    derived = remembered(lambda edits, owners: tuple(needs_of(edits, dict(owners))))
 
     def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Sequence[Need]:
         return derived(tuple(edits), tuple(owners.items()))
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(reads, "needs", needs)
-        patched.setattr(classes, "_imports_of", cache(classes._imports_of))
+        patched.setattr(classes, "_imports_of", remembered(classes._imports_of))
         patched.setattr(edits, "apply_edits", apply_edits)
-        patched.setattr(source, "_edit_definition", cache(source._edit_definition))
-        patched.setattr(plan, "_check", cache(plan._check))
+        patched.setattr(source, "_edit_definition", remembered(source._edit_definition))
+        patched.setattr(plan, "_check", remembered(plan._check))
         patched.setattr(source, "parse", parse)
-        patched.setattr(classes, "parse", cache(parse))
-        patched.setattr(classes, "_used_of_self", cache(classes._used_of_self))
+        patched.setattr(classes, "parse", remembered(parse))
+        patched.setattr(classes, "_used_of_self", remembered(classes._used_of_self))
         gc.disable()
-        yield
+        yield forget
         gc.freeze()
         gc.enable()
