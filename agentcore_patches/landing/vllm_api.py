@@ -342,8 +342,12 @@ def _model(
         raise BadRequest("model", "model must be a string.")
     if model in names or model == manager.served_model_name:
         return model, None
-    if manager.server_args.enable_lora and model in manager.lora_ref_cache:
+    args = manager.server_args
+    if args.enable_lora and model in manager.lora_ref_cache:
         return model, model
+    # An update from disk names the model by a path, which only one worker knows.
+    if args.tokenizer_worker_num > 1 and "/" in model and not args.enable_lora:
+        return model, None
     raise BadRequest(
         "model", f"The model {model!r} does not exist: see /v1/models.", status=404
     )

@@ -188,6 +188,6 @@ def _write_chunk(client: BaseHTTPRequestHandler, data: bytes) -> None:
 
 def _events(response: HTTPResponse) -> Iterator[Json]:
     for line in response:
-        data = line.strip().removeprefix(b"data: ")
-        if data and data != b"[DONE]":
+        field, _, data = line.strip().partition(b": ")
+        if field == b"data" and data != b"[DONE]":
             yield json.loads(data)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask
@@ -65,8 +66,10 @@ def test_miles_needs_content_that_is_not_none(
     ],
 )
 def test_content_is_empty_rather_than_null_only_where_asked_for(
-    server: Server, flags: Json, content: str | None
+    server: Server, flags: Json, content: str | None, release: str
 ) -> None:
+    if is_between(release, "0.5.13", ""):
+        content = ""  # SGLang's own.
     answer = post(server, CHAT, **chat("silent", **flags))
     assert answer["choices"][0]["message"]["content"] == content
 

@@ -155,6 +155,18 @@ def test_tokens_and_logprobs_are_those_of_generate(
             ]
 
 
+@in_modes
+def test_several_workers_take_a_path_for_the_models_name(
+    server: Server, mode: str
+) -> None:
+    # An update of the weights from disk makes it the name, in one worker.
+    taken = 200 if mode.startswith("two-workers") else 404
+    params = {"max_tokens": 2}
+    for model, status in (("/models/step-8", taken), ("unknown", 404)):
+        body = {"token_ids": [5, 6], "sampling_params": params, "model": model}
+        assert send(server, GENERATE, **body).status_code == status
+
+
 TOP_FIELDS = ("token", "token_id", "logprob", "rank")
 
 

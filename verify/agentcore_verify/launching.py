@@ -59,7 +59,7 @@ def server_options(
         detected = SCRIPTED_PARSERS
     else:
         model = existing_model(model)
-        detected = parsers.of_model(python, model)
+        detected = parsers.of_model(python, model, sglang_dir)
     on_cpu = device == "cpu" or (
         device == "auto"
         and option_value(server_args, "--device") is None

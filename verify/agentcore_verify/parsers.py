@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentcore_patches.errors import AgentcoreError
+from agentcore_patches.installs.install import find
+
 FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -57,7 +60,8 @@ class Rule:
         )
 
 
-# In both lists the first rule that fits is used.
+# In both lists the first rule is used that fits, and whose parser SGLang has: the names
+# differ between releases.
 TOOL_CALL = (
     Rule("gpt-oss", "gpt_oss"),
     Rule("pythonic", "llama4"),
@@ -88,6 +92,7 @@ REASONING = (
     Rule("step3", "step3_vl"),
     Rule("interns1", "interns1", ("enable_thinking",)),
     Rule("nano_v3", "nemotron_h", ("enable_thinking",)),
+    Rule("nemotron_3", "nemotron_h", ("enable_thinking",)),
     Rule("qwen3", template=("</think>", "enable_thinking")),
     Rule("qwen3-thinking", "qwen3", ("<|im_start|>assistant\\n<think>",)),
     Rule("qwen3-thinking", "qwen3_moe", ("<|im_start|>assistant\\n<think>",)),
@@ -95,25 +100,41 @@ REASONING = (
     Rule("deepseek-r1", template=("<｜Assistant｜>", "</think>")),
 )
 
+TOOL_CALL_PARSERS = "srt/function_call/function_call_parser.py"
+REASONING_PARSERS = "srt/parser/reasoning_parser.py"
+"""SGLang's files that name its parsers."""
 
-def of_model(python: Path, model: str) -> Parsers:
+
+def of_model(python: Path, model: str, sglang_dir: Path | None = None) -> Parsers:
     """The parsers of a model in a folder or on the Hugging Face hub; None if unknown.
 
     Files of a model on the hub that are not in the cache are downloaded by `python`; they
     are small, and the server needs them too.
+
+    Args:
+        sglang_dir: `sglang` package folder that has the parsers; None: that of `python`.
     """
     files = _read(python, model)
     model_type = str(_json(files, "config.json").get("model_type", ""))
     template = _template(files)
+
+    def first(rules: tuple[Rule, ...], path: str) -> str | None:
+        fitting = [rule.parser for rule in rules if rule.fits(model_type, template)]
+        source = _source(python, sglang_dir, path) if fitting else ""
+        known = (name for name in fitting if not source or f'"{name}": ' in source)
+        return next(known, None)
+
     return Parsers(
-        _first(TOOL_CALL, model_type, template),
-        _first(REASONING, model_type, template),
+        first(TOOL_CALL, TOOL_CALL_PARSERS), first(REASONING, REASONING_PARSERS)
     )
 
 
-def _first(rules: tuple[Rule, ...], model_type: str, template: str) -> str | None:
-    fitting = (rule.parser for rule in rules if rule.fits(model_type, template))
-    return next(fitting, None)
+def _source(python: Path, sglang_dir: Path | None, path: str) -> str:
+    """The text of a file of SGLang; empty if it cannot be read."""
+    with suppress(AgentcoreError, OSError, UnicodeDecodeError):
+        install = find(sglang_dir) if sglang_dir else find(python=python)
+        return (install.package / path).read_text("utf-8")
+    return ""
 
 
 def _read(python: Path, model: str) -> dict[str, str]:

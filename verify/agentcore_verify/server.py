@@ -47,7 +47,7 @@ GRPC_OFFSET = 10_000
 
 _PORT_TAKEN = "address already in use"
 
-_REFUSED = re.compile(r"\S+: error: (.*?)\.?$")
+_REFUSED = re.compile(r"\S+(?: serve)?: error: (.*?)\.?$")
 """The last line of what argparse prints if it does not know an option."""
 
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] (.+)")
