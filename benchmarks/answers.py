@@ -3,8 +3,8 @@
     python benchmarks/answers.py [--quick] [--json FILE]
 
 SGLang's own FastAPI application is called as an ASGI server calls it, over a stand-in for
-the engine, in alternating processes. Ratios are of the medians over the rounds; where
-vanilla has no vLLM's endpoint, its /generate is measured instead. The requests with 32,000
+the engine, in alternating processes. Ratios are of the medians over the rounds. Vanilla
+SGLang lacks vLLM's endpoint: its /generate is measured instead. The requests with 32,000
 token IDs are timed from the call to the moment the engine gets them.
 Needs SGLang in this interpreter; its install is copied, never changed.
 """

@@ -59,7 +59,7 @@ class Application:
 
     Attributes:
         result: what the engine answers next, or the error that it raises.
-        has_vllm: whether it has vLLM's endpoint: vanilla SGLang has not.
+        has_vllm: True if it has vLLM's endpoint, which vanilla SGLang lacks.
         arrived: the event loop's CPU time when the engine got the request, in seconds.
         delivered: the same when it gave its result.
         written: the same when the last bytes of the answer were sent.

@@ -92,8 +92,8 @@ _REFUSED = {
 
 _LONGEST_SALT = 1_024
 
-# A response with more tokens is written in a thread. It takes milliseconds, in which
-# the event loop would serve no other request.
+# A longer response, in tokens, is written in a thread: it takes milliseconds, during
+# which the event loop would serve no other request.
 _LONG = 1_000
 
 # vLLM's value for a logprob that JSON cannot hold, minus infinity.
@@ -343,10 +343,11 @@ def _model(
     if model in names or model == manager.served_model_name:
         return model, None
     args = manager.server_args
-    if args.enable_lora and model in manager.lora_ref_cache:
-        return model, model
-    # An update from disk names the model by a path, which only one worker knows.
-    if args.tokenizer_worker_num > 1 and "/" in model and not args.enable_lora:
+    if args.enable_lora:
+        if model in manager.lora_ref_cache:
+            return model, model
+    # An update from disk renames the model to a path, in one of the workers only.
+    elif args.tokenizer_worker_num > 1 and "/" in model:
         return model, None
     raise BadRequest(
         "model", f"The model {model!r} does not exist: see /v1/models.", status=404

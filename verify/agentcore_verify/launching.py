@@ -29,6 +29,7 @@ def server_options(
     notify: Callable[[str], None],
     python: Path | None = None,
     sglang_dir: Path | None = None,
+    package: Path | None = None,
     device: Device = "auto",
     tool_call_parser: str | None = None,
     reasoning_parser: str | None = None,
@@ -43,6 +44,8 @@ def server_options(
         notify: called with a line about what takes long.
         python: the interpreter to launch SGLang in; None: the one that runs this.
         sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
+        package: the `sglang` package folder that is launched, if it is known: a model
+            gets only parsers in it.
         device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
         tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model;
             empty: none.
@@ -59,7 +62,7 @@ def server_options(
         detected = SCRIPTED_PARSERS
     else:
         model = existing_model(model)
-        detected = parsers.of_model(python, model, sglang_dir)
+        detected = parsers.of_model(python, model, package)
     on_cpu = device == "cpu" or (
         device == "auto"
         and option_value(server_args, "--device") is None

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentcore_patches.errors import AgentcoreError
-from agentcore_patches.installs.install import find
-
 FILES = (
     "config.json",
     "tokenizer_config.json",
@@ -60,8 +57,8 @@ class Rule:
         )
 
 
-# In both lists the first rule is used that fits, and whose parser SGLang has: the names
-# differ between releases.
+# In both lists, the first rule is used that fits and whose parser SGLang has. Releases
+# have different parsers.
 TOOL_CALL = (
     Rule("gpt-oss", "gpt_oss"),
     Rule("pythonic", "llama4"),
@@ -105,23 +102,27 @@ REASONING_PARSERS = "srt/parser/reasoning_parser.py"
 """SGLang's files that name its parsers."""
 
 
-def of_model(python: Path, model: str, sglang_dir: Path | None = None) -> Parsers:
+def of_model(python: Path, model: str, package: Path | None = None) -> Parsers:
     """The parsers of a model in a folder or on the Hugging Face hub; None if unknown.
 
     Files of a model on the hub that are not in the cache are downloaded by `python`; they
     are small, and the server needs them too.
 
     Args:
-        sglang_dir: `sglang` package folder that has the parsers; None: that of `python`.
+        package: `sglang` package folder; only parsers in it count. None: all parsers.
     """
     files = _read(python, model)
     model_type = str(_json(files, "config.json").get("model_type", ""))
     template = _template(files)
 
     def first(rules: tuple[Rule, ...], path: str) -> str | None:
-        fitting = [rule.parser for rule in rules if rule.fits(model_type, template)]
-        source = _source(python, sglang_dir, path) if fitting else ""
-        known = (name for name in fitting if not source or f'"{name}": ' in source)
+        source = _source(package / path) if package else ""
+        known = (
+            rule.parser
+            for rule in rules
+            if rule.fits(model_type, template)
+            and (not source or f'"{rule.parser}": ' in source)
+        )
         return next(known, None)
 
     return Parsers(
@@ -129,11 +130,10 @@ def of_model(python: Path, model: str, sglang_dir: Path | None = None) -> Parser
     )
 
 
-def _source(python: Path, sglang_dir: Path | None, path: str) -> str:
+def _source(path: Path) -> str:
     """The text of a file of SGLang; empty if it cannot be read."""
-    with suppress(AgentcoreError, OSError, UnicodeDecodeError):
-        install = find(sglang_dir) if sglang_dir else find(python=python)
-        return (install.package / path).read_text("utf-8")
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text("utf-8")
     return ""
 
 

@@ -259,16 +259,16 @@ class _Run:
             self.results = [result for result in without if result]
             return self._report(target)
         with _log_file(options.log) as log:
-            return self._launch_and_check(target, log, missing)
+            return self._launch_and_check(target, install.package, log, missing)
 
     def _launch_and_check(
-        self, target: str, log: Path, missing: dict[str, str]
+        self, target: str, package: Path, log: Path, missing: dict[str, str]
     ) -> Report:
         server: Server | None = None
         startup: float | None = None
         error: ServerError | None = None
         try:
-            launching = self._server_options(log)
+            launching = self._server_options(log, package)
             self.device = option_value(launching.args, "--device") or (
                 "cpu" if launching.cpu else "cuda"
             )
@@ -303,13 +303,14 @@ class _Run:
             return replace(report, log=None)
         return report
 
-    def _server_options(self, log: Path) -> ServerOptions:
+    def _server_options(self, log: Path, package: Path) -> ServerOptions:
         options = self.options
         return server_options(
             str(options.model),
             log=log,
             python=options.python,
             sglang_dir=options.sglang_dir,
+            package=package,
             device=options.device,
             tool_call_parser=options.tool_call_parser,
             reasoning_parser=options.reasoning_parser,

@@ -120,6 +120,7 @@ def serve(
             notify=lambda line: _note(line) if shows else None,
             python=python,
             sglang_dir=sglang_dir,
+            package=status.install.package,
             # Most answers of the scripted model are plain text, and are to be read as it.
             reasoning_parser="" if model == SCRIPTED else None,
             server_args=(
