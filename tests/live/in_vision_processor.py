@@ -1,6 +1,7 @@
 """Tests of SGLang's own processor of Qwen2-VL, patched.
 
-Run as `in_sglang` is, with the folder of the tiny vision model as its argument.
+Run as `in_sglang` is. Its arguments are the folder of the tiny vision model, and an image
+as a client sends it: `agentcore_verify`, which has one, needs libcst.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from agentcore_verify.checks.images import IMAGE
-from tests.live.in_sglang import run_tests
+from tests.live.in_sglang import run_tests, server_args
 
 PLACE = "<|vision_start|><|image_pad|><|vision_end|>"
+FIELDS = ("input_ids", "mm_items", "mrope_positions")
 
 
 @cache
@@ -23,39 +24,35 @@ def processor() -> Any:
     from sglang.srt.multimodal.processors.qwen_vl import QwenVLImageProcessor
     from transformers import AutoConfig, AutoProcessor
 
-    args = SimpleNamespace(rl_on_policy_target=None)
-    base_processor.get_global_server_args = lambda: args
-    [_, model] = sys.argv
+    made = server_args(mm_process_config={})
+    base_processor.get_global_server_args = lambda: made
     return QwenVLImageProcessor(
-        AutoConfig.from_pretrained(model),
-        SimpleNamespace(
-            mm_process_config={},
-            skip_tokenizer_init=False,
-            disable_fast_image_processor=False,
-            keep_mm_feature_on_device=False,
-        ),
-        AutoProcessor.from_pretrained(model, use_fast=True),
+        AutoConfig.from_pretrained(sys.argv[1]),
+        made,
+        AutoProcessor.from_pretrained(sys.argv[1], use_fast=True),
         "default",
     )
 
 
-def processed(prompt: str | list[int], image: str | dict[str, Any] = IMAGE) -> Any:
+def processed(prompt: str | list[int], image: dict[str, Any] | None = None) -> Any:
     """Return the request that the scheduler gets for a prompt and an image."""
     request = SimpleNamespace(video_data=None, audio_data=None, rid="r")
     made = asyncio.run(
         processor().process_mm_data_async(
-            image_data=[image], input_text=prompt, request_obj=request
+            image_data=[image or sys.argv[2]], input_text=prompt, request_obj=request
         )
     )
     # A dict in v0.5.9, and an object from v0.5.10 on.
-    return made if isinstance(made, dict) else vars(made)
+    if isinstance(made, dict):
+        return made
+    return {name: getattr(made, name) for name in FIELDS}
 
 
 def processed_image() -> dict[str, Any]:
     """The image as a client sends it that runs the processor of Qwen2-VL itself."""
     from sglang.srt.utils import load_image
 
-    image, _ = load_image(IMAGE)
+    image, _ = load_image(sys.argv[2])
     made = processor()._processor.image_processor(images=[image], return_tensors="pt")
     return {"format": "processor_output", **made}
 

@@ -41,7 +41,7 @@ def vision_model(
 def test_in_the_processor(
     passes_in_sglang: PassesInSGLang, vision_model: Path, name: str
 ) -> None:
-    passes_in_sglang(in_vision_processor, name, vision_model)
+    passes_in_sglang(in_vision_processor, name, vision_model, images.IMAGE)
 
 
 @pytest.fixture(scope="module")

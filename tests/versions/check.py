@@ -185,7 +185,7 @@ def _live_tests(python: Path) -> tuple[bool, str]:
         text=True,
     )
     if done.returncode:
-        print(done.stdout[-8000:], done.stderr[-2000:], sep="\n")
+        print(done.stdout, done.stderr, sep="\n")
     last = (done.stdout.strip().splitlines() or ["no output"])[-1]
     return done.returncode == 0, last.strip("= ")
 

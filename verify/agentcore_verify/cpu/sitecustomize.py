@@ -18,6 +18,15 @@ from typing import Any
 
 PACKAGE = "sgl_kernel"
 
+OPERATORS = (
+    "fused_qk_gemma_rmsnorm_cpu",
+    "fused_qk_gemma_rmsnorm_with_gate_cpu",
+    "fused_qkvzba_split_reshape_cat_contiguous_cpu",
+    "fused_sigmoid_mul_cpu",
+)
+"""Operators of PyTorch that models of v0.5.23 name where they are imported. Not all that
+there are: SGLang looks for others to see whether it may call them."""
+
 
 class _Attributes(type):
     """Makes unknown attributes of a class None, such as `scalar_types.uint4`."""
@@ -62,7 +71,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _StandIn(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        return None
+        if module.__name__ == PACKAGE:
+            import torch
+
+            for operator in OPERATORS:
+                setattr(torch.ops.sgl_kernel, operator, getattr(module, operator))
 
 
 def _run_hidden_sitecustomize() -> None:
