@@ -407,6 +407,11 @@ def test_an_emoji_that_was_cut_is_drift(tokens: Tokens) -> None:
         "emoji": 1
     }
 
+    turn.says(encode("It is 🕐")[:-1], "It is \ufffd")
+    [by_logprobs] = records("chat", [turn])
+    del by_logprobs["response"]["choices"][0]["token_ids"]
+    assert found(audited([by_logprobs], tokens))["drift"].causes == {"emoji": 1}
+
 
 def test_a_trimmed_text_is_drift(tokens: Tokens) -> None:
     [turn] = conversation(1)

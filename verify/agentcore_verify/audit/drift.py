@@ -261,7 +261,7 @@ def _compare_pieces(
     return Drift(
         tokens=len(sampled),
         differing=max(len(left), len(right)),
-        cause="emoji" if _has_emoji("".join(left)) else "split merges",
+        cause="emoji" if _has_emoji("".join([*left, *right])) else "split merges",
         seen=f"sampled {_listed(left)}, tokenized again {_listed(right)}",
     )
 
