@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby, takewhile
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +28,18 @@ if TYPE_CHECKING:
         BaseMultiModalProcessorOutput,
         MultimodalSpecialTokens,
     )
+
+
+class PromptError(ValueError):
+    """A prompt of token IDs that does not fit its images.
+
+    Attributes:
+        text: what is wrong, to follow the name of the field with the prompt.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"input_ids {text}")
+        self.text = text
 
 
 def split_at_placeholders(
@@ -65,6 +78,17 @@ def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
     return any(is_placeholder for is_placeholder, _ in parts)
 
 
+def ranges_of(manager: TokenizerManager, token_ids: list[int]) -> list[tuple[int, int]]:
+    """Return the offset and length of each run of one placeholder in a prompt."""
+    ranges = []
+    offset = 0
+    for is_placeholder, ids in split_at_placeholders(token_ids, _mm_tokens(manager)):
+        if is_placeholder:
+            ranges.append((offset, len(ids)))
+        offset += len(ids)
+    return ranges
+
+
 def count_matched(
     manager: TokenizerManager, expanded: list[int], token_ids: list[int]
 ) -> int:
@@ -97,14 +121,14 @@ def collapse_placeholders(
     The processor may change the other IDs: `restore_token_ids` puts them back.
 
     Raises:
-        ValueError: the number of placeholders is not that of images, videos and audio.
+        PromptError: the number of placeholders is not that of images, videos and audio.
     """
     parts = split_at_placeholders(token_ids, mm_tokens)
     runs = [ids for is_placeholder, ids in parts if is_placeholder]
     if any(isinstance(item, dict) for item in items):
         # Preprocessed items do not expand placeholders.
         if not runs:
-            raise ValueError("input_ids has no placeholder for the images given.")
+            raise PromptError("has no placeholder for the images given.")
         return token_ids
     if len(runs) == len(items):
         return [
@@ -113,8 +137,8 @@ def collapse_placeholders(
             for token_id in (ids[:1] if is_placeholder else ids)
         ]
     if sum(map(len, runs)) != len(items):
-        raise ValueError(
-            f"input_ids has {len(runs)} placeholders for images, videos and audio, but "
+        raise PromptError(
+            f"has {len(runs)} placeholders for images, videos and audio, but "
             f"{len(items)} of these are given."
         )
     return token_ids
@@ -124,10 +148,12 @@ def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate `load_mm_data` to keep a prompt that is given as token IDs.
 
     SGLang decodes such a prompt and tokenizes the text again, and it expands the image
-    tokens of a second turn a second time.
+    tokens of a second turn a second time. A file that cannot be read is an error of the
+    request; some releases say that the server failed.
 
     The decorated function raises:
-        ValueError: the number of placeholders is not that of images, videos and audio.
+        PromptError: the number of placeholders is not that of images, videos and audio.
+        ValueError: an image, video or audio cannot be read.
     """
     signature = inspect.signature(load)
 
@@ -159,15 +185,30 @@ def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
     def load_now(*args: Any, **kwargs: Any) -> Any:
         call = signature.bind(*args, **kwargs)
         prompt = collapse(call)
-        return keep(load(*call.args, **call.kwargs), prompt)
+        with _readable(prompt):
+            output = load(*call.args, **call.kwargs)
+        return keep(output, prompt)
 
     @functools.wraps(load)
     async def load_async(*args: Any, **kwargs: Any) -> Any:
         call = signature.bind(*args, **kwargs)
         prompt = collapse(call)
-        return keep(await load(*call.args, **call.kwargs), prompt)
+        with _readable(prompt):
+            output = await load(*call.args, **call.kwargs)
+        return keep(output, prompt)
 
     return load_async if inspect.iscoroutinefunction(load) else load_now
+
+
+@contextmanager
+def _readable(prompt: list[int] | None) -> Iterator[None]:
+    """Blame the request for an image that cannot be read, if the prompt is of IDs."""
+    try:
+        yield
+    except RuntimeError as error:
+        if prompt is None:
+            raise
+        raise ValueError(str(error)) from error
 
 
 def check_loaded(
@@ -181,7 +222,7 @@ def check_loaded(
         mm_tokens: the placeholders of the model.
 
     Raises:
-        ValueError: there are fewer items than placeholders.
+        PromptError: there are fewer items than placeholders.
     """
     if output.token_ids is None:
         return
@@ -189,8 +230,8 @@ def check_loaded(
     n_places = sum(is_placeholder for is_placeholder, _ in parts)
     # One preprocessed item may hold several images.
     if len(loaded) < n_places and not any(isinstance(item, dict) for _, item in loaded):
-        raise ValueError(
-            f"input_ids has {n_places} placeholders for images, videos and audio, but "
+        raise PromptError(
+            f"has {n_places} placeholders for images, videos and audio, but "
             f"the processor of this model finds {len(loaded)} of them: one must "
             "be surrounded by the tokens that the chat template writes around it."
         )
@@ -208,7 +249,7 @@ def restore_token_ids(
         input_ids: the processor's token IDs, of shape (tokens,).
 
     Raises:
-        ValueError: the placeholders are expanded already, to another length.
+        PromptError: the placeholders are expanded already, to another length.
     """
     if output.token_ids is None:
         return input_ids
@@ -221,8 +262,8 @@ def restore_token_ids(
     one_each = len(given_runs) == len(output.organize_results())
     for ids, made_ids in zip(given_runs, made_runs, strict=True):
         if one_each and len(ids) not in (1, len(made_ids)):
-            raise ValueError(
-                f"input_ids has {len(ids)} placeholders in a row for an image that "
+            raise PromptError(
+                f"has {len(ids)} placeholders in a row for an image that "
                 f"takes {len(made_ids)}."
             )
     runs = iter(made_runs)
@@ -269,13 +310,13 @@ def check_prefilled(
         input_ids: the IDs that the engine would prefill.
 
     Raises:
-        ValueError: IDs other than placeholders were changed.
+        PromptError: IDs other than placeholders were changed.
     """
     if obj.input_ids is None or obj.input_ids is input_ids:
         return
     if not is_expanded(obj.input_ids, input_ids, _mm_tokens(manager)):
-        raise ValueError(
-            "input_ids cannot be used unchanged with these images: the "
+        raise PromptError(
+            "cannot be used unchanged with these images: the "
             "processor of this model tokenizes their text to other IDs."
         )
 

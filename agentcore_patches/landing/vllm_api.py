@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from . import (
+    images,
     logprobs,
     prompts,
     release,
@@ -28,6 +29,7 @@ from . import (
     routed_experts,
     streams,
     vllm_admin,
+    vllm_images,
     vllm_render,
 )
 from .request_fields import INT64
@@ -69,6 +71,7 @@ SHAPES = ("npy", "object", "nested")
 _READ = (
     "token_ids",
     "sampling_params",
+    "content_parts",
     "model",
     "request_id",
     "stream",
@@ -84,10 +87,8 @@ _READ = (
 
 # Fields that this server cannot honour, and what works instead.
 _REFUSED = {
-    "features": "images that a client has processed are not supported. Send images to "
-    "/v1/chat/completions, which processes them on the server",
-    "content_parts": "images are not supported here. Send them to "
-    "/v1/chat/completions, with input_ids for a prompt of token IDs",
+    "features": "images that a client has processed are not supported. Send the images "
+    "as content_parts, which the server processes",
 }
 
 _LONGEST_SALT = 1_024
@@ -117,6 +118,7 @@ class Asked(NamedTuple):
     request_id: str
     model: str
     token_ids: list[int]
+    n_images: int
     wants_prompt: bool
     wants_text: bool
     usage: str
@@ -169,6 +171,8 @@ def add_routes(
         except ValueError as error:
             if asked is not None:
                 forget_unsent(manager, asked.sampling.params)
+            if isinstance(error, images.PromptError):
+                error = BadRequest("token_ids", f"token_ids {error.text}")
             return error_response(error)
 
     async def render(request: Request) -> Any:
@@ -250,12 +254,19 @@ def read(
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
     model, adapter = _model(manager, body.get("model"), names)
     request_id = _request_id(body, request)
+    urls = vllm_images.read(manager, body.get("content_parts"))
+    obj = _engine_request(manager, body, request, token_ids, sampling)
+    if urls:
+        obj.image_data = urls
+        # SGLang expands the placeholders of images.
+        obj.return_prompt_token_ids = True
     asked = Asked(
-        obj=_engine_request(manager, body, request, token_ids, sampling),
+        obj=obj,
         sampling=sampling,
         request_id=request_id,
         model=model,
         token_ids=token_ids,
+        n_images=len(urls),
         wants_prompt=flag("return_token_ids", body.get("return_token_ids")),
         wants_text=mode == "text",
         usage=_usage_of_stream(body.get("stream_options")),
@@ -460,8 +471,7 @@ def _whole(
         ],
         "usage": _usage([item["meta_info"] for item in items]),
         "prompt_logprobs": _prompt_logprobs(asked, first),
-        "prompt_token_ids": _prompt(asked, first),
-        "mm_placeholders": None,
+        **_prompt(manager, asked, items[0]),
         "kv_transfer_params": None,
         "ec_transfer_params": None,
     }
@@ -540,11 +550,18 @@ def _usage(infos: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _prompt(asked: Asked, meta_info: dict[str, Any]) -> list[int] | None:
-    """Return the prompt, cut where --allow-auto-truncate cuts it, if asked for."""
-    if not asked.wants_prompt:
-        return None
-    return asked.token_ids[: meta_info.get("prompt_tokens")]
+def _prompt(
+    manager: TokenizerManager, asked: Asked, item: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the prompt as it was prefilled and the places of images, if asked for."""
+    token_ids = places = None
+    if asked.wants_prompt and asked.n_images:
+        token_ids = item.get("prompt_token_ids") or []
+        places = vllm_images.placeholders(manager, token_ids, asked.n_images)
+    elif asked.wants_prompt:
+        # --allow-auto-truncate cuts it.
+        token_ids = asked.token_ids[: item["meta_info"].get("prompt_tokens")]
+    return {"prompt_token_ids": token_ids or None, "mm_placeholders": places}
 
 
 def _prompt_logprobs(asked: Asked, meta_info: dict[str, Any]) -> Json:
@@ -732,8 +749,7 @@ class _Choices:
         }
         if not self._infos:
             if asked.wants_prompt:
-                data["prompt_token_ids"] = _prompt(asked, meta_info)
-                data["mm_placeholders"] = None
+                data |= _prompt(self._manager, asked, item)
             if asked.sampling.prompt_logprobs is not None:
                 data["prompt_logprobs"] = _prompt_logprobs(asked, meta_info)
         self._infos[index] = meta_info

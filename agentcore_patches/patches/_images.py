@@ -1,4 +1,4 @@
-"""Prompts of token IDs with images, for `tito`: hooks in SGLang."""
+"""Prompts of token IDs with images: hooks in SGLang."""
 
 from __future__ import annotations
 

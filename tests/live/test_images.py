@@ -241,6 +241,86 @@ def test_several_samples_of_an_image_are_answered(vision_server: Server) -> None
     assert [c.token_ids for c in said.completions] == [one.token_ids] * 3
 
 
+PARTS = (
+    {"type": "image_url", "image_url": {"url": images.IMAGE, "detail": "auto"}},
+    {"type": "image_url", "url": images.IMAGE},
+    {"type": "image_url", "image_url": images.IMAGE},
+)
+
+
+def of_vllm(server: Server, token_ids: list[int], stream: bool, **more: Any) -> Any:
+    """The prompt, placeholders and each choice's tokens of vLLM's endpoint."""
+    sampling = {"temperature": 0, "max_tokens": 12, "logprobs": 0}
+    sampling |= more.pop("sampling_params", {})
+    asked = {"token_ids": token_ids, "sampling_params": sampling, "model": None, **more}
+    path, asked = "/inference/v1/generate", {**asked, "return_token_ids": True}
+    if stream:
+        events = endpoints.stream(server, path, **asked)
+    else:
+        events = [endpoints.post(server, path, **asked)]
+    said: dict[int, list[int]] = {}
+    for event in events:
+        for choice in event["choices"]:
+            said.setdefault(choice["index"], []).extend(choice["token_ids"])
+            assert len(choice["logprobs"]["content"]) == len(choice["token_ids"])
+    return events[0]["prompt_token_ids"], events[0]["mm_placeholders"], said
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_vllms_endpoint_takes_images(vision_server: Server, stream: bool) -> None:
+    prompt, said = both(vision_server, "What is", IMAGE, "this?")
+    given = with_one_place(vision_server, prompt)
+    range_ = {"offset": given.index(placeholder(vision_server)), "length": PLACES}
+    for part in PARTS:
+        found = of_vllm(vision_server, given, stream, content_parts=[part])
+        assert found == (prompt, {"image": [range_]}, {0: said})
+    more = {"content_parts": [PARTS[0]], "sampling_params": {"n": 2}}
+    *_, choices = of_vllm(vision_server, given, stream, **more)
+    assert choices == {0: said, 1: said}
+
+    past = [*prompt, *said, *prompt]
+    second = [*prompt, *said, *given]
+    taken, places, _ = of_vllm(vision_server, second, stream, content_parts=PARTS[:2])
+    shifted = {**range_, "offset": range_["offset"] + len(prompt) + len(said)}
+    assert (taken, places) == (past, {"image": [range_, shifted]})
+    assert of_vllm(vision_server, [5, 6, 7], stream)[:2] == ([5, 6, 7], None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_vllms_endpoint_refuses_images_that_do_not_fit(
+    vision_server: Server, stream: bool
+) -> None:
+    prompt, _ = both(vision_server, "What is", IMAGE, "this?")
+    given = with_one_place(vision_server, prompt)
+    image = PARTS[1]
+    for parts, said in (
+        ([image, image], "placeholders for images"),
+        ([], None),
+        ("an image", "content_parts must be a list"),
+        ([7], "content_parts[0] must be an object"),
+        ([image, {"type": "video_url", "url": "a"}], "content_parts[1] must be"),
+        ([{"type": "image_url"}], "content_parts[0] must have the image's url"),
+        ([{"type": "image_url", "image_url": {"url": 7}}], "the image's url"),
+        ([{**image, "detail": "high"}], "detail is not supported"),
+        ([{**image, "url": "data:image/png;base64,AA=="}], ""),
+        ([{**image, "url": "/no/such/file.png"}], ""),
+        ([{**image, "url": "http://127.0.0.1:9/a.png"}], ""),
+    ):
+        refused = endpoints.send(
+            vision_server,
+            "/inference/v1/generate",
+            token_ids=given,
+            sampling_params={"max_tokens": 2},
+            content_parts=parts,
+            stream=stream,
+        )
+        if said is None:
+            assert refused.status_code == 200
+            continue
+        assert (refused.status_code, said in refused.text) == (400, True), refused.text
+    assert held_requests(vision_server) == []
+
+
 def test_a_text_alone_is_answered(vision_server: Server) -> None:
     both(vision_server, "What is this?")
     both(vision_server, "-", input_ids=[5, 6, 7])
