@@ -135,13 +135,13 @@ class ResponseTrace(traces.Trace):
             if data.get("type") == _FIRST:
                 response.update(self._prompt())
             elif data.get("type") in _LAST:
-                self.failed = self.failed or data["type"] == "response.failed"
                 response.update(self.whole())
-                if self.is_cut(response):
-                    response.update(_INCOMPLETE)
-                    data["type"] = "response.incomplete"
+                if ending := self.ending(response):
+                    response.update(ending)
+                    data["type"] = f"response.{ending['status']}"
                     start = event.start.replace(_COMPLETED, data["type"])
                     event = event._replace(start=start)
+                self.failed = self.failed or data["type"] == "response.failed"
         return event.text()
 
     def take(self) -> dict[str, Any]:
@@ -172,12 +172,22 @@ class ResponseTrace(traces.Trace):
             "token_logprobs": self.token_logprobs,
         }
 
-    def is_cut(self, response: dict[str, Any]) -> bool:
-        """True for a completed response that `max_output_tokens` cut off."""
+    def ending(self, response: dict[str, Any]) -> dict[str, Any]:
+        """Return what is true of a response that SGLang calls completed, if it is not.
+
+        It does so where `max_output_tokens` cut the response, and before 0.5.20 in a
+        stream whose request was aborted.
+        """
         if response.get("status") != "completed" or self.last is None:
-            return False
+            return {}
         reason = self.last.meta_info.get("finish_reason") or {}
-        return reason.get("type") == "length"
+        if reason.get("type") == "length":
+            return _INCOMPLETE
+        if reason.get("type") == "abort":
+            message = reason.get("message") or "The request was aborted."
+            error = {"code": "server_error", "message": message}
+            return {"status": "failed", "error": error}
+        return {}
 
     def _prompt(self) -> dict[str, Any]:
         """Return the field for the prompt's token IDs, empty if they are unknown."""
@@ -308,8 +318,7 @@ def _with_trace(
         return serving.create_error_response(str(error))
     traces.count(trace, "responses", "whole")
     content = {**jsonable_encoder(response), **trace.whole()}
-    if trace.is_cut(content):
-        content.update(_INCOMPLETE)
+    content.update(trace.ending(content))
     return Response(orjson.dumps(content), media_type="application/json")
 
 

@@ -13,6 +13,7 @@ from agentcore_patches.patches.paths import (
     OUTPUT_PROCESSOR,
     PROTOCOL,
     RESULT_PROCESSOR,
+    TOKENIZER_MANAGER,
 )
 
 # Without `token_ids_logprob`, a request in a batch with one that has it counts as a
@@ -124,6 +125,26 @@ RETRACTED: tuple[Hook, ...] = (
     ),
 )
 
+REJECTED: tuple[Hook, ...] = (
+    Hook(
+        "rejected/logprobs",
+        "read no logprobs of a rejected request: None crashes the server",
+        absent("SGLang returns early"),
+        since={
+            "0.5.19": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager.convert_logprob_style",
+                "if recv_obj.output_top_logprobs_val is None and (\n"
+                "    top_logprobs_num > 0 or token_ids_logprob is not None\n"
+                "):\n"
+                "    return",
+                before="if top_logprobs_num > 0: ...",
+            ),
+            "0.5.21": absent("SGLang steps over them"),
+        },
+    ),
+)
+
 # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
 # probability, and sampling crashes.
 GRAMMARS: tuple[Hook, ...] = (
@@ -157,6 +178,7 @@ CHECKED_REQUESTS: tuple[Hook, ...] = (
     *REQUEST_IDS,
     *SCORING,
     *RETRACTED,
+    *REJECTED,
     *GRAMMARS,
     *FORMATS,
 )
