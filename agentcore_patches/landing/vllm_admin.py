@@ -62,15 +62,16 @@ def add_routes(
     app: FastAPI,
     manager: TokenizerManager,
     native: Mapping[str, Callable[..., Awaitable[Any]]],
-    abort_samples: Callable[[str], int],
+    abort_running: Callable[[str | None], int],
 ) -> None:
     """Add vLLM's control endpoints to the server.
 
     Args:
         native: SGLang's own endpoints, by name.
-        abort_samples: aborts a request by vLLM's ID; returns how many it found.
+        abort_running: aborts a request of vLLM's endpoint by its ID, or all; returns how
+            many it found.
     """
-    control = _Control(manager, native, abort_samples)
+    control = _Control(manager, native, abort_running)
     for path, method, name, handle in control.routes():
         _add_route(app, path, method, native[name], handle)
     for path in NOT_SUPPORTED:
@@ -216,11 +217,11 @@ class _Control:
         self,
         manager: TokenizerManager,
         native: Mapping[str, Callable[..., Awaitable[Any]]],
-        abort_samples: Callable[[str], int],
+        abort_running: Callable[[str | None], int],
     ) -> None:
         self._manager = manager
         self._native = native
-        self._abort_samples = abort_samples
+        self._abort_running = abort_running
         self._asleep: set[str] = set()
 
     def routes(self) -> Iterable[_Route]:
@@ -336,10 +337,11 @@ class _Control:
             n_aborted = len(self._manager.rid_to_state)
             everything: AbortReq = AbortReq(abort_all=True)
             await self._native["abort_request"](everything, call.request)
+            self._abort_running(None)
             return {"status": "aborted", "aborted": n_aborted}
         n_aborted = 0
         for request_id in request_ids:
-            n_found = self._abort_samples(request_id)
+            n_found = self._abort_running(request_id)
             if not n_found:
                 # It is of another endpoint, or of another tokenizer worker.
                 n_found = int(request_id in self._manager.rid_to_state)

@@ -97,6 +97,9 @@ _LONGEST_SALT = 1_024
 # which the event loop would serve no other request.
 _LONG = 1_000
 
+# Seconds between two aborts of a request that has not ended.
+_AGAIN = 0.05
+
 # vLLM's value for a logprob that JSON cannot hold, minus infinity.
 _LOWEST = "-9999.0"
 
@@ -185,18 +188,25 @@ def add_routes(
         except ValueError as error:
             return error_response(error)
 
-    def abort_by_id(request_id: str) -> int:
-        asked = running.get(request_id)
-        if asked is None:
-            return 0
-        abort(manager, asked)
-        return 1
+    aborts: set[asyncio.Task[None]] = set()
+
+    def abort_running(request_id: str | None) -> int:
+        found = [
+            asked
+            for known, asked in running.items()
+            if request_id is None or known == request_id
+        ]
+        for asked in found:
+            task = asyncio.create_task(abort_whole(manager, asked, running))
+            aborts.add(task)
+            task.add_done_callback(aborts.discard)
+        return len(found)
 
     app.router.add_route(PATH, generate, methods=["POST"])
     app.router.add_route(vllm_render.PATH, render, methods=["POST"])
     scheduler_info["vllm_config"] = vllm_admin.config(manager)
     by_name = {endpoint.__name__: endpoint for endpoint in native}
-    vllm_admin.add_routes(app, manager, by_name, abort_by_id)
+    vllm_admin.add_routes(app, manager, by_name, abort_running)
 
 
 @contextmanager
@@ -825,6 +835,19 @@ def abort(manager: TokenizerManager, asked: Asked) -> None:
     """Abort what still runs of a request whose client has left."""
     for rid in list(samples(manager, asked.sampling.params)):
         manager.abort_request(rid)
+
+
+async def abort_whole(
+    manager: TokenizerManager, asked: Asked, running: dict[str, Asked]
+) -> None:
+    """Abort a request again and again until it has ended.
+
+    With `n` > 1, SGLang sends the samples when the prompt's prefill has ended, whether
+    it was aborted or not.
+    """
+    while running.get(asked.request_id) is asked:
+        abort(manager, asked)
+        await asyncio.sleep(_AGAIN)
 
 
 def samples(manager: TokenizerManager, params: dict[str, Any]) -> Iterator[str]:

@@ -60,12 +60,16 @@ Sampler.forward = _spoiled
 """
 
 # Appended to SGLang's HTTP server in the tests' copies of it: which requests the
-# tokenizer manager (of the worker that answers) still holds.
+# tokenizer manager (of the worker that answers) still holds, and how to drop them.
 HELD_REQUESTS = """
 
 @app.get("/held_requests")
 async def _held_requests():
     return [*_global_state.tokenizer_manager.rid_to_state]
+
+@app.delete("/held_requests")
+async def _forget_requests():
+    _global_state.tokenizer_manager.rid_to_state.clear()
 """
 
 # Appended to the HTTP server of a patched copy: which lines of chat streams were parsed to

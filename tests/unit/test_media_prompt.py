@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import images
+from agentcore_patches.landing import images, vllm_images
 from agentcore_patches.landing.images import is_expanded
+from agentcore_patches.landing.vllm_http import BadRequest
 
 IMAGE, VIDEO = 90, 91
 TOKENS = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
@@ -296,3 +297,24 @@ def test_a_stream_that_nobody_reads_is_closed() -> None:
         await images.end_stream(obj)
 
     asyncio.run(run())
+
+
+def processor() -> Any:
+    return SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
+
+
+def test_the_places_of_images_are_told_where_they_can_be_told() -> None:
+    prompt = [1, *[IMAGE] * 3, 2, *[IMAGE] * 2]
+    found = vllm_images.placeholders(processor(), prompt, 2)
+    assert found == {"image": [{"offset": 1, "length": 3}, {"offset": 5, "length": 2}]}
+    assert vllm_images.placeholders(processor(), [1, *[IMAGE] * 5], 2) is None
+    assert vllm_images.placeholders(processor(), [], 1) is None
+
+
+def test_a_model_without_images_takes_none() -> None:
+    manager: Any = SimpleNamespace(mm_processor=None)
+    part = {"type": "image_url", "url": "a"}
+    assert vllm_images.read(manager, []) == []
+    with pytest.raises(BadRequest, match=r"^content_parts: this model takes no images"):
+        vllm_images.read(manager, [part])
+    assert vllm_images.read(processor(), [part]) == ["a"]

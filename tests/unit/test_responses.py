@@ -40,9 +40,10 @@ COMPLETED = event('{"type":"response.completed","response":{"id":"r"}}')
         ("completed", {"type": "length", "length": 1}, "incomplete"),
         ("completed", {"type": "stop", "matched": 2}, "completed"),
         ("failed", {"type": "length", "length": 1}, "completed"),
+        ("completed", {"type": "abort", "message": "too long"}, "failed"),
     ],
 )
-def test_a_response_that_was_cut_ends_as_incomplete(
+def test_a_response_that_was_cut_or_aborted_does_not_end_as_completed(
     status: str, reason: dict[str, Any], kind: str
 ) -> None:
     trace = ResponseTrace(incremental=False)
@@ -56,6 +57,11 @@ def test_a_response_that_was_cut_ends_as_incomplete(
     assert said["type"] == f"response.{kind}"
     cut = said["response"].get("incomplete_details")
     assert cut == ({"reason": "max_output_tokens"} if kind == "incomplete" else None)
+    error = said["response"].get("error")
+    assert error == (
+        {"code": "server_error", "message": "too long"} if kind == "failed" else None
+    )
+    assert trace.failed == (kind == "failed")
 
 
 def test_messages_that_were_sent_lose_their_nulls_and_ids() -> None:

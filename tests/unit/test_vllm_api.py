@@ -274,7 +274,7 @@ def asked(**more: Any) -> Any:
     sampling = translate(manager(), {"logprobs": 0}, False)
     fields: Json = {"obj": None, "sampling": sampling, "request_id": "a", "model": "m"}
     fields |= {"token_ids": [1], "wants_prompt": False, "wants_text": False}
-    return vllm_api.Asked(**{**fields, "usage": "", **more})
+    return vllm_api.Asked(**{**fields, "usage": "", "n_images": 0, **more})
 
 
 def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json:
@@ -327,6 +327,32 @@ def test_a_request_that_the_engine_rejects_is_an_error_with_its_status() -> None
     with pytest.raises(BadRequest, match="too long") as refusal:
         choices.chunk(output([], reason))
     assert refusal.value.status == 503
+
+
+def test_samples_that_start_after_the_abort_are_aborted_too() -> None:
+    params: Json = {}
+    obj = SimpleNamespace(sampling_params=params)
+    asked: Any = SimpleNamespace(
+        request_id="r", sampling=SimpleNamespace(params=params)
+    )
+    running = {"r": asked}
+    aborted: list[str] = []
+
+    other = SimpleNamespace(obj=SimpleNamespace(sampling_params={}))
+    states = {"prefill": SimpleNamespace(obj=obj), "other": other}
+
+    def abort_request(rid: str) -> None:
+        aborted.append(rid)
+        del states[rid]
+        if rid == "prefill":
+            states["sample"] = SimpleNamespace(obj=obj)
+        else:
+            running.clear()
+
+    manager: Any = SimpleNamespace(rid_to_state=states, abort_request=abort_request)
+    asyncio.run(asyncio.wait_for(vllm_api.abort_whole(manager, asked, running), 10))
+    assert aborted == ["prefill", "sample"]
+    assert states == {"other": other}
 
 
 def test_an_abort_is_an_answer() -> None:
