@@ -842,10 +842,12 @@ async def abort_whole(
 ) -> None:
     """Abort a request again and again until it has ended.
 
-    With `n` > 1, SGLang sends the samples when the prompt's prefill has ended, whether
-    it was aborted or not.
+    An abort may come before the engine has the request. With `n` > 1, SGLang sends the
+    samples when the prompt's prefill has ended, whether it was aborted or not.
     """
-    while running.get(asked.request_id) is asked:
+    params = asked.sampling.params
+    # A stream is not noted while its response starts.
+    while running.get(asked.request_id) is asked or any(samples(manager, params)):
         abort(manager, asked)
         await asyncio.sleep(_AGAIN)
 

@@ -346,7 +346,6 @@ def test_samples_that_start_after_the_abort_are_aborted_too() -> None:
         del states[rid]
         if rid == "prefill":
             states["sample"] = SimpleNamespace(obj=obj)
-        else:
             running.clear()
 
     manager: Any = SimpleNamespace(rid_to_state=states, abort_request=abort_request)
