@@ -68,8 +68,8 @@ def add_routes(
 
     Args:
         native: SGLang's own endpoints, by name.
-        abort_running: aborts a request of vLLM's endpoint by its ID, or all; returns how
-            many it found.
+        abort_running: aborts a request of vLLM's endpoint by its ID, or all of them;
+            returns how many it found.
     """
     control = _Control(manager, native, abort_running)
     for path, method, name, handle in control.routes():

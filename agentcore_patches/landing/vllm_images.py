@@ -1,4 +1,4 @@
-"""Images on vLLM's endpoint: `content_parts` of requests, `mm_placeholders` of responses.
+"""Images on vLLM's endpoint: `content_parts`, and `mm_placeholders` of responses.
 
 The prompt has one placeholder for each image, as the chat template writes it. The
 response repeats the prompt as it was prefilled, with a placeholder for each embedding.
