@@ -43,14 +43,15 @@ def _url(place: str, part: Json) -> str:
             "audio to /v1/chat/completions, with input_ids.",
         )
     image = part.get("image_url")
-    if image is None:
-        image = {name: value for name, value in part.items() if name != "type"}
-    if isinstance(image, str):
-        image = {"url": image}
-    url = image.pop("url", None) if isinstance(image, dict) else None
+    if not isinstance(image, dict):
+        image = {} if image is None else {"url": image}
+    given = {**part, **image}
+    del given["type"]
+    given.pop("image_url", None)
+    url = given.pop("url", None)
     if not isinstance(url, str) or not url:
         raise BadRequest(_NAME, f"{place} must have the image's url, a string.")
-    for name, value in image.items():
+    for name, value in given.items():
         if not is_off(value) and (name, value) != ("detail", "auto"):
             raise BadRequest(_NAME, f"{place}: {name} is not supported. Omit it.")
     return url

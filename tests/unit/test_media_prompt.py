@@ -318,3 +318,10 @@ def test_a_model_without_images_takes_none() -> None:
     with pytest.raises(BadRequest, match=r"^content_parts: this model takes no images"):
         vllm_images.read(manager, [part])
     assert vllm_images.read(processor(), [part]) == ["a"]
+
+
+def test_nothing_of_a_content_part_is_ignored() -> None:
+    image = {"type": "image_url", "image_url": {"url": "a"}, "uuid": None}
+    assert vllm_images.read(processor(), [image]) == ["a"]
+    with pytest.raises(BadRequest, match=r"content_parts\[0\]: uuid is not supported"):
+        vllm_images.read(processor(), [{**image, "uuid": "b"}])

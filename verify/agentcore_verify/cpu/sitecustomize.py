@@ -71,9 +71,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _StandIn(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        if module.__name__ == PACKAGE:
-            import torch
-
+        # SGLang imports PyTorch first.
+        torch = sys.modules.get("torch")
+        if module.__name__ == PACKAGE and torch is not None:
             for operator in OPERATORS:
                 setattr(torch.ops.sgl_kernel, operator, getattr(module, operator))
 
