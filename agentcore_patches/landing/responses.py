@@ -173,10 +173,10 @@ class ResponseTrace(traces.Trace):
         }
 
     def ending(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Return what is true of a response that SGLang calls completed, if it is not.
+        """Return the fields that correct a response which did not complete.
 
-        It does so where `max_output_tokens` cut the response, and before 0.5.20 in a
-        stream whose request was aborted.
+        Before 0.5.20, SGLang calls a response completed that `max_output_tokens` cut
+        off, and a stream whose request was aborted.
         """
         if response.get("status") != "completed" or self.last is None:
             return {}

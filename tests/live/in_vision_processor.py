@@ -1,7 +1,7 @@
 """Tests of SGLang's own processor of Qwen2-VL, patched.
 
-Run as `in_sglang` is. Its arguments are the folder of the tiny vision model, and an image
-as a client sends it: `agentcore_verify`, which has one, needs libcst.
+Run like `in_sglang`. Its arguments are the folder of the tiny vision model and an image's
+URL, which cannot be imported here: `agentcore_verify` needs libcst.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SAMPLING = {"temperature": 0, "max_new_tokens": 3}
 
 @pytest.fixture(autouse=True)
 def forget(server: Server, release: str) -> Iterator[None]:
-    """Drop what these releases leave of rejected requests, for the tests that follow."""
+    """Drop the rejected requests that these releases leak, for the tests that follow."""
     yield
     if is_between(release, "0.5.10", "0.5.13.post1"):
         requests.delete(f"{server.base_url}/held_requests", timeout=10)

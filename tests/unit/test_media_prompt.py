@@ -303,7 +303,7 @@ def processor() -> Any:
     return SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
 
 
-def test_the_places_of_images_are_told_where_they_can_be_told() -> None:
+def test_the_offsets_of_images_are_returned_unless_images_adjoin() -> None:
     prompt = [1, *[IMAGE] * 3, 2, *[IMAGE] * 2]
     found = vllm_images.placeholders(processor(), prompt, 2)
     assert found == {"image": [{"offset": 1, "length": 3}, {"offset": 5, "length": 2}]}
@@ -320,7 +320,7 @@ def test_a_model_without_images_takes_none() -> None:
     assert vllm_images.read(processor(), [part]) == ["a"]
 
 
-def test_nothing_of_a_content_part_is_ignored() -> None:
+def test_an_unknown_field_of_a_content_part_is_refused() -> None:
     image = {"type": "image_url", "image_url": {"url": "a"}, "uuid": None}
     assert vllm_images.read(processor(), [image]) == ["a"]
     with pytest.raises(BadRequest, match=r"content_parts\[0\]: uuid is not supported"):
