@@ -87,8 +87,8 @@ async def answer(making: Awaitable[Any]) -> Any:
 
 
 def _count(response: ChatCompletionResponse | CompletionResponse) -> None:
-    """Count an answer of chat or completions that has token IDs."""
-    if any(getattr(choice, "token_ids", None) for choice in response.choices):
+    """Count an answer of chat or completions with token IDs, also with none of them."""
+    if any(getattr(one, "token_ids", None) is not None for one in response.choices):
         is_chat = response.object == "chat.completion"
         endpoint = "chat" if is_chat else "completions"
         metrics.count(metrics.TRACED_ANSWERS, endpoint, "whole")

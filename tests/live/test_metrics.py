@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +35,8 @@ from tests.live.conftest import PREFIX_CACHE
 
 METRICS = ("--enable-metrics",)
 WORKERS = ("--tokenizer-worker-num", "2")
+RUNNING = 3
+"""How many requests the server runs at a time; others wait."""
 
 USER = {"role": "user", "content": "Say hello."}
 SAID = line("plain").messages
@@ -52,7 +56,10 @@ Series = dict[tuple[str, ...], float]
 @pytest.fixture(scope="module")
 def counting(trees: Trees, launch: Launch) -> Iterator[Server]:
     """A server with metrics that remembers conversations."""
-    with launch(trees.patched, *METRICS, env={PREFIX_CACHE: "1"}) as running:
+    running_ones = ("--max-running-requests", str(RUNNING))
+    with launch(
+        trees.patched, *METRICS, *running_ones, env={PREFIX_CACHE: "1"}
+    ) as running:
         yield running
 
 
@@ -96,8 +103,14 @@ def counted(server: Server, expected: dict[tuple[str, ...], int]) -> Iterator[No
             if key[0].endswith("_total") and value != before[key]
         }
 
+    def missing() -> bool:
+        found = increases()
+        return any(found.get(key, 0) < value for key, value in expected.items())
+
     # A stream's client has its last line before the server has counted it.
-    wait_until(lambda: increases().keys() >= expected.keys(), 10)
+    deadline = time.monotonic() + 10
+    while missing() and time.monotonic() < deadline:
+        time.sleep(0.05)
     assert increases() == expected
 
 
@@ -308,6 +321,36 @@ def test_updates_and_aborts_are_counted(
         assert update("/no/such/folder", "none").status_code == 400
         no_grammar = {"text": "Once", "sampling_params": {"json_schema": "{"}}
         assert send(server, "/generate", **no_grammar).status_code == 400
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_answer_aborted_before_its_first_token_counts(
+    counting: Server, streaming: bool
+) -> None:
+    mode = "streamed" if streaming else "whole"
+    expected = {
+        (metrics.TRACED_ANSWERS, "chat", mode): 1 + RUNNING,
+        (metrics.ABORTED_REQUESTS, "asked"): 1 + RUNNING,
+    }
+    rids = [f"{mode} {number}" for number in range(RUNNING + 1)]
+
+    def holds(number: int) -> bool:
+        return len(held(counting)) == number
+
+    with counted(counting, expected), ThreadPoolExecutor(len(rids)) as pool:
+        asked = []
+        for number, rid in enumerate(rids, 1):
+            more: dict[str, Any] = {"rid": rid, "stream": streaming}
+            asked.append(pool.submit(client.ask, counting.base_url, **LONG, **more))
+            wait_until(partial(holds, number))
+        for rid, one in reversed([*zip(rids, asked, strict=True)]):
+            # SGLang forgets an abort that comes before the request is in its queue.
+            while not one.done():
+                send(counting, "/abort_request", rid=rid).raise_for_status()
+        queued = asked[-1].result().completions[0]
+        assert queued.finish_reason == "abort"
+        assert not queued.token_ids
 
 
 def test_without_the_flag_there_are_no_metrics(trees: Trees, launch: Launch) -> None:
