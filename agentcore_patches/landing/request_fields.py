@@ -165,7 +165,7 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
     return (
         _find_tokenizer_error(manager, given)
         or _find_pattern_error(given.get("stop_regex", ()))
-        or _find_stop_error(manager, given)
+        or _find_stop_error(manager, params)
         or _find_bias_error(manager, given.get("logit_bias", {}))
     )
 
@@ -231,20 +231,24 @@ def _find_tokenizer_error(
     return None
 
 
-def _find_stop_error(manager: TokenizerManager, given: dict[str, Any]) -> str | None:
-    ids = given.get("stop_token_ids", ())
+def _find_stop_error(manager: TokenizerManager, params: dict[str, Any]) -> str | None:
+    """Return the error in `stop_token_ids`, or take out what no model can sample.
+
+    If any request of a running batch has `min_new_tokens`, SGLang indexes the logits
+    with the stop tokens of all of them.
+    """
+    ids = params.get("stop_token_ids")
+    if ids is None:
+        return None
     if not isinstance(ids, (list, tuple, set)):
         return "stop_token_ids must be a list of integers."
-    for token_id in ids:
-        if token_id is None:
-            continue
-        least, most = -INT64, INT64
-        # SGLang indexes logits with these IDs only for min_new_tokens.
-        if given.get("min_new_tokens"):
-            least, most = 0, manager.model_config.vocab_size - 1
-        error = find_range_error("Each of stop_token_ids", token_id, least, most)
+    known = [token_id for token_id in ids if token_id is not None]
+    for token_id in known:
+        error = find_range_error("Each of stop_token_ids", token_id, -INT64, INT64)
         if error is not None:
             return error
+    vocab_size = manager.model_config.vocab_size
+    params["stop_token_ids"] = [i for i in known if 0 <= i < vocab_size]
     return None
 
 

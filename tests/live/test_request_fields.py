@@ -25,7 +25,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import Case, ask, assert_equal, assert_whole
-from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, send
+from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, post, send
 from tests.helpers.servers import Trees, held_requests
 
 pytestmark = pytest.mark.parametrize(
@@ -82,7 +82,7 @@ THERE: dict[str, list[Any]] = {
     **GRAMMAR,
     "stop": ["a", ["", "x"]],
     "stop_regex": ["a+", "(", ["a", "b+"]],
-    "stop_token_ids": [[5], [99999], [-5], [5, None]],
+    "stop_token_ids": [[5], [99_999], [-5], [5, None]],
     "logit_bias": [{"5": 100}, {"99999": 1}, {"-1": 1}, {"5": NAN}, {"5": 1e308}],
     "min_tokens": [2, 4],
     "min_new_tokens": [2, 4],
@@ -270,3 +270,24 @@ def test_a_value_of_a_wrong_type_is_a_400_that_names_its_field(
     assert name in answer.text
     if path == CHAT or not stream:
         assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("stop_first", [False, True])
+def test_stops_outside_the_vocabulary_harm_no_minimum_of_tokens(
+    server: Server, stop_first: bool
+) -> None:
+    params = {"max_new_tokens": 200, "temperature": 0, "ignore_eos": True}
+    asked = [
+        {**params, "min_new_tokens": 2},
+        {**params, "stop_token_ids": [-5, 99_999, 2**40]},
+    ]
+
+    def answer(sampling_params: dict[str, Any]) -> list[int]:
+        body = {**BODIES["/generate"], "sampling_params": sampling_params}
+        ids: list[int] = post(server, "/generate", **body)["output_ids"]
+        return ids
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(answer, reversed(asked) if stop_first else asked)
+    assert first == second
+    assert len(first) == 200

@@ -126,9 +126,12 @@ def test_a_flag_may_be_0_or_1() -> None:
     assert params["ignore_eos"] is True and params["no_stop_trim"] is False
 
 
-def test_a_stop_beyond_the_vocabulary_is_refused_with_a_minimum_of_tokens() -> None:
-    params = {"stop_token_ids": [VOCAB_SIZE], "min_new_tokens": 1}
-    assert "stop_token_ids" in str(error(params))
+@pytest.mark.parametrize("more", [{}, {"min_new_tokens": 1}])
+def test_a_stop_outside_the_vocabulary_is_left_out(more: dict[str, Any]) -> None:
+    outside = [-1, VOCAB_SIZE, None]
+    params = {"stop_token_ids": [0, *outside, VOCAB_SIZE - 1], **more}
+    assert error(params) is None
+    assert params["stop_token_ids"] == [0, VOCAB_SIZE - 1]
 
 
 @pytest.mark.parametrize("value", [[], "x", 5])
