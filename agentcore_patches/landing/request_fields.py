@@ -54,6 +54,15 @@ _FLAGS = (
 _STRINGS = ("json_schema", "regex", "ebnf", "structural_tag")
 _SEVERAL_STRINGS = ("stop", "stop_regex")
 
+_INTERNAL = {
+    "stop_strs",
+    "stop_regex_strs",
+    "stop_str_max_len",
+    "stop_regex_max_len",
+    "is_normalized",
+}
+"""Fields of SGLang's sampling parameters, from 0.5.15 on, that it sets itself."""
+
 _NEED_TOKENIZER = ("min_new_tokens", *_SEVERAL_STRINGS)
 
 _ONE_A_PROMPT = (
@@ -125,11 +134,14 @@ def _distinct(values: Iterable[Any]) -> Iterable[Any]:
 
 @cache
 def _parameters(sampling_params: type) -> frozenset[str] | None:
-    """Return the names that a class of sampling parameters takes, None if any name."""
+    """Return the names that requests may give a class of sampling parameters.
+
+    None if it takes any name.
+    """
     taken = signature(sampling_params).parameters
     if any(one.kind is Parameter.VAR_KEYWORD for one in taken.values()):
         return None
-    return frozenset(taken)
+    return frozenset(taken) - _INTERNAL
 
 
 def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:

@@ -18,8 +18,10 @@ def any_parameters(**params: Any) -> None:
     """Sampling parameters of any name."""
 
 
-def known_parameters(*, temperature: float = 1, top_k: int = -1) -> None:
-    """Sampling parameters of two names."""
+def known_parameters(
+    *, temperature: float = 1, top_k: int = -1, is_normalized: bool = False
+) -> None:
+    """Sampling parameters of two names, and one that SGLang sets."""
 
 
 MANAGER: Any = SimpleNamespace(
@@ -106,6 +108,7 @@ def test_a_parameter_that_sglang_does_not_have_is_refused_by_its_name() -> None:
         ({"temperature": 0, "top_k": 5}, None),
         ({"temperature": 0, "max_tokens": None}, "max_tokens"),
         ([{}, {"top_kk": 0}], "top_kk"),
+        ({"is_normalized": True}, "is_normalized"),
     ):
         message = request_fields.find_error(manager, obj)
         assert (message is None) == (unknown is None)
