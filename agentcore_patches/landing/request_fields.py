@@ -80,6 +80,7 @@ _ONE_A_PROMPT = (
     "bootstrap_room",
     "bootstrap_pair_key",
     "decode_tp_size",
+    "positional_embed_overrides",
 )
 """Fields that may be a list with one value per prompt, in a batch only."""
 
@@ -284,14 +285,15 @@ def _find_field_error(
         value = read(obj, name)
         if isinstance(value, list) and len(value) != count:
             return f"{name} may be a list only in a batch, with one value per prompt."
-    for name, least, most in (
-        ("logprob_start_len", -1, INT32),
-        ("priority", -INT64, INT64),
-    ):
-        for value in _each(obj, name):
-            error = find_range_error(name, value, least, most)
-            if error is not None:
-                return error
+    priority = read(obj, "priority")
+    if priority is not None:
+        error = find_range_error("priority", priority, -INT64, INT64)
+        if error is not None:
+            return error
+    for value in _each(obj, "logprob_start_len"):
+        error = find_range_error("logprob_start_len", value, -1, INT32)
+        if error is not None:
+            return error
     for value in _each(obj, "top_logprobs_num"):
         most = manager.model_config.vocab_size if value else 0
         error = find_range_error("top_logprobs_num", value, 0, most)

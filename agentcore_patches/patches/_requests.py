@@ -145,6 +145,66 @@ REJECTED: tuple[Hook, ...] = (
     ),
 )
 
+
+def _one_each(values: str, wanted: str, *, first: str = "") -> Hook:
+    """Keep one entry per request of an output.
+
+    Up to 0.5.12, SGLang has entries only for the requests that want them. It then gives
+    a request those of another one, or crashes the tokenizer manager.
+
+    Args:
+        values: the list.
+        wanted: the field of a request that wants an entry.
+        first: the first release that has them, empty for all releases.
+    """
+    edit = Insert(
+        OUTPUT_PROCESSOR,
+        "SchedulerOutputProcessorMixin.stream_output_generation",
+        f"if {values} is None and req.{wanted}:\n"
+        f"    {values} = [None] * (len(rids) - 1)\n"
+        f"elif {values} is not None and not req.{wanted}:\n"
+        f"    {values}.append(None)",
+        before=f"if req.{wanted}: ...",
+    )
+    native = absent("SGLang does it")
+    return Hook(
+        f"one-each/{wanted.removeprefix('return_').replace('_', '-')}",
+        "keep one entry per request, None for those that do not want one",
+        absent("SGLang does not have them") if first else edit,
+        since={first: edit, "0.5.13": native} if first else {"0.5.13": native},
+    )
+
+
+def _left_out(values: str, key: str, native: str) -> Hook:
+    """Leave an entry that is None out of `meta_info`.
+
+    Args:
+        values: the list that has an entry for each request.
+        key: the key in `meta_info`.
+        native: the first release that does so itself.
+    """
+    return Hook(
+        f"one-each/without-{key.replace('_', '-')}",
+        "leave them out of responses that do not want them",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            f'if "{key}" in meta_info and meta_info["{key}"] is None:\n'
+            f'    del meta_info["{key}"]',
+            after=f'if getattr(recv_obj, "{values}", None): ...',
+        ),
+        since={native: absent("SGLang does it")},
+    )
+
+
+ONE_EACH: tuple[Hook, ...] = (
+    _one_each("output_hidden_states", "return_hidden_states"),
+    _left_out("output_hidden_states", "hidden_states", "0.5.13"),
+    _one_each("routed_experts", "return_routed_experts"),
+    _left_out("routed_experts", "routed_experts", "0.5.12"),
+    _one_each("indexer_topk", "return_indexer_topk", first="0.5.12"),
+)
+
 # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
 # probability, and sampling crashes.
 GRAMMARS: tuple[Hook, ...] = (
@@ -179,6 +239,7 @@ CHECKED_REQUESTS: tuple[Hook, ...] = (
     *SCORING,
     *RETRACTED,
     *REJECTED,
+    *ONE_EACH,
     *GRAMMARS,
     *FORMATS,
 )

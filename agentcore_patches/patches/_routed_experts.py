@@ -1,8 +1,7 @@
 """Routed experts of each token, for `token-ids` and in part for `tito`.
 
 The engine has the experts of each choice, but stock responses contain only those of the
-first choice. Up to 0.5.12, a request may get the experts of another request in its
-batch, or crash the tokenizer manager. Up to 0.5.11, the start is ignored.
+first choice. Up to 0.5.11, the start is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
@@ -31,22 +29,6 @@ _CHOICE = (
 
 # `tito` has these as well: its `return_meta_info` returns the experts.
 ENGINE_ROUTED_EXPERTS: tuple[Hook, ...] = (
-    Hook(
-        "routed-experts/one-each",
-        "keep one entry per request, None for those without experts",
-        Insert(
-            OUTPUT_PROCESSOR,
-            "SchedulerOutputProcessorMixin.stream_output_generation",
-            "if routed_experts is None and req.return_routed_experts:\n"
-            "    routed_experts = [None] * (len(rids) - 1)\n"
-            "elif routed_experts is not None and not req.return_routed_experts:\n"
-            "    routed_experts.append(None)",
-            before="if req.return_routed_experts: ...",
-        ),
-        since={
-            "0.5.13": absent("SGLang does it"),
-        },
-    ),
     Hook(
         "routed-experts/take",
         "cut the experts to the requested start, and report the start",

@@ -190,7 +190,8 @@ def attempt(server: Server, odd: Odd) -> str:
     except requests.exceptions.ChunkedEncodingError:
         # SGLang 0.5.10 to 0.5.13 cut a stream that the scheduler refuses.
         return "cut off"
-    if answer.status_code == 200 and not odd.stream:
+    is_stream = "event-stream" in answer.headers.get("Content-Type", "")
+    if answer.status_code == 200 and not is_stream:
         assert_own_ids(odd, answer.json())
     return str(answer.status_code)
 
