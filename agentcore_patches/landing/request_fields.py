@@ -35,6 +35,7 @@ _INTEGERS: Mapping[str, tuple[int, int]] = {
     "n": (1, MOST_SAMPLES),
     "top_k": (-1, INT32),
     "stream_interval": (1, INT32),
+    "beam_width": (1, INT32),
     "sampling_seed": (-INT64, INT64),
 }
 _NUMBERS = (

@@ -144,7 +144,13 @@ def of_output(rids: Iterable[str], reqs: Iterable[Req]) -> list[list[Any] | None
     """
     by_rid = {req.rid: req for req in reqs}
     sent = [by_rid[rid] for rid in rids]
-    return [of_request(req, req.send_token_offset) for req in sent]
+    return [
+        # The tokens of a beam search are not those of the request: it has no labels.
+        of_request(req, req.send_token_offset)
+        if getattr(req, "beam_group", None) is None
+        else None
+        for req in sent
+    ]
 
 
 def of_request(req: Req, n_tokens: int) -> list[Any] | None:

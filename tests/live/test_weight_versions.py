@@ -470,3 +470,12 @@ def test_who_asks_for_versions_alone_gets_them_alone(
 def test_a_flag_that_is_no_flag_is_refused(updated: Server, path: str) -> None:
     with refused("return_weight_versions"):
         post(updated, path, **QUESTION, prompt="a", return_weight_versions=["x"])
+
+
+def test_a_beam_search_has_no_labels(updated: Server, release: str) -> None:
+    if not is_between(release, "0.5.19", ""):
+        pytest.skip("SGLang has beam search from 0.5.19 on")
+    params = {"beam_width": 3, "n": 2, "max_new_tokens": 12, "temperature": 0}
+    answer = post(updated, "/generate", text="Once", sampling_params=params)
+    assert len(answer["meta_info"]["beam_results"]) == 2
+    assert not answer["meta_info"].get("weight_versions")

@@ -64,6 +64,7 @@ BAD: dict[str, list[Any]] = {
     "n": [0, -1, 2**31, "2"],
     "top_k": [2**31, "5"],
     "stream_interval": [0, -1],
+    "beam_width": [0, "x", [2]],
     "sampling_seed": [2**63, "a"],
     "temperature": [NAN, INFINITY, "1", True, [1], 2**2000],
     "top_p": [NAN, "1"],
