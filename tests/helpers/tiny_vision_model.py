@@ -12,6 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+ARGUMENTS = ("--mm-attention-backend", "sdpa", "--context-length", "4096")
+ENVIRONMENT = {"SGLANG_DISABLE_CUDNN_CHECK": "1"}
+"""For a server of the model. What the check reads is slow on a GPU, unused on a CPU."""
+
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
     "{% if message.content is string %}{{ message.content }}{% else %}"

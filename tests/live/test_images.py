@@ -46,9 +46,7 @@ def test_in_the_processor(
 
 @pytest.fixture(scope="module")
 def vision_server(trees: Trees, launch: Launch, vision_model: Path) -> Iterator[Server]:
-    args = ("--mm-attention-backend", "sdpa", "--context-length", "4096")
-    # What it checks is slow on a GPU, and not used on a CPU.
-    env = {"SGLANG_DISABLE_CUDNN_CHECK": "1"}
+    args, env = tiny_vision_model.ARGUMENTS, tiny_vision_model.ENVIRONMENT
     with launch(trees.patched, *args, env=env, model=vision_model) as running:
         yield running
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
-from renderers import Qwen3RendererConfig
+from renderers import Qwen3RendererConfig, Qwen3VLRendererConfig
 from verifiers.v1.harnesses.null import NullHarnessConfig
+
+RENDERERS = {"qwen3": Qwen3RendererConfig, "qwen3-vl": Qwen3VLRendererConfig}
 
 
 class Weather(vf.Toolset[vf.ToolsetConfig, vf.State]):  # type: ignore[misc]
@@ -34,7 +36,7 @@ async def _rollout(task: dict[str, Any]) -> Any:
     client = vf.TrainClientConfig(
         base_url=f"{task['base_url']}/v1",
         api_key_var="AGENTCORE_NO_KEY",
-        renderer=Qwen3RendererConfig(),
+        renderer=RENDERERS[task["renderer"]](),
         renderer_model_name=task["tokenizer"],
     )
     config = vf.AgentConfig(
@@ -42,7 +44,11 @@ async def _rollout(task: dict[str, Any]) -> Any:
         runtime=vf.SubprocessConfig(),
         model=task["model"],
         client=client,
-        sampling={"temperature": 0, "max_tokens": 200, "cache_salt": "7"},
+        sampling={
+            "temperature": 0,
+            "max_tokens": task["max_tokens"],
+            "cache_salt": "7",
+        },
         max_turns=5,
         network_notice=False,
     )
