@@ -47,7 +47,7 @@ def check(subject: Subject) -> str:
                 )
         distance = logprob_distance(one, other)
         farthest = max(farthest, distance)
-        if distance > (allowed := _tolerance(subject)):
+        if distance > (allowed := tolerance(subject)):
             raise Failed(
                 f"{streamed.where}: logprobs differ from those of {whole.where} by up to "
                 f"{distance:.2g} (allowed: {allowed:.2g}; identical requests differ by "
@@ -59,7 +59,8 @@ def check(subject: Subject) -> str:
     return f"{n_logprobs:.0f} logprobs in step, within {farthest:.1g}"
 
 
-def _tolerance(subject: Subject) -> float:
+def tolerance(subject: Subject) -> float:
+    """The difference that the logprobs of two runs may have."""
     exact = subject.info.get("dtype") == "float32"
     floor = FLOAT32_TOLERANCE if exact else TOLERANCE
     return max(floor, TIMES_NOISE * subject.noise)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentcore_verify import client
+from agentcore_verify.checks.logprobs import tolerance
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.results import Failed, Inconclusive
 from agentcore_verify.subject import NOT_DETERMINISTIC, Subject
@@ -22,9 +23,6 @@ PATCHES = ("vllm-api",)
 
 PATH = "/inference/v1/generate"
 N_TOKENS = 48
-
-# Two runs of the same request, on a GPU in batches of other sizes.
-TOLERANCE = 1e-3
 
 RENDER = "/v1/chat/completions/render"
 
@@ -146,7 +144,7 @@ def _assert_equal(
     entries = [entry for choice in choices for entry in choice["logprobs"]["content"]]
     rows: Sequence[Any] = expected["meta_info"]["output_token_logprobs"]
     for position, (entry, row) in enumerate(zip(entries, rows, strict=True)):
-        if abs(entry["logprob"] - row[0]) > max(TOLERANCE, 2 * subject.noise):
+        if abs(entry["logprob"] - row[0]) > tolerance(subject):
             raise Failed(
                 f"{where}: the logprob of token {position} is {entry['logprob']}, and "
                 f"{row[0]} from /generate."
