@@ -7,6 +7,7 @@ from agentcore_patches.patches._prompts import CHECKED_PROMPTS
 from agentcore_patches.patches._request_ids import REQUEST_IDS
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
+    LLGUIDANCE,
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
     MIN_NEW_TOKENS,
@@ -217,6 +218,21 @@ GRAMMARS: tuple[Hook, ...] = (
             "self.stop_token_penalties.clamp_(min=-1e30)",
             before="self.len_output_tokens = ...",
         ),
+    ),
+    # With --grammar-backend llguidance, a grammar uses its mask again in the next step,
+    # where other requests have its rows: without a grammar, these keep the old mask.
+    Hook(
+        "grammars/rows",
+        "allow every token again: a grammar fills its own row only",
+        Insert(
+            LLGUIDANCE,
+            "GuidanceGrammar.allocate_vocab_mask",
+            "bitmask[:] = -1",
+            before="return bitmask",
+        ),
+        since={
+            "0.5.14": absent("SGLang makes a new mask for each step"),
+        },
     ),
 )
 

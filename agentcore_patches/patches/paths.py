@@ -19,6 +19,7 @@ REQUEST_LOGGER = "srt/utils/request_logger.py"
 MM_PROCESSOR = "srt/multimodal/processors/base_processor.py"
 LOGPROB_UTILS = "srt/layers/utils/logprob.py"
 LOGPROB_PROCESSOR = "srt/layers/logprob_processor.py"
+LLGUIDANCE = "srt/constrained/llguidance_backend.py"
 MIN_NEW_TOKENS = "srt/sampling/penaltylib/min_new_tokens.py"
 SCHEDULE_BATCH = "srt/managers/schedule_batch.py"
 OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
@@ -59,6 +60,7 @@ WRITING_ORDER = (
     MM_PROCESSOR,
     LOGPROB_UTILS,
     LOGPROB_PROCESSOR,
+    LLGUIDANCE,
     MIN_NEW_TOKENS,
     SCHEDULE_BATCH,
     UPDATE_WEIGHTS_MIXIN,
@@ -129,11 +131,13 @@ EVER_PATCHED = (
     MIN_NEW_TOKENS,
     OLD_SESSION_CONTROLLER,
     SESSION_CONTROLLER,
+    LLGUIDANCE,
 )
 
 # First and last release in which patches change a file, for files that are not changed
 # in all releases. Other releases lack the file, or need no change of it.
 RELEASES = {
+    LLGUIDANCE: ("", "0.5.13"),
     LOGPROB_UTILS: ("", "0.5.15"),
     LOGPROB_PROCESSOR: ("0.5.16", "0.5.20"),
     COMMUNICATOR_MIXIN: ("", "0.5.10"),

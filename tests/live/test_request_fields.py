@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import Case, ask, assert_equal, assert_whole
 from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, post, send
-from tests.helpers.servers import Trees, held_requests
+from tests.helpers.servers import Trees, held, held_requests
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
@@ -86,6 +88,12 @@ THERE: dict[str, list[Any]] = {
     "logit_bias": [{"5": 100}, {"99999": 1}, {"-1": 1}, {"5": NAN}, {"5": 1e308}],
     "min_tokens": [2, 4],
     "min_new_tokens": [2, 4],
+    "max_new_tokens": [20, 40],
+    "max_tokens": [20, 40],
+    "beam_width": [2, 3],
+    "return_logprob": [False],
+    "repetition_penalty": [0.7, 1.3],
+    "frequency_penalty": [-1.5, 1.5],
     "top_k": [2, 100_000],
     "temperature": [0.7, 1e-9, 1e-5, 100],
     "n": [2, 3],
@@ -122,6 +130,9 @@ class Odd:
             body.setdefault("sampling_params", {**SAMPLING, **self.sampling_params})
             if body.get("text") is not None:
                 del body["input_ids"]
+            if "beam_width" in self.sampling_params:
+                # A beam search has no logprobs.
+                del body["return_logprob"]
         return {**body, "stream": True} if self.stream else body
 
 
@@ -201,6 +212,8 @@ def assert_own_ids(odd: Odd, answer: Any) -> None:
     if odd.path == "/generate":
         for one in answer if isinstance(answer, list) else [answer]:
             meta_info = one["meta_info"]
+            if "beam_results" in meta_info:
+                continue
             assert len(one["output_ids"]) == meta_info["completion_tokens"]
             if "output_token_logprobs" in meta_info:
                 given = [row[1] for row in meta_info["output_token_logprobs"]]
@@ -296,3 +309,20 @@ def test_stops_outside_the_vocabulary_harm_no_minimum_of_tokens(
         first, second = pool.map(answer, reversed(asked) if stop_first else asked)
     assert first == second
     assert len(first) == 200
+
+
+# So slow that all requests run at the same time.
+@pytest.mark.usefixtures("slow_engine")
+def test_a_grammar_is_for_its_own_request_alone(server: Server, quiet: Answer) -> None:
+    asked = {"prompt": "Say hello.", "max_tokens": 4, "temperature": 0}
+    refused = {"sampling_params": {**SAMPLING, "json_schema": '{"type": "nothing"}'}}
+    for _ in range(4):
+        with ThreadPoolExecutor(3) as pool:
+            stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
+            wait_until(lambda: held(server))
+            # The second one leaves the batch at once: the first one changes its row.
+            grammar = pool.submit(post, server, COMPLETIONS, **asked, regex="[0-9]{3}")
+            pool.submit(send, server, "/generate", **BODIES["/generate"], **refused)
+        assert re.fullmatch("[0-9]{3}", grammar.result()["choices"][0]["text"])
+        assert_whole(stream.result())
+        assert_equal(stream.result(), quiet)
