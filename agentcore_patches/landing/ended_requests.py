@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import metrics, prompts, release, request_ids, weight_versions
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import AbortReq, BaseReq
+    from sglang.srt.managers.io_struct import AbortReq, BaseReq, BatchStrOutput
     from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -26,6 +26,7 @@ _LOGPROBS = (
     "output_top_logprobs",
     "output_token_ids_logprobs",
 )
+_COLUMNS = tuple(f"{name}_{part}" for name in _LOGPROBS for part in ("val", "idx"))
 
 
 def finish(
@@ -141,6 +142,23 @@ def refuse_pause(manager: TokenizerManager) -> None:
                 "only one of the workers would pause. Abort requests instead."
             ),
         )
+
+
+def drop_logprobs(output: BatchStrOutput, index: int) -> None:
+    """Drop the logprobs of a request that has no tokens (`max_new_tokens: 0`).
+
+    SGLang samples one token if the request shares its prefill with others.
+
+    Args:
+        output: an output of the batch.
+        index: position of the request in it.
+    """
+    if output.completion_tokens[index]:
+        return
+    for name in _COLUMNS:
+        column = getattr(output, name, None)
+        if column:
+            column[index] = []
 
 
 def with_results(reqs: list[Req]) -> list[Req]:

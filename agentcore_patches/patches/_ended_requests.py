@@ -84,6 +84,15 @@ ABORTED_ANSWERS: tuple[Hook, ...] = (
 ENDED_REQUESTS: tuple[Hook, ...] = (
     *ABORTED_ANSWERS,
     Hook(
+        "ended-requests/no-tokens",
+        "drop the logprobs of a request that has no tokens",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.convert_logprob_style",
+            "agentcore.ended_requests.drop_logprobs(recv_obj, recv_obj_index)",
+        ),
+    ),
+    Hook(
         "ended-requests/refused",
         "drop the token sampled from the scheduler's stand-in prompt",
         Insert(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.helpers.asking import (
     assert_equal,
     assert_whole,
 )
-from tests.helpers.endpoints import send
+from tests.helpers.endpoints import CHAT, post, send
 from tests.helpers.servers import held, held_requests
 
 pytestmark = pytest.mark.parametrize(
@@ -93,5 +94,30 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
     assert held_requests(server) == []
 
 
-def post(server: Server, path: str, **body: Any) -> None:
-    send(server, path, **body).raise_for_status()
+@pytest.mark.usefixtures("slow_engine")
+def test_a_request_for_no_tokens_has_no_logprobs_of_any(server: Server) -> None:
+    nothing = {"max_new_tokens": 0, "temperature": 0}
+    more = {"return_logprob": True, "top_logprobs_num": 2, "logprob_start_len": 0}
+    scoring = {"input_ids": PROMPT, "sampling_params": nothing, **more}
+    alone = post(server, "/generate", **scoring)["meta_info"]
+    asked = CASES["plain"].body()
+    chat = {**asked, "max_tokens": 0, "logprobs": True, "return_token_ids": True}
+
+    with ThreadPoolExecutor(6) as pool:
+        others = pool.map(partial(score, server), ["output", "prompt, of no IDs"])
+        scored = [pool.submit(post, server, "/generate", **scoring) for _ in range(2)]
+        said = [pool.submit(post, server, CHAT, **chat) for _ in range(2)]
+
+    assert len([*others]) == 2
+    for one in scored:
+        answer = one.result()
+        meta_info = answer["meta_info"]
+        assert answer["output_ids"] == []
+        assert meta_info["output_token_logprobs"] == []
+        assert meta_info["output_top_logprobs"] == []
+        assert _flat(meta_info["input_token_logprobs"]) == pytest.approx(
+            _flat(alone["input_token_logprobs"]), abs=LOGPROB_NOISE
+        )
+    for one in said:
+        [choice] = one.result()["choices"]
+        assert choice["token_ids"] == choice["logprobs"]["content"] == []

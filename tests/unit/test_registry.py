@@ -109,6 +109,7 @@ EVER_PATCHED = {
     "srt/managers/tokenizer_manager.py",
     "srt/multimodal/processors/base_processor.py",
     "srt/sampling/penaltylib/min_new_tokens.py",
+    "srt/constrained/llguidance_backend.py",
     "srt/session/session_controller.py",
     "srt/utils/request_logger.py",
 }
