@@ -1,9 +1,11 @@
-"""Token IDs and logprobs of /v1/messages, which SGLang translates from chat."""
+"""Token IDs, logprobs and errors of /v1/messages, which SGLang translates from chat."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import AsyncGenerator
 from functools import wraps
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,8 +13,18 @@ import orjson
 from . import metrics, streams
 
 if TYPE_CHECKING:
+    from fastapi import Response
     from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesResponse
+    from sglang.srt.entrypoints.anthropic.serving import AnthropicServing
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionResponse
+
+_ERROR_TYPES: dict[int | None, str] = {
+    HTTPStatus.BAD_REQUEST: "invalid_request_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "overloaded_error",
+}
+_OTHER_ERRORS = "api_error"
 
 
 class MessageTrace:
@@ -106,10 +118,55 @@ def events(generate: Any) -> Any:
     return stream
 
 
-def error_events(message: str) -> list[str]:
+def error_events(message: str, error_type: str = _OTHER_ERRORS) -> list[str]:
     """Make the event that ends a stream of /v1/messages with an error."""
-    error = {"type": "error", "error": {"type": "api_error", "message": message}}
+    error = {"type": "error", "error": {"type": error_type, "message": message}}
     return [f"event: error\ndata: {orjson.dumps(error).decode()}\n\n"]
+
+
+async def until_error(lines: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """End a chat stream at its first error, with the error event of /v1/messages.
+
+    Chat raises a `ValueError` before its first chunk, and writes later errors as lines.
+    """
+    try:
+        async for line in lines:
+            is_error = line.startswith('data: {"error"')
+            event = streams.parse(line) if is_error else None
+            if event is not None:
+                yield _error_event(event.data["error"])
+                return
+            yield line
+    except ValueError as error:
+        yield _error_event({"code": HTTPStatus.BAD_REQUEST, "message": str(error)})
+    finally:
+        await lines.aclose()
+
+
+def _error_event(error: dict[str, Any]) -> str:
+    """Convert an error of chat to an event of /v1/messages."""
+    error_type = _ERROR_TYPES.get(error.get("code"), _OTHER_ERRORS)
+    [event] = error_events(error["message"], error_type)
+    return event
+
+
+def refuse(serving: AnthropicServing, error: ValueError) -> Any:
+    """Answer 400 to a request that cannot be converted; the error says why."""
+    return _error_response(serving, HTTPStatus.BAD_REQUEST, str(error))
+
+
+def pass_on(serving: AnthropicServing, response: Response) -> Any:
+    """Answer with the status and the message of an error response of chat."""
+    message = orjson.loads(response.body)["message"]
+    return _error_response(serving, response.status_code, message)
+
+
+def _error_response(serving: AnthropicServing, status: int, message: str) -> Any:
+    return serving._error_response(
+        status_code=status,
+        error_type=_ERROR_TYPES.get(status, _OTHER_ERRORS),
+        message=message,
+    )
 
 
 def add_to_message(

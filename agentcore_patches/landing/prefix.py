@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial, wraps
-from http import HTTPStatus
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
         AnthropicMessagesRequest,
         AnthropicMessagesResponse,
     )
-    from sglang.srt.entrypoints.anthropic.serving import AnthropicServing
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponse,
@@ -539,15 +537,6 @@ def ask_chat(
     chat_request.required_prefix_token_ids = anthropic_request.required_prefix_token_ids
     uses_memory = anthropic_request.return_token_ids is not False
     exchanges.of(chat_request).uses_memory = uses_memory
-
-
-def refuse(serving: AnthropicServing, error: PrefixError) -> Any:
-    """Build the 400 response of /v1/messages for a prefix that cannot be used."""
-    return serving._error_response(
-        status_code=HTTPStatus.BAD_REQUEST,
-        error_type="invalid_request_error",
-        message=str(error),
-    )
 
 
 def add_to_message(

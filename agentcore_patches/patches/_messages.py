@@ -1,13 +1,14 @@
 """`/v1/messages` with `return_token_ids`, a part of the patch `token-ids`.
 
-The endpoint translates chat responses and drops their token IDs; the hooks add them
-again. 0.5.8 has neither the endpoint nor its files.
+The endpoint translates chat responses and drops their token IDs, and in early releases
+the words of their errors; the hooks add them again. 0.5.8 has neither the endpoint nor
+its files.
 """
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddParameter, Decorate, Insert
-from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.edits import AddField, AddParameter, Decorate, Insert, Replace
+from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING
 
 _SERVING = "AnthropicServing"
@@ -25,8 +26,79 @@ REQUEST_FLAG: tuple[Hook, ...] = (
     ),
 )
 
+_NO_ENDPOINT = absent("SGLang has no /v1/messages")
+_NATIVE = absent("SGLang passes errors of chat on")
+
+REFUSALS: tuple[Hook, ...] = (
+    Hook(
+        "messages/refuse",
+        "answer 400 to a request that cannot be converted, as chat does",
+        _NO_ENDPOINT,
+        since={
+            "0.5.9": Insert(
+                ANTHROPIC_SERVING,
+                f"{_SERVING}._handle_non_streaming",
+                "if isinstance(e, ValueError):\n"
+                "    return agentcore.messages.refuse(self, e)",
+                before="logger.exception(..., e)",
+            ),
+            "0.5.23": absent("SGLang does it"),
+        },
+        upstream="0.5.23",
+        also=(f"{_SERVING}._handle_streaming",),
+    ),
+    Hook(
+        "messages/error",
+        "pass on the status and the message of an error of chat",
+        _NO_ENDPOINT,
+        since={
+            "0.5.9": Replace(
+                ANTHROPIC_SERVING,
+                f"{_SERVING}._handle_non_streaming",
+                "return self._error_response(status_code=..., error_type=..., "
+                'message="Internal processing error")',
+                "return agentcore.messages.pass_on(self, response)",
+            ),
+            "0.5.14": _NATIVE,
+        },
+        upstream="0.5.14",
+    ),
+    Hook(
+        "messages/until-error",
+        "end the stream with an error event if chat fails",
+        _NO_ENDPOINT,
+        since={
+            "0.5.9": Insert(
+                ANTHROPIC_SERVING,
+                _STREAM,
+                "openai_stream = agentcore.messages.until_error(openai_stream)",
+                after="openai_stream = "
+                "self.openai_serving_chat._generate_chat_stream(...)",
+            ),
+            "0.5.14": _NATIVE,
+        },
+        upstream="0.5.14",
+    ),
+    Hook(
+        "messages/error-event",
+        "send the error event as it is; the stream ends with it",
+        _NO_ENDPOINT,
+        since={
+            "0.5.9": Insert(
+                ANTHROPIC_SERVING,
+                _STREAM,
+                'if sse_line.startswith("event: error"):\n    yield sse_line',
+                before='if not sse_line.startswith("data: "): ...',
+            ),
+            "0.5.14": _NATIVE,
+        },
+        upstream="0.5.14",
+    ),
+)
+
 MESSAGES: tuple[Hook, ...] = (
     *REQUEST_FLAG,
+    *REFUSALS,
     Hook(
         "messages/answer",
         "hold token IDs and logprobs if return_token_ids is true",

@@ -15,6 +15,7 @@ from agentcore_patches.edits import (
 from agentcore_patches.patches._chat_streams import CHAT_PUSH
 from agentcore_patches.patches._ended_requests import ENDED_REQUESTS
 from agentcore_patches.patches._images import IMAGES
+from agentcore_patches.patches._messages import REFUSALS as MESSAGES_REFUSALS
 from agentcore_patches.patches._messages import REQUEST_FLAG as MESSAGES_FLAG
 from agentcore_patches.patches._prompts import PROMPT_TOKEN_IDS
 from agentcore_patches.patches._release_checks import RELEASE_CHECKS
@@ -231,18 +232,6 @@ MESSAGES: tuple[Hook, ...] = (
             "agentcore.prefix.events",
         ),
     ),
-    Hook(
-        "prefix/messages-refuse",
-        "answer 400 to a prefix that cannot be used",
-        Insert(
-            ANTHROPIC_SERVING,
-            f"{_MESSAGES}._handle_non_streaming",
-            "if isinstance(e, agentcore.prefix.PrefixError):\n"
-            "    return agentcore.prefix.refuse(self, e)",
-            before="logger.exception(..., e)",
-        ),
-        also=(f"{_MESSAGES}._handle_streaming",),
-    ),
 )
 
 HOOKS: tuple[Hook, ...] = (
@@ -261,5 +250,6 @@ HOOKS: tuple[Hook, ...] = (
     *RESPONSES_SENT_BACK,
     *RESPONSES,
     *MESSAGES_FLAG,
+    *MESSAGES_REFUSALS,
     *MESSAGES,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from tokenizers import Tokenizer
 
 from agentcore_patches.patches.releases import is_between
@@ -28,8 +30,9 @@ from tests.helpers.endpoints import (
     post,
     refused,
     require_traced,
+    send,
 )
-from tests.helpers.servers import held_requests
+from tests.helpers.servers import Launch, Trees, held_requests
 
 FIELDS = {"prompt_token_ids", "token_ids", "token_logprobs"}
 CASES = {
@@ -42,6 +45,13 @@ CASES = {
     "reasoning_then_tool": True,
 }
 """Lines of the script, and whether the request has tools."""
+
+REFUSED: dict[str, Json] = {
+    "temperature": {"temperature": -1},
+    "top_p": {"top_p": 7},
+    "max_tokens": {"max_tokens": 10**9},
+}
+"""What chat answers with a 400, by the field that the error names."""
 
 CALLS = ("tool_use", "function_call")
 """The types of what calls a tool, in a message and in a response."""
@@ -290,6 +300,68 @@ def test_a_message_says_which_stop_sequence_matched(
     assert end_of(max_tokens=3, stop_sequences=[word]) == ("max_tokens", None)
     without = end_of(stop_sequences=[word], return_token_ids=False)
     assert without == ("end_turn", None)
+
+
+@pytest.mark.usefixtures("forget")
+@pytest.mark.parametrize("mode", ["default"], indirect=True, scope="session")
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("path", [MESSAGES])
+def test_a_message_is_refused_in_the_words_of_chat(
+    server: Server, release: str, path: str, name: str, traced: bool, streaming: bool
+) -> None:
+    asked = {"messages": line("plain").messages, "max_tokens": 9, **REFUSED[name]}
+    chat = send(server, CHAT, model="default", **asked)
+    assert chat.status_code == 400
+
+    asked |= {"model": "default", "return_token_ids": traced, "stream": streaming}
+    error = error_of(send(server, path, **asked), release)
+
+    assert error["message"] == chat.json()["message"]
+
+
+@pytest.mark.parametrize("path", [MESSAGES])
+def test_a_template_that_raises_refuses_a_message(
+    trees: Trees, launch: Launch, tmp_path: Path, release: str, path: str
+) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ raise_exception('no such roles') }}")
+    body = {"model": "default", "messages": line("plain").messages, "max_tokens": 9}
+    with launch(trees.patched, "--chat-template", str(template)) as server:
+        for streaming in (False, True):
+            answer = send(server, path, **body, stream=streaming)
+            assert answer.status_code == 400
+            error = answer.json()["error"]
+            assert error == {
+                "type": "invalid_request_error",
+                "message": "no such roles",
+            }
+
+
+def error_of(answer: requests.Response, release: str) -> Json:
+    """The error of a refused message, from its body or from its only event."""
+    assert "end_turn" not in answer.text
+    if "text/event-stream" not in answer.headers["content-type"]:
+        assert answer.status_code == 400
+        return error_in(answer.json())
+    events = [event for event in answer.text.split("\n\n") if event]
+    if is_between(release, "", "0.5.13.post1"):
+        assert len(events) == 1
+    else:
+        # SGLang begins and ends the message around the error.
+        events = [event for event in events if event.startswith("event: error")]
+    [(kind, _, data)] = [event.partition("\ndata: ") for event in events]
+    assert kind == "event: error"
+    error = error_in(json.loads(data))
+    assert error["type"] == "invalid_request_error"
+    return error
+
+
+def error_in(said: Json) -> Json:
+    assert said["type"] == "error"
+    error: Json = said["error"]
+    return error
 
 
 @pytest.mark.usefixtures("slow_engine")

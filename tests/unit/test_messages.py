@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,3 +136,96 @@ def test_token_ids_that_no_event_had_a_place_for_are_an_error() -> None:
     *_, last = collected(stream(True, closed=[], ends=False))
     assert data_of(last)["type"] == "error"
     assert "all token IDs were sent" in data_of(last)["error"]["message"]
+
+
+def refusal(message: str, code: int) -> str:
+    """A line by which a chat stream says that it failed."""
+    error = {"object": "error", "message": message, "type": "x", "code": code}
+    return f"data: {json.dumps({'error': error})}\n\n"
+
+
+def until_error(*lines: str | Exception, closed: list[bool] | None = None) -> list[str]:
+    async def chat() -> AsyncGenerator[str, None]:
+        try:
+            for one in lines:
+                if isinstance(one, Exception):
+                    raise one
+                yield one
+        finally:
+            if closed is not None:
+                closed.append(True)
+
+    return collected(messages.until_error(chat()))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (404, "not_found_error"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (503, "overloaded_error"),
+        (None, "api_error"),
+    ],
+)
+def test_the_stream_ends_at_the_first_error_of_chat(code: int, kind: str) -> None:
+    closed: list[bool] = []
+    first = 'data: {"id": "x"}\n\n'
+    failed = refusal("too long", code)
+    said = until_error(first, failed, "data: [DONE]\n\n", closed=closed)
+    assert said[0] == first
+    assert said[1].startswith("event: error\n")
+    error = {"type": kind, "message": "too long"}
+    assert [data_of(one) for one in said[1:]] == [{"type": "error", "error": error}]
+    assert closed == [True]
+
+
+def test_a_value_error_of_chat_is_an_event_and_others_are_raised() -> None:
+    [said] = until_error(ValueError("no such ID"))
+    assert data_of(said)["error"] == {
+        "type": "invalid_request_error",
+        "message": "no such ID",
+    }
+    with pytest.raises(KeyError):
+        until_error(KeyError("x"))
+
+
+def test_a_stream_without_an_error_is_left_alone() -> None:
+    lines = [
+        'data: {"id": "error"}\n\n',
+        'data: {"error"\n\n',
+        "data: [DONE]\n\n",
+    ]
+    assert until_error(*lines) == lines
+
+
+class Serving:
+    """Answers with the arguments of its error."""
+
+    def _error_response(self, **said: Any) -> dict[str, Any]:
+        return said
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (500, "api_error"), (503, "overloaded_error")],
+)
+def test_an_error_of_chat_is_passed_on(status: int, kind: str) -> None:
+    body = json.dumps({"message": "top_p must be in (0, 1]", "code": status}).encode()
+    response: Any = SimpleNamespace(status_code=status, body=body)
+    serving: Any = Serving()
+    assert messages.pass_on(serving, response) == {
+        "status_code": status,
+        "error_type": kind,
+        "message": "top_p must be in (0, 1]",
+    }
+
+
+def test_a_request_that_cannot_be_converted_is_a_400() -> None:
+    serving: Any = Serving()
+    assert messages.refuse(serving, ValueError("no such roles")) == {
+        "status_code": 400,
+        "error_type": "invalid_request_error",
+        "message": "no such roles",
+    }
