@@ -7,7 +7,7 @@ its files.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddParameter, Decorate, Insert, Replace
+from agentcore_patches.edits import AddField, AddParameter, Decorate, Insert
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING
 
@@ -52,12 +52,12 @@ REFUSALS: tuple[Hook, ...] = (
         "pass on the status and the message of an error of chat",
         _NO_ENDPOINT,
         since={
-            "0.5.9": Replace(
+            "0.5.9": Insert(
                 ANTHROPIC_SERVING,
                 f"{_SERVING}._handle_non_streaming",
-                "return self._error_response(status_code=..., error_type=..., "
-                'message="Internal processing error")',
-                "return agentcore.messages.pass_on(self, response)",
+                'if hasattr(response, "body"):\n'
+                "    return agentcore.messages.pass_on(self, response)",
+                before="if not isinstance(response, ChatCompletionResponse): ...",
             ),
             "0.5.14": _NATIVE,
         },

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Protocol
 
 import pytest
+import requests
 from tokenizers import Tokenizer
 
 from agentcore_patches.patches.releases import is_between
@@ -73,6 +74,14 @@ def vanilla(trees: Trees, launch: Launch, mode: str, release: str) -> Iterator[S
     ends = is_between(release, "0.5.13", "0.5.14") and mode.startswith("two-workers")
     with launch(trees.vanilla, *MODES[mode], mirror_sampler=not ends) as running:
         yield running
+
+
+@pytest.fixture
+def forget(server: Server, release: str) -> Iterator[None]:
+    """Drop the rejected requests that these releases leak, for the tests that follow."""
+    yield
+    if is_between(release, "0.5.10", "0.5.13.post1"):
+        requests.delete(f"{server.base_url}/held_requests", timeout=10)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +14,10 @@ from tests.helpers.asking import CASES
 from tests.helpers.endpoints import CHAT, COMPLETIONS, send
 from tests.helpers.servers import held_requests
 
-pytestmark = pytest.mark.parametrize(
-    "mode", ["default"], indirect=True, scope="session"
-)
+pytestmark = [
+    pytest.mark.parametrize("mode", ["default"], indirect=True, scope="session"),
+    pytest.mark.usefixtures("forget"),
+]
 
 BAD = {
     "negative": [5, -1],
@@ -28,14 +28,6 @@ BAD = {
     "negative, in a batch": [[5], [5, -1]],
 }
 SAMPLING = {"temperature": 0, "max_new_tokens": 3}
-
-
-@pytest.fixture(autouse=True)
-def forget(server: Server, release: str) -> Iterator[None]:
-    """Drop the rejected requests that these releases leak, for the tests that follow."""
-    yield
-    if is_between(release, "0.5.10", "0.5.13.post1"):
-        requests.delete(f"{server.base_url}/held_requests", timeout=10)
 
 
 def generate(server: Server, **body: Any) -> requests.Response:
