@@ -16,8 +16,8 @@ ONLY = "--only customized-info"  # A small patch saves time.
 IMPORTED = "import sglang; print(sglang.__file__)"
 
 READ = (
-    *("configs", "entrypoints", "layers/utils", "managers", "multimodal/processors"),
-    *("parser", "sampling", "utils"),
+    *("configs", "constrained", "entrypoints", "layers/utils", "managers"),
+    *("multimodal/processors", "parser", "sampling", "utils"),
     *("constants.py", "environ.py", "server_args.py"),
 )
 """Files of SGLang that `apply` reads, below `srt`; others only take time to install."""
