@@ -236,7 +236,8 @@ def test_usage_of_a_stream(
     server: Server, options: Json | None, n_with_usage: int | None
 ) -> None:
     prompt = prompt_of(server, "plain")
-    body = {"token_ids": prompt, "sampling_params": {"max_tokens": 9}}
+    sampling = {"max_tokens": 9, "ignore_eos": True}
+    body = {"token_ids": prompt, "sampling_params": sampling}
     response = send(server, GENERATE, **body, stream=True, stream_options=options)
     events = events_of(response.text)
     with_usage = [event for event in events if "usage" in event]
