@@ -163,6 +163,9 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
             return f"{name} must be true or false."
         if name in given:
             params[name] = bool(flag)
+        else:
+            # SGLang would pass null on to the detokenizer, which crashes.
+            params.pop(name, None)
     for name in _NUMBERS:
         if not _is_finite(given.get(name, 1)):
             return f"{name} must be a finite number."

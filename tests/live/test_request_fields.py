@@ -290,6 +290,24 @@ def test_a_wrong_value_is_a_400_that_names_its_field(
         assert answer.status_code == 400
 
 
+FLAGS = (
+    *("ignore_eos", "skip_special_tokens"),
+    *("spaces_between_special_tokens", "no_stop_trim"),
+)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_that_is_null_counts_as_absent(server: Server, flag: str) -> None:
+    body = BODIES["/generate"]
+    # Alone, and in a batch with others.
+    params = [{**SAMPLING, flag: None}, SAMPLING, {**SAMPLING, flag: False}]
+    batch = {"input_ids": [[5, 6, 7]] * 3, "sampling_params": params}
+    expected = post(server, "/generate", **body, sampling_params=SAMPLING)
+    alone = post(server, "/generate", **body, sampling_params=params[0])
+    answers: Any = post(server, "/generate", **{**body, **batch})
+    assert alone["text"] == answers[0]["text"] == expected["text"]
+
+
 @pytest.mark.parametrize("stop_first", [False, True])
 def test_stops_outside_the_vocabulary_harm_no_minimum_of_tokens(
     server: Server, stop_first: bool

@@ -130,6 +130,12 @@ def test_a_flag_may_be_0_or_1() -> None:
     assert params["ignore_eos"] is True and params["no_stop_trim"] is False
 
 
+def test_a_flag_that_is_null_counts_as_absent() -> None:
+    params = {"ignore_eos": None, "skip_special_tokens": None, "max_new_tokens": None}
+    assert error(params) is None
+    assert params == {"max_new_tokens": None}
+
+
 @pytest.mark.parametrize("more", [{}, {"min_new_tokens": 1}])
 def test_a_stop_outside_the_vocabulary_is_left_out(more: dict[str, Any]) -> None:
     outside = [-1, VOCAB_SIZE, None]
