@@ -6,7 +6,6 @@ None of the clients' lines are changed. Their results must be those of `/generat
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -142,7 +141,7 @@ def test_verifiers_and_renderers(
 def assert_like_generate(
     server: Server, trace: Json, answers: int, tokens: int = 400, image: int = -1
 ) -> None:
-    """What was sampled in a rollout is what `/generate` samples after the same tokens.
+    """A rollout sampled the tokens that `/generate` samples after the same prompts.
 
     Args:
         answers: how often the model was asked.
@@ -176,9 +175,7 @@ def seeing(
     """A server of a model that sees images; it answers at random."""
     folder = tmp_path_factory.mktemp("seeing")
     tokenizer = tagged_model.write_tokenizer(folder / "tokenizer")
-    script = tiny_vision_model.__file__
-    model = folder / "model"
-    subprocess.run([sglang_python, script, tokenizer, model], check=True)
+    model = tiny_vision_model.run(sglang_python, tokenizer, folder / "model")
     args, env = tiny_vision_model.ARGUMENTS, tiny_vision_model.ENVIRONMENT
     with launch(trees.patched, *args, env=env, model=model) as running:
         yield running

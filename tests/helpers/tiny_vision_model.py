@@ -8,6 +8,7 @@ Run in an interpreter with SGLang:
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,12 @@ VISION_TOKENS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
+
+
+def run(python: Path, scripted_model: Path, folder: Path) -> Path:
+    """Make the model in an interpreter with SGLang; return its folder."""
+    subprocess.run([python, __file__, scripted_model, folder], check=True)
+    return folder
 
 
 def make(scripted_model: Path, folder: Path) -> None:

@@ -40,7 +40,7 @@ def generate(server: Server, tokens: int, **more: Any) -> Json:
 # So slow that all requests run at the same time.
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("field", EXTRAS)
-def test_only_who_wants_them_gets_them(
+def test_extras_reach_only_the_requests_that_want_them(
     hiding: Server, field: str, release: str
 ) -> None:
     if field == "return_indexer_topk" and not is_between(release, "0.5.12", ""):
@@ -68,7 +68,7 @@ def test_only_who_wants_them_gets_them(
         if not more:
             assert not has_them
         elif key == "hidden_states":
-            # Those of the prompt, and one for each further token.
+            # An entry for the prompt, and one for each further token.
             prompt, *others = answer["meta_info"][key]
             assert len(prompt) <= len(PROMPT)
             assert len(others) == len(answer["output_ids"]) - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,10 +30,8 @@ PLACES = 4
 def vision_model(
     sglang_python: Path, scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    model = tmp_path_factory.mktemp("vision") / "model"
-    script = tiny_vision_model.__file__
-    subprocess.run([sglang_python, script, scripted_model, model], check=True)
-    return model
+    folder = tmp_path_factory.mktemp("vision") / "model"
+    return tiny_vision_model.run(sglang_python, scripted_model, folder)
 
 
 @pytest.mark.parametrize("name", in_sglang.tests_in(vars(in_vision_processor)))

@@ -51,7 +51,7 @@ REFUSED: dict[str, Json] = {
     "top_p": {"top_p": 7},
     "max_tokens": {"max_tokens": 10**9},
 }
-"""What chat answers with a 400, by the field that the error names."""
+"""Requests that chat answers with a 400, by the field that the error names."""
 
 CALLS = ("tool_use", "function_call")
 """The types of what calls a tool, in a message and in a response."""

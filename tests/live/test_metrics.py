@@ -36,7 +36,7 @@ from tests.live.conftest import PREFIX_CACHE
 METRICS = ("--enable-metrics",)
 WORKERS = ("--tokenizer-worker-num", "2")
 RUNNING = 3
-"""How many requests the server runs at a time; others wait."""
+"""Number of requests that the server runs at a time; others wait."""
 
 USER = {"role": "user", "content": "Say hello."}
 SAID = line("plain").messages
