@@ -29,11 +29,7 @@ from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
 PATCHES = ("weight-versions",)
 
 N_STREAMS = 4
-LONG: dict[str, Any] = {
-    "ignore_eos": True,
-    "max_tokens": 1024,
-    "return_weight_versions": True,
-}
+LONG: dict[str, Any] = {"ignore_eos": True, "return_weight_versions": True}
 FILE = "model.safetensors"
 MAX_BYTES = 100_000_000
 """Size limit of a model that is copied twice."""
