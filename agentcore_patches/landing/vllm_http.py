@@ -80,18 +80,20 @@ def json_response(content: Json, status: int = 200) -> Any:
 
 def error_response(error: ValueError) -> Any:
     """Write an error as vLLM does."""
-    return json_response(error_content(error), getattr(error, "status", 400))
+    content = error_content(error)
+    return json_response(content, content["error"]["code"])
 
 
 def error_content(error: ValueError) -> dict[str, Any]:
-    """Return the JSON object of an error, as vLLM has it."""
-    status = getattr(error, "status", 400)
+    """Return the JSON object of an error, as vLLM has it; SGLang's errors are 400s."""
+    if not isinstance(error, BadRequest):
+        error = BadRequest(None, str(error))
     return {
         "error": {
             "message": str(error),
-            "type": _ERRORS.get(status, "BadRequestError"),
-            "param": getattr(error, "field", None),
-            "code": status,
+            "type": _ERRORS.get(error.status, "BadRequestError"),
+            "param": error.field,
+            "code": error.status,
         }
     }
 
