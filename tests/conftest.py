@@ -233,6 +233,7 @@ def launch(
                 # Two servers share two cores here: an idle one must not spin.
                 args=(
                     *("--tool-call-parser", "qwen25", "--sleep-on-idle"),
+                    "--enable-custom-logit-processor",
                     *arguments_of(release, args),
                 ),
                 cpu=True,

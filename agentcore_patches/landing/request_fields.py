@@ -311,7 +311,11 @@ def _find_field_error(
         # Only a program that embeds the engine can pass such objects.
         if not hasattr(value, "positions"):
             return "positional_embed_overrides cannot be given in JSON."
-    return _find_scored_error(manager, obj, count) or _find_session_error(obj)
+    return (
+        _find_scored_error(manager, obj, count)
+        or _find_session_error(obj)
+        or _find_processor_error(manager, obj)
+    )
 
 
 def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
@@ -363,4 +367,26 @@ def _find_session_error(obj: GenerateReqInput | EmbeddingReqInput) -> str | None
                 return f"session_params has no field named {name}."
             if value is not None and not isinstance(value, kind):
                 return f"session_params: {name} must be of type {kind.__name__}."
+    return None
+
+
+def _find_processor_error(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
+    """Return why a logit processor of the request cannot be loaded.
+
+    The scheduler loads it in the middle of a batch, and crashes if it cannot. Without
+    --enable-custom-logit-processor, SGLang rejects the request itself.
+    """
+    given = _each(obj, "custom_logit_processor")
+    if not given or not manager.server_args.enable_custom_logit_processor:
+        return None
+    from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+
+    for text in given:
+        try:
+            CustomLogitProcessor.from_str(text)
+        except Exception as error:
+            name = type(error).__name__
+            return f"custom_logit_processor cannot be loaded: {name}: {error}."
     return None

@@ -273,6 +273,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
         "/generate",
         {"sampling_params": {**SAMPLING, "is_normalized": True}},
     ),
+    "custom_logit_processor": ("/generate", {"custom_logit_processor": "{}"}),
 }
 
 
@@ -344,3 +345,38 @@ def test_a_grammar_is_for_its_own_request_alone(server: Server, quiet: Answer) -
         assert re.fullmatch("[0-9]{3}", grammar.result()["choices"][0]["text"])
         assert_whole(stream.result())
         assert_equal(stream.result(), quiet)
+
+
+# As `to_str` of the class returns it, but for the pickle's protocol.
+NO_TOKENS = json.dumps(
+    {
+        "callable": b"csglang.srt.sampling.custom_logit_processor\n"
+        b"DisallowedTokensLogitsProcessor\n.".hex()
+    }
+)
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_a_logit_processor_is_for_its_own_request_alone(
+    server: Server, quiet: Answer
+) -> None:
+    [choice] = quiet.completions
+    unwanted = [*dict.fromkeys(choice.token_ids or ())]
+    params = {**SAMPLING, "custom_params": {"token_ids": unwanted}}
+    body = {**BODIES["/generate"], "sampling_params": params}
+    with ThreadPoolExecutor(3) as pool:
+        stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
+        wait_until(lambda: held(server))
+        # The second one leaves the batch before the stream ends.
+        processed = pool.submit(
+            post, server, "/generate", **body, custom_logit_processor=NO_TOKENS
+        )
+        refused = pool.submit(
+            send, server, "/generate", **body, custom_logit_processor="x"
+        )
+    assert refused.result().status_code == 400
+    ids = processed.result()["output_ids"]
+    assert len(ids) == SAMPLING["max_new_tokens"]
+    assert not {*ids} & {*unwanted}
+    assert_whole(stream.result())
+    assert_equal(stream.result(), quiet)
