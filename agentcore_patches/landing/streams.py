@@ -93,8 +93,10 @@ async def rewrite(
     is_first = True
     try:
         async for line in lines:
-            # A string is usually one event, which needs no call to find it.
-            is_event = type(line) is str and line.find("\n\n") == len(line) - 2
+            # A string is usually one event, mostly of one line, which is found sooner.
+            is_event = type(line) is str and (
+                line.find("\n") == len(line) - 2 or line.find("\n\n") == len(line) - 2
+            )
             for event in (line,) if is_event else events_of(line):
                 is_changing = True
                 changed = change(event) if type(event) is str else event
