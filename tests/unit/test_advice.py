@@ -78,7 +78,7 @@ def test_commands_are_found_in_messages() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: " ".join(target) or "-")
 @pytest.mark.parametrize("command", advised())
-def test_a_command_that_is_advised_is_not_refused(
+def test_an_advised_command_is_valid(
     command: str, target: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reached(BaseException):
@@ -104,7 +104,7 @@ def test_a_command_that_is_advised_is_not_refused(
         cli.commands.main(args, standalone_mode=False, obj=Asked())
 
 
-def test_edits_are_those_of_the_sglang_that_is_named(
+def test_advised_edits_belong_to_the_named_sglang(
     package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []

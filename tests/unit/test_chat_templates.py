@@ -61,7 +61,7 @@ def answered(family: Family, n_calls: int) -> list[dict[str, Any]]:
     return [answer, *results]
 
 
-def test_each_template_is_of_a_family() -> None:
+def test_each_template_belongs_to_a_family() -> None:
     names = {family.template or family.name for family in FAMILIES}
     assert names == {path.stem for path in FOLDER.glob("*.jinja")}
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
@@ -89,7 +89,7 @@ def test_the_template_takes_tools_where_the_family_says_so(family: Family) -> No
     assert takes_two is (family.tools and family.parallel_calls)
 
 
-def test_the_template_writes_otherwise_than_the_model_samples(family: Family) -> None:
+def test_the_template_differs_from_what_the_model_samples(family: Family) -> None:
     """All but Phi-4's, whose model samples text alone."""
     answer, *results = answered(family, 1)
     is_written = sampled(family, answer) in rendered(family, answer, *results)

@@ -134,7 +134,7 @@ TOOL = SimpleNamespace(
         ([USER, ANSWER], {"tools": [TOOL]}),
     ],
 )
-def test_all_that_makes_the_conversation_counts(
+def test_everything_that_identifies_a_conversation_counts(
     messages: list[Any], more: dict[str, Any]
 ) -> None:
     assert known(*messages, **more) != known(USER, ANSWER)
@@ -149,7 +149,7 @@ def test_reasoning_alone_before_an_answer_does_not_count() -> None:
     assert known(USER, ANSWER, ANSWER) != known(USER, ANSWER)
 
 
-def test_results_belong_to_their_calls_whatever_the_ids() -> None:
+def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
     def turns(first: str, second: str, order: Callable[[Any], Any]) -> bytes | None:
         calls = [call("f", "{}", first), call("f", "{}", second)]
         results = [
@@ -165,7 +165,7 @@ def test_results_belong_to_their_calls_whatever_the_ids() -> None:
     assert turns("a", "b", list) != turns("b", "a", reversed)
 
 
-def test_a_conversation_cannot_look_like_another_ones_message() -> None:
+def test_a_message_cannot_imitate_another_conversation() -> None:
     inner = json.dumps([["user", "hi"]])
     assert known(said("user", inner), ANSWER) != known(USER, ANSWER)
 
@@ -280,7 +280,7 @@ def test_patterns_of_the_environment_do_not_count(
         (".*", "'.\\*', which matches an empty text"),
     ],
 )
-def test_a_bad_pattern_stops_the_start(
+def test_a_bad_pattern_fails_at_start(
     ignoring: Callable[[str], None], text: str, said: str
 ) -> None:
     server = SimpleNamespace(tokenizer_worker_num=1)
@@ -301,7 +301,7 @@ def numbered(number: int) -> Conversation:
 OVERHEAD = 1100
 
 
-def test_the_least_recently_used_leave() -> None:
+def test_the_least_recently_used_are_evicted() -> None:
     token_ids = list(range(1000))
     memory = Memory(3 * (4000 + OVERHEAD) + OVERHEAD)
     for number in (1, 2, 3):
@@ -314,7 +314,7 @@ def test_the_least_recently_used_leave() -> None:
     assert memory.n_bytes == memory.max_bytes
 
 
-def test_what_is_too_large_leaves_the_others_alone() -> None:
+def test_a_conversation_that_is_too_large_evicts_nothing() -> None:
     memory = Memory(5000)
     memory.put(numbered(1), [1, 2])
     memory.put(numbered(2), [1] * 5000)
@@ -322,7 +322,7 @@ def test_what_is_too_large_leaves_the_others_alone() -> None:
     assert memory.get(numbered(2)) is None
 
 
-def test_what_fits_in_stays_whatever_was_evicted() -> None:
+def test_an_added_conversation_stays_after_evictions() -> None:
     memory = Memory(50_000)
     for number in range(100):
         memory.put(numbered(number), [1] * 1000)
@@ -340,7 +340,7 @@ def test_an_answer_given_twice_is_kept_once() -> None:
     assert memory.n_bytes == 8 + OVERHEAD
 
 
-def test_of_two_answers_that_say_the_same_by_other_tokens_none_is_used() -> None:
+def test_answers_with_the_same_text_but_other_tokens_are_not_used() -> None:
     memory = Memory(5000)
     for token_ids in ([1, 2], [3], [3], [1, 2]):
         memory.put(numbered(1), token_ids)
@@ -352,7 +352,7 @@ def test_of_two_answers_that_say_the_same_by_other_tokens_none_is_used() -> None
 
 
 @pytest.mark.parametrize("n_messages", [2, 60])
-def test_the_bytes_of_a_memory_are_those_it_takes(n_messages: int) -> None:
+def test_a_memory_counts_the_bytes_that_it_uses(n_messages: int) -> None:
     memory = Memory(10**9)
     gc.collect()
     tracemalloc.start()
@@ -373,7 +373,7 @@ def test_the_bytes_of_a_memory_are_those_it_takes(n_messages: int) -> None:
     assert 0.8 < taken / memory.n_bytes < 1.05
 
 
-def test_a_memory_never_outgrows_its_bytes() -> None:
+def test_a_memory_never_exceeds_its_limit() -> None:
     memory = Memory(200_000)
     for number in range(500):
         turns = number % 7 + 1
@@ -455,7 +455,7 @@ def remembered() -> Memory:
         ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "unknown"),
     ],
 )
-def test_a_miss_says_what_differs(
+def test_a_miss_reports_the_difference(
     remembered: Memory, messages: list[Any], more: dict[str, Any], why: str
 ) -> None:
     assert why_missed(remembered, *messages, **more) == why
@@ -488,7 +488,7 @@ def test_a_history_that_missed_before_is_explained_again(remembered: Memory) -> 
     assert why_missed(remembered, SYSTEM, first, cut, NEXT) == "message 1: content"
 
 
-def test_an_empty_memory_knows_no_reason() -> None:
+def test_an_empty_memory_reports_no_reason() -> None:
     assert why_missed(Memory(1000), USER, ANSWER, NEXT) == "unknown"
 
 
@@ -502,7 +502,7 @@ def test_a_conversation_that_was_evicted_is_found_when_answered_again() -> None:
     assert memory.get(evicted) == [7]
 
 
-def test_the_log_counts_misses_now_and_then(
+def test_misses_are_logged_periodically(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -548,7 +548,7 @@ def test_threads_share_a_memory() -> None:
 
 
 @pytest.mark.parametrize(("value", "megabytes"), [("", 0), ("0", 0), (" 64 ", 64)])
-def test_the_variable_says_how_many_megabytes(
+def test_the_variable_sets_the_megabytes(
     monkeypatch: pytest.MonkeyPatch, value: str, megabytes: int
 ) -> None:
     monkeypatch.setenv(conversations.VARIABLE, value)
@@ -570,7 +570,7 @@ def test_the_variable_says_how_many_megabytes(
         ),
     ],
 )
-def test_what_a_memory_cannot_be_of_stops_the_start(
+def test_an_invalid_memory_size_fails_at_start(
     monkeypatch: pytest.MonkeyPatch, value: str, arguments: dict[str, Any], said: str
 ) -> None:
     server = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})

@@ -102,7 +102,7 @@ def test_a_token_without_a_value_keeps_its_place(given_at: list[bool]) -> None:
 
 
 @given(st.lists(st.none() | st.lists(st.integers(), max_size=6), max_size=6))
-def test_values_go_to_the_request_that_they_are_of(
+def test_values_go_to_their_request(
     batch: list[list[int] | None],
 ) -> None:
     column: list[list[Any] | None] = []
@@ -132,7 +132,7 @@ def test_the_output_of_one_request_is_a_batch_of_one() -> None:
 
 
 @given(OUTPUTS)
-def test_where_ids_are_a_list_that_grows_the_values_are_too(
+def test_values_grow_like_a_growing_list_of_ids(
     outputs: list[list[int]],
 ) -> None:
     state = a_stream()

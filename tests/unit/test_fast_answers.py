@@ -138,7 +138,7 @@ class Text(str):
     ],
     ids=repr,
 )
-def test_what_fastapi_writes_in_its_own_way_is_left_to_it(content: Any) -> None:
+def test_values_that_fastapi_writes_differently_are_left_to_it(content: Any) -> None:
     assert write_generated(content) is None
     assert ours(content) is None
 
@@ -283,7 +283,7 @@ def test_the_next_request_of_a_task_is_given_all_models() -> None:
     assert len(asyncio.run(ask()).choices[0].logprobs.content) == 4
 
 
-def test_generate_is_answered_by_orjson_and_who_calls_it_gets_the_answer() -> None:
+def test_generate_is_written_by_orjson_and_callers_get_the_answer() -> None:
     def endpoint() -> None: ...
 
     content = {"text": "x"}

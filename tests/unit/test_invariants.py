@@ -89,7 +89,7 @@ REPEATED = (
 )
 
 
-def test_a_character_that_sglang_repeats_is_no_failure() -> None:
+def test_a_character_that_sglang_repeats_is_not_a_failure() -> None:
     assert_whole(SUBJECT, streamed(*REPEATED, temperature=1.0))
 
 
@@ -103,7 +103,7 @@ def test_a_character_that_sglang_repeats_is_no_failure() -> None:
         (2, chunk({"content": '"世'}, token_ids=ids("世"))),
     ],
 )
-def test_other_text_than_that_of_the_ids_is_one(
+def test_text_that_differs_from_the_ids_is_a_failure(
     position: int, change: dict[str, Any]
 ) -> None:
     chunks = [*REPEATED]
@@ -187,7 +187,7 @@ def test_sequences_are_aligned_where_they_differ(
     assert apart == expected
 
 
-def test_what_cannot_be_decoded_is_held_against_ids_and_counts_alone() -> None:
+def test_without_decoding_only_ids_and_counts_are_checked() -> None:
     behind_router = Subject("http://nowhere")
     behind_router.can_decode = False
     other_text = streamed(chunk({"content": "ab"}, token_ids=ids("xy")))
@@ -240,7 +240,7 @@ def test_concurrent_answers_come_back_in_order() -> None:
     ]
 
 
-def test_an_error_waits_for_the_other_threads_and_an_interrupt_does_not() -> None:
+def test_an_error_waits_for_the_other_threads_but_an_interrupt_does_not() -> None:
     go_on = threading.Event()
     with pytest.raises(KeyboardInterrupt), in_threads([go_on.wait]) as asked:
         raise KeyboardInterrupt

@@ -81,7 +81,7 @@ def test_the_processor_gets_one_placeholder_for_each_image(
     assert output.token_ids == output.input_ids == token_ids
 
 
-def test_a_loader_that_waits_is_decorated_as_well() -> None:
+def test_an_async_loader_is_decorated_too() -> None:
     @images.keep_token_ids
     async def load(
         prompt: Any,
@@ -101,7 +101,7 @@ def test_a_loader_that_waits_is_decorated_as_well() -> None:
     assert (text.input_text, text.token_ids) == ("text", None)
 
 
-def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
+def test_a_prompt_that_was_not_decoded_is_left_alone() -> None:
     @images.keep_token_ids
     def load(
         prompt: Any,
@@ -120,7 +120,7 @@ def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["a"] * 9])
-def test_another_number_of_images_than_places_is_refused(files: list[str]) -> None:
+def test_a_wrong_number_of_images_is_refused(files: list[str]) -> None:
     with pytest.raises(
         ValueError, match=rf"has 2 placeholders .* {len(files)} of these"
     ):
@@ -144,7 +144,7 @@ def test_both_turns_are_prefilled_with_their_own_ids(
         assert is_expanded(turn, expanded, TOKENS)
 
 
-def test_images_beside_each_other_are_expanded_together() -> None:
+def test_adjacent_images_are_expanded_together() -> None:
     made = [7, *[IMAGE] * 6]
     assert restored([1, IMAGE, IMAGE], made, "a", "b") == [1, *[IMAGE] * 6]
 
@@ -154,7 +154,7 @@ def test_an_image_expanded_for_another_size_is_refused() -> None:
         restored([1, IMAGE, IMAGE], [1, IMAGE, IMAGE, IMAGE], "a")
 
 
-def test_an_image_without_a_place_is_refused() -> None:
+def test_an_image_without_a_placeholder_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has 0 placeholders .* 1 of these"):
         loaded([1, 2], "a")
     processed = {"format": "processor_output"}
@@ -162,7 +162,7 @@ def test_an_image_without_a_place_is_refused() -> None:
         loaded([1, 2], processed)
 
 
-def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
+def test_a_placeholder_without_an_image_is_refused() -> None:
     output: Any = SimpleNamespace(token_ids=[1, IMAGE, 2, IMAGE])
 
     def check(*found: tuple[str, Any]) -> None:
@@ -176,14 +176,14 @@ def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
     check(("image", {"format": "processor_output"}))
 
 
-def test_a_prompt_of_text_is_neither_checked_nor_restored() -> None:
+def test_a_text_prompt_is_neither_checked_nor_restored() -> None:
     output: Any = SimpleNamespace(token_ids=None)
     images.check_loaded(output, [], TOKENS)
     made: Any = Ids([1, IMAGE])
     assert images.restore_token_ids(output, made, TOKENS) is made
 
 
-def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
+def test_interrupted_placeholder_runs_are_left_to_the_last_check() -> None:
     made = [1, IMAGE, 5, IMAGE, 2]
     assert restored([1, IMAGE, 2], made, "a") == made
 
@@ -212,7 +212,7 @@ TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
         ([1, 2], [3, 1, 2], False),
     ],
 )
-def test_texts_between_images_are_kept_or_it_is_noticed(
+def test_changed_text_between_images_is_noticed(
     given: list[int], prefilled: list[int], kept: bool
 ) -> None:
     assert is_expanded(given, prefilled, TOKENS) is kept
@@ -220,7 +220,7 @@ def test_texts_between_images_are_kept_or_it_is_noticed(
         assert is_expanded(given, prefilled, None) is kept
 
 
-def test_other_ids_than_those_of_images_must_be_prefilled_as_given() -> None:
+def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:
     manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
     obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
     images.check_prefilled(manager, obj, obj.input_ids)
@@ -279,13 +279,13 @@ def stream(**fields: Any) -> Any:
         SimpleNamespace(stream=True, input_ids=[1], contains_mm_input=lambda: False),
     ],
 )
-def test_only_streams_of_token_ids_with_images_are_begun(obj: Any) -> None:
+def test_only_token_id_streams_with_images_are_started_early(obj: Any) -> None:
     manager: Any = Manager()
     assert asyncio.run(images.start_stream(manager, obj, None)) is None
     assert images.started(obj) is None
 
 
-def test_a_stream_that_nobody_reads_is_closed() -> None:
+def test_an_unread_stream_is_closed() -> None:
     manager: Any = Manager()
     obj = stream()
 

@@ -106,7 +106,7 @@ def test_without_the_flag_nothing_is_imported_or_counted(
     assert not metrics.is_on() and metrics._series == {}
 
 
-def test_all_series_are_there_from_the_start_and_once() -> None:
+def test_all_series_exist_from_the_start_and_once() -> None:
     metrics.start(ON)
     metrics.start(ON)
     assert metrics.is_on() and not counted()
@@ -118,7 +118,7 @@ def test_all_series_are_there_from_the_start_and_once() -> None:
 
 
 @pytest.mark.parametrize("patch", registry.names())
-def test_a_patch_that_is_not_in_place_has_no_metrics(
+def test_a_missing_patch_has_no_metrics(
     monkeypatch: pytest.MonkeyPatch, patch: str
 ) -> None:
     monkeypatch.setattr(release, "PATCHES", (patch,))
@@ -258,7 +258,7 @@ def test_updates_are_counted_by_kind_and_result(on: None) -> None:
     }
 
 
-def test_a_finished_request_of_two_versions_is_counted(on: None) -> None:
+def test_a_finished_request_with_two_weight_versions_is_counted(on: None) -> None:
     state: Any = SimpleNamespace(weight_versions=[["a", 0, 2], ["b", 2, 3]])
     weight_versions.tell(state, {"finish_reason": None})
     assert not counted()
@@ -268,7 +268,7 @@ def test_a_finished_request_of_two_versions_is_counted(on: None) -> None:
     assert counted() == {(metrics.MIXED_REQUESTS,): 1}
 
 
-def test_a_trace_that_failed_is_no_traced_answer(on: None) -> None:
+def test_a_failed_trace_does_not_count_as_a_traced_answer(on: None) -> None:
     trace = traces.Trace(incremental=False)
     traces.count(trace, "chat")
     trace.push(0, {"output_ids": [1], "meta_info": {}})
@@ -278,7 +278,7 @@ def test_a_trace_that_failed_is_no_traced_answer(on: None) -> None:
     assert counted() == {(metrics.TRACED_ANSWERS, "chat", "streamed"): 1}
 
 
-def test_a_stream_s_error_is_counted_once(on: None) -> None:
+def test_an_error_in_a_stream_is_counted_once(on: None) -> None:
     error = streams.stream_error(ValueError("bad"))
     assert streams.stream_error(error) is error
     assert counted() == {(metrics.STREAM_ERRORS,): 1}

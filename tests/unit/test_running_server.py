@@ -25,7 +25,7 @@ def told(**info: Any) -> tuple[str, dict[str, str]]:
     return " ".join(run.notes), missing
 
 
-def test_a_patched_server_is_told_with_its_version() -> None:
+def test_a_patched_server_is_reported_with_its_version() -> None:
     notes, missing = told(
         agentcore_patches={
             "version": "0.9",
@@ -39,7 +39,7 @@ def test_a_patched_server_is_told_with_its_version() -> None:
     assert missing == {}
 
 
-def test_a_patch_that_a_server_lacks_is_missing() -> None:
+def test_a_patch_that_a_server_lacks_is_reported_missing() -> None:
     has = [name for name in registry.names() if name != "tito"]
     notes, missing = told(
         agentcore_patches={"version": "0.9", "patches": has, "release": None}

@@ -51,7 +51,7 @@ def fake_python(folder: Path, body: str) -> Path:
     return fake
 
 
-def test_concurrent_callers_train_it_once(tmp_path: Path) -> None:
+def test_concurrent_callers_train_the_model_once(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'sleep 0.2; touch "$2/model"')
     cache = tmp_path / "cache"
     found: list[Path] = []
@@ -88,6 +88,6 @@ def test_a_failure_shows_the_end_of_the_output_and_leaves_nothing(
     assert all(path.is_file() for path in (tmp_path / "cache").iterdir())
 
 
-def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="no-such-python"):
         ensure_scripted_model(tmp_path / "no-such-python", tmp_path / "cache")

@@ -62,7 +62,7 @@ def expected_merge(queue: list[dict[str, Any]], known: set[str]) -> dict[str, An
 
 
 @given(queue=queues(), known=st.sets(st.sampled_from(KEYS)))
-def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
+def test_incremental_fields_are_joined_and_the_last_of_others_is_kept(
     queue: list[dict[str, Any]], known: set[str]
 ) -> None:
     before = deepcopy(queue)
@@ -85,7 +85,7 @@ def test_values_are_joined_in_a_chunk_that_sglang_merged(
 
 
 @given(queues())
-def test_a_merged_chunk_shares_nothing_that_later_chunks_are_made_of(
+def test_a_merged_chunk_shares_no_list_with_later_chunks(
     queue: list[dict[str, Any]],
 ) -> None:
     merged = merge_queued(a_state(queue, KEYS))

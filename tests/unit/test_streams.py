@@ -248,9 +248,7 @@ WAYS: dict[str, Callable[[tuple[str, ...]], list[Any]]] = {
 
 @every_rewriter
 @pytest.mark.parametrize("way", WAYS)
-def test_events_get_the_same_fields_however_they_are_cut_into_strings(
-    name: str, way: str
-) -> None:
+def test_events_get_the_same_fields_however_they_are_split(name: str, way: str) -> None:
     events = REWRITERS[name].events
     expected = said(joined(rewritten(name, *events)))
     assert expected != said("".join(events)), "nothing was added"
@@ -288,7 +286,7 @@ UNPARSED = [
 
 @every_rewriter
 @pytest.mark.parametrize("string", UNPARSED)
-def test_what_is_no_event_with_an_object_passes_as_it_is(
+def test_lines_without_a_json_object_pass_unchanged(
     name: str, string: str | bytes
 ) -> None:
     events = REWRITERS[name].events
@@ -300,7 +298,7 @@ def test_what_is_no_event_with_an_object_passes_as_it_is(
 
 @every_rewriter
 @given(data=st.data())
-def test_no_byte_is_lost_wherever_events_are_cut(name: str, data: Any) -> None:
+def test_no_byte_is_lost_wherever_events_are_split(name: str, data: Any) -> None:
     """Half an event passes as it is; its tokens go on the next, or end in an error."""
     text = "".join(REWRITERS[name].events).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
@@ -341,7 +339,7 @@ def planted(
 
 
 @every_rewriter
-def test_an_error_of_ours_ends_the_stream_with_an_error_event(
+def test_an_error_while_adding_fields_becomes_an_error_event(
     name: str, planted: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     rewriter = REWRITERS[name]
@@ -372,7 +370,7 @@ def test_an_error_of_ours_ends_the_stream_with_an_error_event(
 @pytest.mark.parametrize(
     "error", [AttributeError, TypeError, ValueError, asyncio.CancelledError]
 )
-def test_an_error_of_sglang_stays_as_it_is(
+def test_an_error_of_sglang_passes_unchanged(
     name: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     planted = error("SGLang's own")
@@ -394,7 +392,7 @@ def test_an_error_of_sglang_stays_as_it_is(
 
 
 @every_rewriter
-def test_an_error_of_who_reads_the_stream_stays_as_it_is(name: str) -> None:
+def test_an_error_of_the_streams_reader_passes_unchanged(name: str) -> None:
     async def stream() -> AsyncIterator[str]:
         for one in REWRITERS[name].events:
             yield one
@@ -411,7 +409,7 @@ def test_an_error_of_who_reads_the_stream_stays_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chat", "prefix"])
 @pytest.mark.usefixtures("planted")
-def test_an_error_before_the_first_line_is_answered_by_sglang_where_it_can(
+def test_sglang_answers_an_error_before_the_first_line_if_it_can(
     name: str, planted: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", True)
@@ -422,7 +420,7 @@ def test_an_error_before_the_first_line_is_answered_by_sglang_where_it_can(
 @pytest.mark.parametrize(
     "delivered", [{}, {"output_ids": None, "meta_info": {}}, {"output_ids": [1]}, None]
 )
-def test_what_the_engine_does_not_deliver_is_an_error_that_sglang_catches(
+def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
     delivered: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for trace in (traces.Trace(True), responses.ResponseTrace(incremental=True)):
@@ -431,7 +429,7 @@ def test_what_the_engine_does_not_deliver_is_an_error_that_sglang_catches(
     assert len(caplog.records) == 2
 
 
-def test_lines_of_chat_that_say_no_logprobs_end_a_message_with_an_error() -> None:
+def test_missing_chat_logprobs_end_a_message_with_an_error() -> None:
     async def generate(anthropic_request: Any, trace: Any = None) -> AsyncIterator[str]:
         yield MESSAGE[0]
         trace.push('{"choices":[{"token_ids":[1],"logprobs":null}]}')

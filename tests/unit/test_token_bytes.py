@@ -56,7 +56,7 @@ ROW = st.builds(
     st.booleans(),
     st.booleans(),
 )
-def test_logprobs_are_written_as_from_their_models(
+def test_logprobs_are_written_like_sglangs_models(
     rows: Any, with_top: bool, is_byte_level: bool
 ) -> None:
     meta_info: dict[str, Any] = {"output_token_logprobs": [entry for entry, _ in rows]}
@@ -79,7 +79,7 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
 
 
 @given(st.lists(st.floats(), min_size=1))
-def test_numbers_are_written_as_pydantic_writes_them(values: list[float]) -> None:
+def test_numbers_are_written_like_pydantic(values: list[float]) -> None:
     written = f"[{','.join(answers.dump_numbers(values))}]"
     adapter = pydantic.TypeAdapter(list[float])
     assert written.encode() == adapter.dump_json(values)
@@ -90,7 +90,7 @@ def test_numbers_are_written_as_pydantic_writes_them(values: list[float]) -> Non
     ("echo", "asked", "has_prompt"),
     [(False, 1, False), (True, 1, True), (True, 0, False)],
 )
-def test_logprobs_of_completions_are_made_with_the_tokenizer(
+def test_logprobs_of_completions_use_the_tokenizer(
     monkeypatch: pytest.MonkeyPatch,
     is_lossless: bool,
     echo: bool,

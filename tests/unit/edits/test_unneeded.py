@@ -128,7 +128,7 @@ def outcome(*edits: Edit) -> object:
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.describe())
-def test_an_edit_does_the_same_as_with_all_of_its_definition(
+def test_an_edit_has_the_same_result_as_on_the_full_definition(
     edit: DefinitionEdit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = Decorate(FILE, "C.f", "traced"), AddField(FILE, "C", "t: int = 0")
