@@ -71,7 +71,7 @@ def _sent(server: Server, **asked: Any) -> Trace:
 # Each token on a chunk of its own: what some clients lose is that of the last one.
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("requirement", CLIENTS)
-def test_a_client_has_what_the_page_says(
+def test_a_client_gets_what_the_page_promises(
     server: Server, ask_by: Ask, requirement: str, count: Counter[str]
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
@@ -89,7 +89,7 @@ def test_answers_pass_the_router(
     assert measured == _table(client)
 
 
-def test_a_client_that_asks_for_nothing_has_what_the_server_defaults_to(
+def test_a_client_that_requests_no_fields_gets_the_server_defaults(
     server: Server, defaulting: Server, ask_by: Ask, count: Counter[str]
 ) -> None:
     read = ask_by(

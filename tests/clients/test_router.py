@@ -47,7 +47,7 @@ def test_no_field_is_dropped_by_the_server_itself(server: Server) -> None:
     assert routers.dropped_fields(subject) == []
 
 
-def test_what_the_documents_say_of_the_router(router: str, server: Server) -> None:
+def test_the_router_behaves_as_documented(router: str, server: Server) -> None:
     chat = CASES["plain"].body(max_tokens=4)
     by_ids = client.chat(router, **chat, input_ids=[5, 6, 7])
     assert by_ids["prompt_token_ids"] == client.chat(router, **chat)["prompt_token_ids"]
@@ -71,7 +71,7 @@ def test_what_the_documents_say_of_the_router(router: str, server: Server) -> No
     assert routed["meta_info"]["prompt_tokens"] == 2
 
 
-def test_what_the_router_drops_the_server_may_default_to(
+def test_server_defaults_replace_flags_that_the_router_drops(
     defaulting_router: str, server: Server
 ) -> None:
     body = CASES["one tool call"].body(logprobs=True)

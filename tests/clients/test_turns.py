@@ -50,7 +50,7 @@ def test_openai_and_nemo_gym(run_script: RunScript, server: Server) -> None:
             assert turn["prompt"][: len(required)] == required
 
 
-def test_anthropic_without_a_field_of_ours(
+def test_anthropic_without_extra_fields(
     run_script: RunScript, remembering: Server
 ) -> None:
     task = {**task_for(remembering), "tools": MESSAGES_TOOLS}
@@ -62,7 +62,7 @@ def test_anthropic_without_a_field_of_ours(
 
 
 @pytest.mark.slow_client
-def test_verifiers_by_the_servers_memory(
+def test_verifiers_with_the_conversation_memory(
     run_script: RunScript, trees: Trees, launch: Launch
 ) -> None:
     """Its second turn falls back to text, in which the reasoning is gone."""

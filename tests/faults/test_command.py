@@ -87,7 +87,7 @@ STEPS: dict[str, tuple[list[str] | None, str]] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_the_next_command_mends_what_a_killed_one_left(
+def test_the_next_command_repairs_what_a_killed_one_left_behind(
     step: str, make: Make, count: Counter[str]
 ) -> None:
     earlier, last = STEPS[step]
@@ -137,7 +137,9 @@ def test_the_next_command_mends_what_a_killed_one_left(
     count["kills of the real command, each mended by the next one"] += len(places)
 
 
-def test_of_32_real_applies_one_does_the_work(make: Make, count: Counter[str]) -> None:
+def test_only_one_of_32_concurrent_applies_does_the_work(
+    make: Make, count: Counter[str]
+) -> None:
     package = make()
     crowd = [start(package, "apply") for _ in range(32)]
     changed = 0
@@ -150,7 +152,7 @@ def test_of_32_real_applies_one_does_the_work(make: Make, count: Counter[str]) -
     count["real commands that ran at once"] += 32
 
 
-def test_8_real_applies_and_8_reverts_leave_one_state(
+def test_8_applies_and_8_reverts_leave_a_consistent_state(
     make: Make, count: Counter[str]
 ) -> None:
     patched, package = make(), make()

@@ -51,7 +51,7 @@ def edition_of(package: Path) -> str:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_16_applies_and_16_reverts_leave_one_edition_whole(
+def test_16_applies_and_16_reverts_leave_one_complete_edition(
     attempt: int, tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
@@ -72,7 +72,7 @@ def test_16_applies_and_16_reverts_leave_one_edition_whole(
 POINTS = ("lock", "store", "prepared.json", "committed.json", "state.json")
 
 
-def test_commands_killed_at_work_do_not_stop_the_others(
+def test_killed_commands_do_not_block_the_others(
     tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
@@ -111,7 +111,7 @@ def kill_at_work(
     return None
 
 
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_process_dies(tmp_path: Path) -> None:
     package = trees.build(tmp_path)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD.format(package=str(package))],

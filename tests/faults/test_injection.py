@@ -76,7 +76,7 @@ def each(task: Callable[..., None], *columns: Iterable[object]) -> int:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
+def test_the_next_command_repairs_a_kill_at_any_system_call(
     action: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]
@@ -114,7 +114,7 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
+def test_an_error_in_any_system_call_leaves_the_old_or_the_new_tree(
     action: str, error: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]
@@ -147,7 +147,7 @@ def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_kill_of_the_recovery_is_mended_as_well(
+def test_the_next_command_repairs_a_killed_recovery(
     action: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     old, new = expected(BEFORE[action]), expected(action)
@@ -180,7 +180,7 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
 
 @pytest.mark.parametrize("kind", ["rename", "unlink", "fsync"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_disk_that_fails_for_good_is_mended_once_it_works_again(
+def test_the_next_command_repairs_once_a_failed_disk_works_again(
     action: str, kind: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]

@@ -178,7 +178,7 @@ def mount_over_files(root: Path) -> None:
         run(package, "apply")
 
 
-def test_a_layer_over_an_image_is_what_changes(tmp_path: Path) -> None:
+def test_only_the_layer_over_an_image_changes(tmp_path: Path) -> None:
     in_own_mounts(mount_layers, tmp_path)
 
 
@@ -231,7 +231,7 @@ def open_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
+def test_another_user_can_run_status_but_not_apply(open_path: Path) -> None:
     package = trees.build(open_path)
     with refused(open_path, errno.EACCES), another_user():
         run(package, "apply")
@@ -262,7 +262,7 @@ def mark_that_runs(package: Path, path: str, *options: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["timestamp", "checked-hash", "unchecked-hash"])
-def test_no_interpreter_runs_bytecode_of_another_text(
+def test_no_interpreter_runs_stale_bytecode(
     mode: str, tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
@@ -282,7 +282,7 @@ def test_no_interpreter_runs_bytecode_of_another_text(
         count["imports after a change, none of stale bytecode"] += 4
 
 
-def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
+def test_unremovable_bytecode_that_would_run_is_refused(
     open_path: Path,
 ) -> None:
     package = trees.build(open_path)
@@ -293,7 +293,7 @@ def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
         run(package, "apply")
 
 
-def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
+def test_unremovable_bytecode_that_would_not_run_is_left(
     open_path: Path,
 ) -> None:
     package = trees.build(open_path)
@@ -314,7 +314,7 @@ def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
 # Links
 
 
-def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> None:
+def test_revert_replaces_a_dangling_link_with_the_file(tmp_path: Path) -> None:
     package = trees.build(tmp_path)
     run(package, "apply")
     shutil.rmtree(tmp_path / "cache")
@@ -324,7 +324,7 @@ def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mode", ["hardlink", "clone", "copy", "symlink"])
-def test_environments_that_share_a_cache_stay_as_they_are(
+def test_other_environments_on_the_same_cache_stay_unchanged(
     mode: str, tmp_path: Path, count: Counter[str]
 ) -> None:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

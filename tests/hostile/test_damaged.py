@@ -97,7 +97,7 @@ def sources(package: Path) -> dict[str, bytes]:
     return {path: (package / path).read_bytes() for path in SOURCES}
 
 
-def test_damaged_files_of_ours_are_refused_or_make_no_difference(
+def test_damaged_state_files_are_refused_or_make_no_difference(
     package: Path, tmp_path: Path, count: Counter[str]
 ) -> None:
     chance = random.Random(30)

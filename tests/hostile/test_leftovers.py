@@ -80,7 +80,7 @@ def python(folder: Path, *entries: Path, editable: Path | None = None) -> Path:
     return folder / "env/bin/python"
 
 
-def test_a_checkout_that_leftovers_hide_is_patched_and_found(
+def test_a_checkout_hidden_by_leftovers_is_patched_and_importable(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -105,7 +105,7 @@ def test_a_checkout_that_leftovers_hide_is_patched_and_found(
     assert contents(checkout) == {**SOURCES, "__init__.py": b""}
 
 
-def test_a_hidden_checkout_is_not_complete_though_it_is_patched(
+def test_a_patched_checkout_hidden_by_leftovers_is_not_complete(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -144,7 +144,7 @@ def test_leftovers_that_hide_nothing_are_removed_too(
     assert not leftovers.exists() and status(python=exe).complete
 
 
-def test_without_sglang_only_revert_has_something_to_do(
+def test_without_sglang_only_revert_works(
     leftovers: Path, tmp_path: Path, run: Run
 ) -> None:
     exe = python(tmp_path, leftovers.parent)
@@ -164,7 +164,7 @@ def test_without_sglang_only_revert_has_something_to_do(
     assert not leftovers.exists()
 
 
-def test_the_command_says_what_it_found_and_removed(
+def test_the_command_reports_what_it_found_and_removed(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -183,7 +183,7 @@ def test_the_command_says_what_it_found_and_removed(
 @pytest.mark.parametrize(
     "path", [FOREIGN, "srt/mine/own.py", "README", f"{FOLDER}/x/y"]
 )
-def test_a_file_of_somebody_else_stays(
+def test_files_of_other_programs_stay(
     path: str, leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -202,7 +202,7 @@ def test_a_file_of_somebody_else_stays(
     assert contents(leftovers) == {path: b"mine"}
 
 
-def test_a_module_of_ours_that_somebody_edited_goes_by_force_only(
+def test_an_edited_landed_module_is_removed_only_by_force(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -219,7 +219,7 @@ def test_a_module_of_ours_that_somebody_edited_goes_by_force_only(
     assert not leftovers.exists()
 
 
-def test_without_a_record_nothing_is_known_to_be_ours(
+def test_without_a_record_no_leftover_is_removed(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -263,7 +263,7 @@ def test_a_link_inside_leftovers_is_not_followed(
     assert photograph(tmp_path) == before
 
 
-def test_a_folder_of_another_kind_is_left_alone_and_named(
+def test_an_unrelated_folder_is_left_alone_and_named(
     checkout: Path, tmp_path: Path
 ) -> None:
     stray = tmp_path / "stray/sglang"
@@ -274,7 +274,7 @@ def test_a_folder_of_another_kind_is_left_alone_and_named(
     assert stray.exists()
 
 
-def test_a_new_release_over_leftovers_is_patched_anew(leftovers: Path) -> None:
+def test_a_new_release_installed_over_leftovers_is_patched(leftovers: Path) -> None:
     package = build(leftovers.parent)
     assert apply(sglang_dir=package).changed
     assert status(sglang_dir=package).complete
@@ -283,7 +283,7 @@ def test_a_new_release_over_leftovers_is_patched_anew(leftovers: Path) -> None:
 
 
 @pytest.mark.parametrize("hides", [True, False])
-def test_leftovers_where_nothing_can_be_written(
+def test_leftovers_in_a_read_only_folder(
     hides: bool, leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     require_root()

@@ -58,7 +58,7 @@ def change(path: str, text: bytes, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["", "store"])
 @pytest.mark.parametrize("command", [*COMMANDS, recover])
-def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
+def test_a_link_in_place_of_a_state_folder_is_refused(
     name: str, command: Callable[..., object], package: Path, tmp_path: Path
 ) -> None:
     apply(sglang_dir=package)
@@ -77,7 +77,7 @@ def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_in_place_of_our_folder_is_refused(
+def test_a_file_in_place_of_the_state_folder_is_refused(
     command: Callable[..., object], package: Path
 ) -> None:
     (package / FOLDER).touch()
@@ -85,7 +85,7 @@ def test_a_file_in_place_of_our_folder_is_refused(
         command(sglang_dir=package)
 
 
-def test_our_folder_of_another_user_is_refused(package: Path) -> None:
+def test_a_state_folder_of_another_user_is_refused(package: Path) -> None:
     apply(sglang_dir=package)
     give_away(package / FOLDER)
     with pytest.raises(AccessError, match=f"belongs to user {USER}"):
@@ -119,7 +119,7 @@ EVIL = b"EVIL = 1\n"
     ],
 )
 @pytest.mark.parametrize("name", ["prepared.json", "committed.json"])
-def test_a_journal_is_not_believed_about_files_that_no_patch_changes(
+def test_a_journal_naming_a_file_that_no_patch_changes_is_refused(
     path: str, name: str, theirs: Planted
 ) -> None:
     (theirs.package / "srt/linked").symlink_to(theirs.secrets)
@@ -140,7 +140,7 @@ def test_a_journal_is_not_believed_about_files_that_no_patch_changes(
     assert theirs.outside() == outside
 
 
-def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> None:
+def test_a_linked_parent_folder_is_not_followed(theirs: Planted) -> None:
     theirs.plant(
         "committed.json",
         {
@@ -160,7 +160,7 @@ def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> 
     assert theirs.outside() == outside
 
 
-def test_a_killed_change_is_not_finished_behind_a_link(
+def test_a_killed_change_is_not_finished_through_a_link(
     package: Path, tmp_path: Path
 ) -> None:
     kill_apply(package, "models.py")
@@ -247,7 +247,7 @@ SPOILED: list[tuple[str, Callable[[Any], object]]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil"), SPOILED)
-def test_a_document_that_no_command_writes_is_refused(
+def test_a_state_document_that_no_command_writes_is_refused(
     name: str, spoil: Callable[[Any], object], package: Path
 ) -> None:
     if name == "state.json":
@@ -265,7 +265,7 @@ def test_a_document_that_no_command_writes_is_refused(
     assert photograph(package) == before
 
 
-def test_a_document_that_was_changed_by_hand_is_refused(package: Path) -> None:
+def test_a_state_document_edited_by_hand_is_refused(package: Path) -> None:
     apply(sglang_dir=package)
     file = package / FOLDER / "state.json"
     file.write_bytes(file.read_bytes().replace(b"0.5.9", b"0.5.8"))
@@ -291,7 +291,7 @@ def test_bytecode_that_is_a_link_is_not_followed(theirs: Planted) -> None:
     revert(sglang_dir=theirs.package)
 
 
-def test_a_source_that_is_a_link_to_what_only_root_reads_is_refused(
+def test_a_source_linked_to_a_file_only_root_can_read_is_refused(
     theirs: Planted,
 ) -> None:
     (theirs.package / MODELS).unlink()
@@ -304,7 +304,7 @@ def test_a_source_that_is_a_link_to_what_only_root_reads_is_refused(
 
 
 @pytest.mark.parametrize("name", ["lock", "state.json"])
-def test_a_file_of_ours_that_is_a_link_is_not_followed(
+def test_a_state_file_that_is_a_link_is_not_followed(
     name: str, package: Path, tmp_path: Path
 ) -> None:
     (package / FOLDER).mkdir()
@@ -317,7 +317,7 @@ def test_a_file_of_ours_that_is_a_link_is_not_followed(
 
 
 @pytest.mark.parametrize("call", ["fchmod", "fsync", "utime"])
-def test_drafts_replaced_by_links_give_nothing_of_root_away(
+def test_temporary_files_replaced_by_links_expose_no_file_of_root(
     call: str, theirs: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner of the package is as fast as can be: a link at every call."""
@@ -344,7 +344,7 @@ def test_drafts_replaced_by_links_give_nothing_of_root_away(
 # Whose rights
 
 
-def test_root_works_with_the_rights_of_the_owner(theirs: Planted) -> None:
+def test_root_works_with_the_owners_privileges(theirs: Planted) -> None:
     (theirs.package / MODELS).chmod(0o640)
     before = photograph(theirs.package)
 
@@ -357,7 +357,7 @@ def test_root_works_with_the_rights_of_the_owner(theirs: Planted) -> None:
     assert photograph(theirs.package) == before
 
 
-def test_rights_come_back_after_an_error(theirs: Planted) -> None:
+def test_privileges_are_restored_after_an_error(theirs: Planted) -> None:
     (theirs.package / "srt").chmod(0o555)
     with pytest.raises(AccessError, match="Permission denied"):
         apply(sglang_dir=theirs.package)
@@ -370,7 +370,7 @@ def test_rights_come_back_after_an_error(theirs: Planted) -> None:
 
 
 @pytest.mark.usefixtures("landing")
-def test_bytecode_that_root_wrote_into_it_stops_nobody(theirs: Planted) -> None:
+def test_bytecode_written_by_root_does_not_block_revert(theirs: Planted) -> None:
     """As after root ran the server, in a container with somebody's checkout."""
     apply(sglang_dir=theirs.package)
     folders = [theirs.package / "srt", theirs.package / "srt/agentcore"]
@@ -385,7 +385,7 @@ def test_bytecode_that_root_wrote_into_it_stops_nobody(theirs: Planted) -> None:
     assert not theirs.folder.exists()
 
 
-def test_a_file_of_root_in_it_is_refused_with_a_remedy(theirs: Planted) -> None:
+def test_a_source_owned_by_root_is_refused_with_a_hint(theirs: Planted) -> None:
     os.chown(theirs.package / MODELS, 0, 0)
     before = photograph(theirs.package)
     with pytest.raises(AccessError, match=r"models\.py.*Give all of .* to one user"):
@@ -405,9 +405,7 @@ def test_a_file_of_root_in_it_is_refused_with_a_remedy(theirs: Planted) -> None:
         f"{FOLDER}/store/STORED",
     ],
 )
-def test_what_nobody_writes_to_is_not_waited_for(
-    place: str, run: Run, package: Path
-) -> None:
+def test_commands_do_not_hang_on_fifos(place: str, run: Run, package: Path) -> None:
     run("apply")
     stored = digest(SOURCES[MODELS])
     file = package / place.replace("STORED", stored)
@@ -431,7 +429,7 @@ def test_what_nobody_writes_to_is_not_waited_for(
         "../sglang-0.5.9.dist-info/RECORD",
     ],
 )
-def test_metadata_that_nobody_writes_to_is_not_waited_for(
+def test_commands_do_not_hang_on_a_metadata_fifo(
     place: str, run: Run, package: Path
 ) -> None:
     (package / place).unlink(missing_ok=True)
@@ -442,7 +440,7 @@ def test_metadata_that_nobody_writes_to_is_not_waited_for(
     assert ran.code == 5 and "Not a regular file" in ran.err
 
 
-def test_other_kinds_of_files_of_ours_are_not_waited_for(
+def test_commands_do_not_hang_on_state_files_of_other_kinds(
     run: Run, package: Path
 ) -> None:
     caches = package / "srt/__pycache__"
@@ -460,7 +458,7 @@ def test_other_kinds_of_files_of_ours_are_not_waited_for(
     assert run("revert").code in (0, 5)
 
 
-def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(run: Run, package: Path) -> None:
     with (package / SERVING).open("ab") as file:
         file.truncate(filesystem.LARGEST + 1)
     ran = run("apply")
@@ -469,7 +467,7 @@ def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
     assert filesystem.read_bytes(package / SERVING, most=4) == b"four"
 
 
-def test_what_others_write_is_not_shown_raw(package: Path, run: Run) -> None:
+def test_text_written_by_others_is_escaped(package: Path, run: Run) -> None:
     red = "\x1b[31m"
     apply(sglang_dir=package)
     (package / "version.py").write_text(f'__version__ = "{red}0.5.9"\n')

@@ -159,7 +159,7 @@ def test_an_update_that_fails_on_any_rank_fails_on_all_and_says_where() -> None:
                 assert seconds < TIMEOUT, (name, answers)
 
 
-def test_what_sglang_says_on_all_ranks_stays() -> None:
+def test_an_error_that_sglang_reports_on_all_ranks_stays() -> None:
     for has_barrier in (False, True):
         for answer in outcome("both say so", has_barrier=has_barrier):
             assert answer[:3] == (False, "no such file", "old")
@@ -168,7 +168,7 @@ def test_what_sglang_says_on_all_ranks_stays() -> None:
         assert second[:3] == (False, "no such file", "old")
 
 
-def test_a_refusal_of_one_rank_is_that_of_all() -> None:
+def test_a_refusal_of_one_rank_is_returned_by_all() -> None:
     for has_barrier in (False, True):
         for answer in outcome("the second refuses", has_barrier=has_barrier):
             assert answer[0] is False
@@ -182,7 +182,7 @@ def test_stages_of_a_pipeline_do_not_wait_for_each_other() -> None:
     assert first[3] < TIMEOUT
 
 
-def test_a_rank_that_hangs_is_waited_for_no_longer_than_the_timeout() -> None:
+def test_a_hanging_rank_times_out() -> None:
     first, _ = outcome(HANGING[0], has_barrier=True)
     assert first[0] == "RuntimeError"
     assert TIMEOUT <= first[3] < 1.5 * TIMEOUT

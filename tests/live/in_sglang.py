@@ -123,7 +123,7 @@ def test_a_templates_own_stop_strings_still_stop() -> None:
     assert not adapted.sampling_params["stop"]
 
 
-def test_a_conversation_template_is_used_for_images_alone() -> None:
+def test_a_conversation_template_is_used_only_for_images() -> None:
     endpoint = serving(tokenizer_manager(), "chatml")
     image = {"type": "image_url", "image_url": {"url": "x"}}
     user = {"role": "user", "content": [image]}
@@ -211,7 +211,7 @@ def stamped(chunk: Any, trace: Any) -> Any:
     return json.loads(line[len("data: ") :])
 
 
-def test_a_line_says_what_it_said_and_carries_what_waits() -> None:
+def test_a_stamped_line_keeps_its_fields_and_carries_pending_tokens() -> None:
     from sglang.srt.agentcore.traces import Trace
 
     for n_choices in (1, None):

@@ -206,7 +206,7 @@ def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str
     return ids, logprobs, errors
 
 
-def test_several_tokens_in_a_step_are_told_with_their_logprobs() -> None:
+def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
     wanted: Any = IDS, [-0.01 * i for i in range(len(IDS))], []
     for script in (in_steps, in_turns):
         for stream_output in (False, True):
@@ -222,7 +222,7 @@ def no_logprobs(engine: Engine, tokenized: Any) -> None:
     engine.deliver(tokenized.rid, [12, 13], logprobs=0, finish=STOP)
 
 
-def test_logprobs_that_are_missing_are_an_error() -> None:
+def test_missing_logprobs_are_an_error() -> None:
     for stream in (False, True):
         engine = Engine(no_logprobs)
         ids, _, [error] = told(engine.ask(stream=stream, logprobs=True))
@@ -231,7 +231,7 @@ def test_logprobs_that_are_missing_are_an_error() -> None:
         assert told(Engine(no_logprobs).ask(stream=stream))[0] == [11, 12, 13]
 
 
-def test_so_are_those_of_a_completion_that_has_token_ids() -> None:
+def test_missing_logprobs_of_a_completion_with_token_ids_are_an_error() -> None:
     for stream in (False, True):
         asked = {"stream": stream, "return_token_ids": True}
         *_, error = events = Engine(no_logprobs).complete(**asked)
@@ -270,7 +270,7 @@ def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
             setattr(Trace, name, original)
 
 
-def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
+def test_a_server_without_logprobs_rejects_chat_before_generating() -> None:
     from sglang.srt.agentcore import release
 
     servers = [{"dllm_algorithm": "LowConfidence"}]
@@ -285,7 +285,7 @@ def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
             assert engine.sent == []
 
 
-def test_so_does_generate() -> None:
+def test_a_server_without_logprobs_rejects_generate_before_generating() -> None:
     for asked, status in ((True, 400), ([False, True], 400), (False, 200)):
         for stream in (False, True):
             engine = Engine(in_steps, dllm_algorithm="LowConfidence")
@@ -301,7 +301,7 @@ def test_so_does_generate() -> None:
                 assert getattr(answer, "status_code", 200) == 200
 
 
-def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
+def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> None:
     from sglang.srt.agentcore import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -326,7 +326,7 @@ def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
     assert asyncio.run(asyncio.wait_for(read(), 10)) == [([11], 1), ([11, 12], 2)]
 
 
-def test_a_started_stream_that_nobody_reads_holds_up_no_new_weights() -> None:
+def test_an_unread_started_stream_does_not_block_a_weight_update() -> None:
     from sglang.srt.agentcore import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -374,7 +374,7 @@ def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
             assert engine.released == ["id"]
 
 
-def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
+def test_a_prompt_that_the_scheduler_extended_is_not_returned() -> None:
     def longer(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11], prompt_tokens=900, finish=STOP)
 
@@ -384,7 +384,7 @@ def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
         assert not any("prompt_token_ids" in event for event in events)
 
 
-def test_what_the_scheduler_refuses_carries_no_token() -> None:
+def test_a_request_that_the_scheduler_rejects_has_no_tokens() -> None:
     from sglang.srt.managers import schedule_batch
     from sglang.srt.sampling.sampling_params import SamplingParams
 
@@ -437,7 +437,7 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
         assert values == [None, ["x", "y"], None]
 
 
-def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
+def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     ids = [[5], [6, 7], [8, 9, 10]]

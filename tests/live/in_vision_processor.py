@@ -61,7 +61,7 @@ def of_text() -> Any:
     return processed(f"What is {PLACE} this?")
 
 
-def test_ids_that_no_tokenizer_makes_stay() -> None:
+def test_ids_that_no_tokenizer_produces_are_kept() -> None:
     expanded = of_text()["input_ids"]
     pad = processor().mm_tokens.image_token_id
     start, n = expanded.index(pad), expanded.count(pad)
@@ -77,7 +77,7 @@ def test_ids_that_no_tokenizer_makes_stay() -> None:
     assert made["mrope_positions"].shape == (3, len(made["input_ids"]))
 
 
-def test_an_image_that_is_processed_already_needs_its_place_too() -> None:
+def test_a_preprocessed_image_needs_its_placeholder_too() -> None:
     wanted = of_text()
     expanded = wanted["input_ids"]
     made = processed(expanded, image=processed_image())

@@ -94,7 +94,7 @@ def n_echoed(body: Json, choice: Json) -> int:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_whole_answer_has_the_ids_with_their_logprobs(
+def test_a_non_streaming_response_has_the_ids_with_their_logprobs(
     server: Server, tokenizer: Tokenizer, release: str, name: str
 ) -> None:
     body = body_of(name)
@@ -126,7 +126,7 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> None:
+def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> None:
     body = body_of(name)
     whole = post(server, COMPLETIONS, **body)
     token_ids: dict[int, list[int]] = defaultdict(list)
@@ -163,7 +163,7 @@ def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> 
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_several_answers_to_a_prompt_leave_nothing_behind(
+def test_several_samples_of_a_prompt_leave_no_request(
     server: Server, streaming: bool
 ) -> None:
     body = body_of("several prompts of IDs, n = 2")

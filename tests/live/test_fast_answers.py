@@ -65,7 +65,7 @@ NAMES = [f"{path}: {name}" for name, path, _, _ in answers_in_sglang.cases()] + 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_answer_is_what_vanilla_answers(
+def test_a_response_equals_the_unpatched_one(
     answers: tuple[Told, Told], name: str
 ) -> None:
     ours, theirs = (told[name] for told in answers)
@@ -79,7 +79,7 @@ def test_an_answer_is_what_vanilla_answers(
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "bad" not in name])
-def test_only_what_is_bad_takes_the_old_way(
+def test_good_values_take_the_fast_path(
     answers: tuple[Told, Told], name: str, release: str
 ) -> None:
     last = "0.5.9" if name.startswith("/generate") else "0.5.21"
@@ -95,7 +95,7 @@ def test_only_what_is_bad_takes_the_old_way(
         assert n_models <= len(json.loads(body)["choices"])
 
 
-def test_what_is_bad_takes_the_old_way(
+def test_bad_values_take_the_slow_path(
     answers: tuple[Told, Told], release: str
 ) -> None:
     patched, _ = answers

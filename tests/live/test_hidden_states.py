@@ -40,7 +40,7 @@ def generate(server: Server, tokens: int, **more: Any) -> Json:
 # So slow that all requests run at the same time.
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("field", EXTRAS)
-def test_extras_reach_only_the_requests_that_want_them(
+def test_extras_reach_only_the_requests_that_ask_for_them(
     hiding: Server, field: str, release: str
 ) -> None:
     if field == "return_indexer_topk" and not is_between(release, "0.5.12", ""):

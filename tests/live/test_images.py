@@ -88,7 +88,7 @@ def with_one_place(server: Server, prompt: list[int]) -> list[int]:
     return prompt[: first + 1] + prompt[first + PLACES :]
 
 
-def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
+def test_a_prompt_of_ids_is_prefilled_unchanged_but_for_expanded_images(
     vision_server: Server,
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
@@ -102,7 +102,7 @@ def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
     assert expanded == [part, 10, 11, 10, *prompt, 11, part]
 
 
-def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> None:
+def test_a_second_turn_starts_with_the_ids_of_the_first(vision_server: Server) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     past = [*prompt, *said, *prompt]
     given = [*prompt, *said, *with_one_place(vision_server, prompt)]
@@ -155,7 +155,7 @@ def test_a_prefix_without_its_images_is_refused(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/generate"])
-def test_images_without_their_places_are_refused(
+def test_images_without_placeholders_are_refused(
     vision_server: Server, path: str, stream: bool
 ) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
@@ -179,7 +179,7 @@ def test_images_without_their_places_are_refused(
 
 # Slow, so that the others do not end by themselves before they are looked for.
 @pytest.mark.usefixtures("slow_engine")
-def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> None:
+def test_nothing_of_a_rejected_batch_keeps_running(vision_server: Server) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
     refused = endpoints.send(
         vision_server,
@@ -194,7 +194,7 @@ def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> No
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_client_that_leaves_at_once_leaves_nothing(
+def test_a_client_that_disconnects_at_once_leaves_no_request(
     vision_server: Server,
 ) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
@@ -214,7 +214,7 @@ def test_a_client_that_leaves_at_once_leaves_nothing(
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_a_stream_of_generate_with_an_image_is_whole(
+def test_a_generate_stream_with_an_image_is_complete(
     vision_server: Server, parallel: int
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")

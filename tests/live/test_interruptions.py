@@ -66,7 +66,7 @@ def wait_until_held(server: Server, *rids: str) -> None:
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_client_that_leaves_disturbs_nobody(server: Server) -> None:
+def test_a_client_that_disconnects_does_not_disturb_others(server: Server) -> None:
     stream = client.chat_stream(server.base_url, **ENDLESS.body(stream=True))
     for _ in range(3):
         next(stream)
@@ -106,7 +106,7 @@ def test_a_pause_reaches_both_workers_or_is_refused(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
-def test_an_abort_with_two_workers_ends_what_is_paused(
+def test_an_abort_with_two_workers_ends_paused_requests(
     server: Server, release: str
 ) -> None:
     if not is_between(release, "0.5.12", ""):
@@ -135,7 +135,7 @@ def test_an_abort_with_two_workers_ends_what_is_paused(
     [(), ("--stream-output", "--tokenizer-worker-num", "2")],
     ids=["default", "output, two workers"],
 )
-def test_an_abort_of_a_waiting_request_ends_it_well(
+def test_an_abort_of_a_waiting_request_is_a_complete_response(
     trees: Trees, launch: Launch, args: tuple[str, ...]
 ) -> None:
     with launch(trees.patched, *args, "--max-running-requests", "1") as server:

@@ -136,7 +136,7 @@ def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
 
 @at_each
 @pytest.mark.parametrize("name", CASES)
-def test_the_events_have_the_ids_behind_them(
+def test_events_have_the_ids_of_their_text(
     server: Server, tokenizer: Tokenizer, mode: str, name: str, path: str
 ) -> None:
     whole = respond(server, path, **body_of(name, path))
@@ -185,7 +185,7 @@ def test_the_events_have_the_ids_behind_them(
         ({"background": True}, "background=false"),
     ],
 )
-def test_what_is_not_traced_is_refused(
+def test_requests_that_cannot_be_traced_are_refused(
     server: Server, more: Json, named: str, streaming: bool
 ) -> None:
     with refused(named):
@@ -197,7 +197,7 @@ def test_what_is_not_traced_is_refused(
     ("flag", "said"),
     [(True, "0.5.14 is the first"), ("yes", "0.5.14 is the first"), ([1], "bool")],
 )
-def test_untraced_releases_say_so(
+def test_releases_without_traces_refuse_the_request(
     server: Server, release: str, flag: object, said: str, streaming: bool
 ) -> None:
     if is_between(release, "0.5.14", ""):
@@ -208,7 +208,7 @@ def test_untraced_releases_say_so(
         )
 
 
-def test_a_stream_that_is_closed_early_leaves_nothing(server: Server) -> None:
+def test_a_stream_that_is_closed_early_leaves_no_request(server: Server) -> None:
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
     events = client.post_stream(server.base_url + RESPONSES, body, done=False)
     assert next(events)["type"] == "response.created"
@@ -226,7 +226,7 @@ def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> Non
     assert respond(server, **body_of(name))["token_ids"]
 
 
-def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
+def test_the_openai_client_reads_the_token_ids(server: Server, mode: str) -> None:
     whole = respond(server, **body_of("text_then_tool"))
     types = [item["type"] for item in whole["output"]]
     # The reasoning parser takes all of it for reasoning.
@@ -256,7 +256,7 @@ def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", ["plain", "two_tools"])
-def test_a_response_that_is_cut_is_incomplete(
+def test_a_truncated_response_is_incomplete(
     server: Server, name: str, streaming: bool
 ) -> None:
     asked = body_of(name, max_output_tokens=12)
@@ -271,7 +271,7 @@ def test_a_response_that_is_cut_is_incomplete(
     assert response["token_ids"] == whole["token_ids"][: len(response["token_ids"])]
 
 
-def test_the_openai_client_reads_that_a_response_was_cut(server: Server) -> None:
+def test_the_openai_client_reads_that_a_response_was_truncated(server: Server) -> None:
     asked = body_of("plain", model=Subject(server.base_url).served_model())
     del asked["return_token_ids"]
     asked |= {"max_output_tokens": 12, "extra_body": {"return_token_ids": True}}
@@ -285,7 +285,7 @@ def test_the_openai_client_reads_that_a_response_was_cut(server: Server) -> None
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("path", [MESSAGES])
-def test_a_message_says_which_stop_sequence_matched(
+def test_a_message_reports_the_matched_stop_sequence(
     server: Server, tokenizer: Tokenizer, path: str, streaming: bool
 ) -> None:
     def end_of(**more: Any) -> tuple[str, str | None]:
@@ -308,7 +308,7 @@ def test_a_message_says_which_stop_sequence_matched(
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("path", [MESSAGES])
-def test_a_message_is_refused_in_the_words_of_chat(
+def test_a_message_is_refused_with_the_error_of_chat(
     server: Server, release: str, path: str, name: str, traced: bool, streaming: bool
 ) -> None:
     asked = {"messages": line("plain").messages, "max_tokens": 9, **REFUSED[name]}
@@ -322,7 +322,7 @@ def test_a_message_is_refused_in_the_words_of_chat(
 
 
 @pytest.mark.parametrize("path", [MESSAGES])
-def test_a_template_that_raises_refuses_a_message(
+def test_a_message_is_refused_if_the_template_raises(
     trees: Trees, launch: Launch, tmp_path: Path, release: str, path: str
 ) -> None:
     template = tmp_path / "template.jinja"
@@ -365,7 +365,7 @@ def error_in(said: Json) -> Json:
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_an_abort_ends_a_stream_with_all_that_was_sampled(server: Server) -> None:
+def test_an_aborted_stream_ends_with_all_sampled_tokens(server: Server) -> None:
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
     whole = respond(server, **body_of("long"))
     events: list[Json] = []

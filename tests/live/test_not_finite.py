@@ -60,7 +60,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_nan_is_an_error_in_words(
+def test_nan_is_a_readable_error(
     server: Server, name: str, stream: bool, release: str
 ) -> None:
     path, body = REQUESTS[name]

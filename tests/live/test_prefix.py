@@ -43,7 +43,7 @@ CALLS = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": 
 
 @pytest.mark.parametrize("how", ["request", "message"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_eight_turns_begin_with_the_turns_before(
+def test_eight_turns_start_with_the_previous_turns(
     server: Server, how: str, stream: bool
 ) -> None:
     assert_continued(list(turns(server.base_url, how, stream=stream)), how)
@@ -88,7 +88,7 @@ def test_the_template_alone_drops_the_reasoning(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_message_that_goes_on_is_continued_from_its_own_tokens(
+def test_a_continued_message_starts_from_its_own_tokens(
     server: Server, stream: bool
 ) -> None:
     url = server.base_url
@@ -161,7 +161,7 @@ def test_bad_ids_on_a_message_are_refused(
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_null_and_empty_mean_absent(server: Server, nothing: Any) -> None:
+def test_null_and_empty_count_as_absent(server: Server, nothing: Any) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello."}, USER]
     carried = {"prompt_token_ids": nothing, "token_ids": nothing}
     messages[1] |= carried
@@ -185,7 +185,7 @@ def test_several_choices_continue_the_same_prefix(server: Server) -> None:
             assert list(second.prompt_token_ids or ())[: len(required)] == required
 
 
-def test_opting_out_of_ids_keeps_the_prefix(server: Server) -> None:
+def test_the_prefix_works_without_returned_ids(server: Server) -> None:
     first = client.ask(server.base_url, **body([USER]))
     messages = [USER, message_of(first.completions[0]), USER]
     asked = {"required_prefix_token_ids": ids_of(first), "return_token_ids": False}
@@ -239,7 +239,7 @@ def tokenized(url: str, **request: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_server_that_remembers_continues_by_itself(
+def test_the_memory_continues_a_conversation_by_itself(
     remembering: Server, stream: bool
 ) -> None:
     answers = list(turns(remembering.base_url, "server", stream=stream))
@@ -253,7 +253,7 @@ def test_return_token_ids_false_uses_no_memory(remembering: Server) -> None:
     assert list(map(prefix_of, answers)) == [None, None]
 
 
-def test_messages_continue_without_a_field_of_ours(
+def test_messages_continue_without_extra_fields(
     remembering: Server, release: str
 ) -> None:
     require_traced(MESSAGES, release)
@@ -326,7 +326,7 @@ def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
 # With a reasoning parser the tiny model's turns here are reasoning alone.
 @pytest.mark.parametrize("remembering", ["default"], indirect=True)
 @pytest.mark.parametrize("stream", [False, True])
-def test_claude_code_goes_on_although_its_header_changes(
+def test_claude_code_continues_although_its_header_changes(
     remembering: Server, release: str, stream: bool
 ) -> None:
     require_traced(MESSAGES, release)
@@ -376,7 +376,7 @@ def budget(number: int) -> str:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_chat_goes_on_although_its_system_prompt_has_volatile_lines(
+def test_chat_continues_although_its_system_prompt_has_volatile_lines(
     remembering: Server, stream: bool
 ) -> None:
     url = remembering.base_url
@@ -401,7 +401,7 @@ def test_chat_goes_on_although_its_system_prompt_has_volatile_lines(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_user_s_text_counts_though_it_looks_volatile(
+def test_user_text_counts_even_if_it_looks_volatile(
     remembering: Server, stream: bool
 ) -> None:
     url = remembering.base_url
@@ -423,9 +423,7 @@ def missed(answer: client.Answer) -> Any:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_conversations_that_are_alike_do_not_mix(
-    remembering: Server, stream: bool
-) -> None:
+def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> None:
     url = remembering.base_url
     first: dict[str, client.Answer] = {}
     for word in (f"amber {stream}", f"cobalt {stream}"):
@@ -483,7 +481,7 @@ def test_conversations_that_are_alike_do_not_mix(
     assert "message: content: " in log
 
 
-def test_answers_that_say_the_same_with_other_tokens_are_ambiguous(
+def test_answers_with_the_same_text_but_other_tokens_are_ambiguous(
     remembering: Server,
 ) -> None:
     asked = [{"role": "system", "content": "ambiguous"}, USER]
@@ -498,7 +496,7 @@ def test_answers_that_say_the_same_with_other_tokens_are_ambiguous(
     assert missed(third) == "ambiguous"
 
 
-def test_a_server_that_cannot_remember_says_so_at_start(
+def test_a_server_that_cannot_remember_fails_at_start(
     trees: Trees, launch: Launch
 ) -> None:
     for args, env, word in (

@@ -160,7 +160,7 @@ def pause(server: Server, modes: tuple[str, ...], _: list[str]) -> None:
 N_CROWD = N_EACH * len(CROWD)
 
 
-def test_a_crowd_is_answered_exactly(pressed: Server, quiet: list[Answer]) -> None:
+def test_a_crowd_gets_exact_answers(pressed: Server, quiet: list[Answer]) -> None:
     assert under(pressed, quiet, lambda _: None) == N_CROWD
 
 
@@ -209,14 +209,14 @@ def test_pauses_change_nothing(
 @pytest.mark.parametrize(
     "modes", [("abort",), ("in_place", "abort"), ("retract", "abort")], ids="+".join
 )
-def test_a_pause_that_aborts_ends_all_that_was_asked(
+def test_a_pause_that_aborts_ends_all_requests(
     pressed: Server, quiet: list[Answer], modes: tuple[str, ...]
 ) -> None:
     assert under(pressed, quiet, partial(pause, pressed, modes), rounds=1) == 0
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_an_abort_of_all_ends_running_and_waiting_ones(
+def test_an_abort_of_all_ends_running_and_waiting_requests(
     pressed: Server, quiet: list[Answer]
 ) -> None:
     def abort_all(_: list[str]) -> None:
@@ -240,7 +240,7 @@ def test_an_abort_of_some_leaves_the_others_alone(
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_new_weights_in_between_change_nothing_if_they_are_the_same(
+def test_an_update_to_the_same_weights_changes_nothing(
     pressed: Server, quiet: list[Answer], scripted_model: Path
 ) -> None:
     def update(_: list[str]) -> None:

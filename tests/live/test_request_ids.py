@@ -154,7 +154,7 @@ def test_an_id_in_use_is_refused_by_each_worker(
 
 @one_worker
 @pytest.mark.usefixtures("slow_engine")
-def test_nothing_of_a_batch_runs_that_has_an_id_in_use(
+def test_a_batch_with_an_id_in_use_runs_nothing(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     post = partial(send, server, GENERATE)
@@ -173,7 +173,7 @@ def test_nothing_of_a_batch_runs_that_has_an_id_in_use(
 
 @one_worker
 @pytest.mark.usefixtures("slow_engine")
-def test_the_id_of_several_samples_is_in_use_until_all_are_answered(
+def test_the_id_of_several_samples_is_in_use_until_all_finish(
     server: Server,
 ) -> None:
     body = {**body_of(CHAT, rid="samples", n=2), "max_tokens": 100}
@@ -188,7 +188,7 @@ def test_the_id_of_several_samples_is_in_use_until_all_are_answered(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_id_whose_client_left_is_refused_or_used_by_the_next_one_alone(
+def test_an_id_of_a_disconnected_client_never_mixes_two_requests(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     body = LONG.body(stream=True, rid="left-1", **ENDLESS)
@@ -210,7 +210,7 @@ def test_an_id_whose_client_left_is_refused_or_used_by_the_next_one_alone(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_id_may_be_used_again_at_once(
+def test_an_id_can_be_reused_at_once(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     # SGLang aborts the ID of a stream once more, 2 s after its end.
@@ -221,7 +221,7 @@ def test_an_id_may_be_used_again_at_once(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_abort_ends_its_own_request_alone(
+def test_an_abort_ends_only_its_own_request(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     left = LONG.body(stream=True, rid="2", **ENDLESS)
@@ -262,7 +262,9 @@ def test_a_session_finds_its_turns_by_their_ids(server: Server) -> None:
 
 @one_worker
 @pytest.mark.parametrize("path", PATHS)
-def test_an_id_of_an_odd_kind_is_refused_or_served(server: Server, path: str) -> None:
+def test_an_id_of_an_unusual_type_is_refused_or_served(
+    server: Server, path: str
+) -> None:
     served: list[str | None] = [None, "", "a\x1fb", "ü" * 300]
     odd: list[Any] = [7, ["listed"], [], {"a": 1}]
     for rid in served:
@@ -279,7 +281,7 @@ def test_an_id_of_an_odd_kind_is_refused_or_served(server: Server, path: str) ->
 
 
 @one_worker
-def test_an_empty_id_is_nobodys(
+def test_an_empty_id_is_never_in_use(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     with ThreadPoolExecutor(4) as pool:

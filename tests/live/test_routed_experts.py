@@ -146,7 +146,7 @@ SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
 @pytest.mark.parametrize("start", [0, 4])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("path", "more", "n_choices"), SEVERAL.values(), ids=SEVERAL)
-def test_each_choice_has_its_own(
+def test_each_choice_has_its_own_experts(
     routing: Server,
     model: Path,
     path: str,
@@ -172,7 +172,7 @@ def test_each_choice_has_its_own(
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_token_ids_need_not_be_asked_for(
+def test_experts_do_not_need_return_token_ids(
     routing: Server, path: str, stream: bool
 ) -> None:
     """Nor are there more of them than before."""
@@ -185,7 +185,7 @@ def test_token_ids_need_not_be_asked_for(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_generate_honours_the_start_and_says_so(
+def test_generate_honours_and_returns_the_start(
     routing: Server, way: str, model: Path, stream: bool
 ) -> None:
     prompts = [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74, 75]]
@@ -216,7 +216,7 @@ def test_generate_honours_the_start_and_says_so(
             assert_routed(model, read(meta_info["routed_experts"]), token_ids, 5)
 
 
-def test_those_who_ask_and_those_who_do_not_are_served_together(
+def test_requests_with_and_without_experts_run_together(
     routing: Server, model: Path
 ) -> None:
     """In vanilla, up to 0.5.12, one gets another's, or the server's worker ends."""
@@ -272,7 +272,7 @@ def test_generate_refuses_a_bad_start(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_whole_prompt_may_be_left_out(
+def test_the_experts_of_the_whole_prompt_can_be_left_out(
     routing: Server, model: Path, path: str
 ) -> None:
     [choice] = asked(routing, path)
@@ -287,7 +287,7 @@ def test_the_whole_prompt_may_be_left_out(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.usefixtures("slow_engine")
-def test_without_asking_every_byte_is_vanilla(
+def test_without_the_flag_every_byte_is_unpatched(
     routing: Server, unpatched: Server, path: str, stream: bool
 ) -> None:
     """`return_token_ids: false` leaves all that SGLang has as it is."""
@@ -301,7 +301,7 @@ def test_without_asking_every_byte_is_vanilla(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_sglext_stays_as_it_is(
+def test_sglext_is_unchanged(
     routing: Server, unpatched: Server, path: str, stream: bool
 ) -> None:
     found = []
@@ -314,7 +314,7 @@ def test_sglext_stays_as_it_is(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("format", [None, "npy"])
-def test_an_aborted_answer_has_those_of_its_tokens_or_none(
+def test_an_aborted_answer_has_the_experts_of_its_tokens_or_none(
     routing: Server, model: Path, format: str | None
 ) -> None:
     with ThreadPoolExecutor() as pool:
@@ -339,7 +339,7 @@ def test_an_aborted_answer_has_those_of_its_tokens_or_none(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["retract", "in_place"])
-def test_a_pause_changes_nothing(
+def test_a_pause_does_not_change_the_experts(
     way: str, routing: Server, model: Path, pause: str
 ) -> None:
     if way == "two-workers":
@@ -361,7 +361,7 @@ def test_a_pause_changes_nothing(
             assert_choice(model, choice, 0)
 
 
-def test_experts_beyond_a_byte(
+def test_more_experts_than_fit_a_byte(
     trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
 ) -> None:
     many = tiny_moe_model.make(scripted_model, tmp_path / "many", n_experts=512)
@@ -375,7 +375,7 @@ def test_experts_beyond_a_byte(
             assert_routed(many, experts, token_ids, 0)
 
 
-def test_a_server_that_does_not_keep_them_leaves_them_out(
+def test_a_server_that_does_not_record_experts_omits_them(
     trees: Trees, launch: Launch, model: Path
 ) -> None:
     with launch(trees.patched, model=model) as running:

@@ -65,7 +65,7 @@ def assert_aborted(server: Server, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
-def test_a_selection_gives_what_was_selected(
+def test_a_selection_has_exactly_the_selected_behaviour(
     original: Path,
     patched: Path,
     tmp_path: Path,

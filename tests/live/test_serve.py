@@ -61,7 +61,7 @@ def serve(
 
 
 @pytest.mark.parametrize("patched", [True, False])
-def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
+def test_a_server_answers_the_shown_request_and_ctrl_c_leaves_nothing(
     serve: Serve, trees: Trees, tmp_path: Path, temp: Path, patched: bool
 ) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
@@ -93,7 +93,7 @@ def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
     assert [*temp.iterdir()] == []
 
 
-def test_a_server_that_does_not_start_says_why_and_where_its_log_is(
+def test_a_server_that_fails_to_start_shows_the_reason_and_its_log(
     serve: Serve, trees: Trees, tmp_path: Path, temp: Path
 ) -> None:
     options = ("--sglang-dir", trees.patched / "sglang", "-q")

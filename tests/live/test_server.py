@@ -147,7 +147,7 @@ def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
     assert calls("call_list", tool_choice="required", stream=True) == only
 
 
-def test_an_interpreter_that_is_not_there_is_named(
+def test_a_missing_interpreter_is_named(
     options: ServerOptions, temp: Path, tmp_path: Path
 ) -> None:
     server = Server(replace(options, python=tmp_path / "no-such-python"))
@@ -155,7 +155,7 @@ def test_an_interpreter_that_is_not_there_is_named(
         server.start()
 
 
-def test_one_that_refuses_its_first_prompt_says_why(
+def test_a_server_that_rejects_its_first_prompt_shows_the_reason(
     options: ServerOptions, temp: Path
 ) -> None:
     server = Server(replace(options, args=("--context-length", "8")))
@@ -163,7 +163,7 @@ def test_one_that_refuses_its_first_prompt_says_why(
         server.start()
 
 
-def test_an_interrupt_while_it_starts_ends_it(
+def test_an_interrupt_stops_a_starting_server(
     options: ServerOptions, temp: Path
 ) -> None:
     def interrupt(elapsed: float, last: str) -> None:
@@ -175,7 +175,7 @@ def test_an_interrupt_while_it_starts_ends_it(
         server.start(interrupt)
 
 
-def test_a_port_taken_in_between_is_changed_and_a_later_death_is_noticed(
+def test_a_port_taken_meanwhile_is_changed_and_a_crash_is_noticed(
     options: ServerOptions, temp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
@@ -200,7 +200,7 @@ def test_a_port_taken_in_between_is_changed_and_a_later_death_is_noticed(
                 wait_until(lambda: server.ensure_alive())
 
 
-def test_one_that_hangs_is_killed(options: ServerOptions, temp: Path) -> None:
+def test_a_hanging_server_is_killed(options: ServerOptions, temp: Path) -> None:
     bare = replace(options, args=("--skip-tokenizer-init",), mirror_sampler=True)
     server = Server(bare)
     with nothing_left(server, temp):
@@ -232,7 +232,7 @@ time.sleep(300)
 """
 
 
-def test_the_death_of_the_launcher_ends_the_server(
+def test_the_server_stops_when_its_launcher_dies(
     options: ServerOptions, temp: Path
 ) -> None:
     launcher = subprocess.Popen(

@@ -16,7 +16,7 @@ from tests.helpers.servers import Trees
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_stream_gives_what_a_whole_answer_gives(
+def test_a_stream_equals_a_non_streaming_response(
     server: Server, trees: Trees, release: str, name: str
 ) -> None:
     skip_what_no_grammar_serves(release, name)

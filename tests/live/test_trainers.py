@@ -34,7 +34,7 @@ def expected(server: Server) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("name", ["tool", "two_tools", "reasoning_then_tool", "silent"])
-def test_miles_needs_content_that_is_not_none(
+def test_miles_gets_content_that_is_not_null(
     server: Server, mode: str, name: str
 ) -> None:
     templated = post(server, CHAT, **chat(name, tools=list(TOOLS)))
@@ -65,7 +65,7 @@ def test_miles_needs_content_that_is_not_none(
         ({"return_token_ids": False}, None),
     ],
 )
-def test_content_is_empty_rather_than_null_only_where_asked_for(
+def test_content_is_empty_rather_than_null_only_on_request(
     server: Server, flags: Json, content: str | None, release: str
 ) -> None:
     if is_between(release, "0.5.13", ""):
@@ -137,7 +137,7 @@ def test_logprobs_of_completions_name_their_tokens_by_id(
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("asked", [True, None])
-def test_hud_reads_the_prompt_from_the_first_chunk_of_each_choice_if_asked(
+def test_hud_can_read_the_prompt_from_each_choices_first_chunk(
     server: Server,
     expected: tuple[list[int], list[int]],
     n: int,

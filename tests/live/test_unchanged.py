@@ -88,7 +88,7 @@ def assert_same(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
+def test_without_token_ids_a_response_equals_the_unpatched_one(
     server: Server, vanilla: Server, release: str, name: str, stream: bool
 ) -> None:
     skip_what_no_grammar_serves(release, name)
@@ -134,7 +134,7 @@ for path in (MESSAGES, RESPONSES):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("path", "name"), OTHERS)
-def test_other_endpoints_answer_as_before(
+def test_other_endpoints_are_unchanged(
     server: Server, vanilla: Server, release: str, path: str, name: str, stream: bool
 ) -> None:
     require_traced(path, release)

@@ -88,7 +88,7 @@ class LateAbort(ChatStream):
 
 
 @on_a_server
-def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
+def test_an_answer_aborted_too_late_is_compared_with_a_longer_one(
     proxy: Proxy, correct: Subject
 ) -> None:
     late = LateAbort()
@@ -101,7 +101,9 @@ def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
 
 
 @on_a_server
-def test_what_a_router_hides_of_vllm_is_said(proxy: Proxy, sglang_python: Path) -> None:
+def test_vllm_fields_that_a_router_hides_are_reported(
+    proxy: Proxy, sglang_python: Path
+) -> None:
     proxy.plant(VllmEndpointsMissing())
     result = checks.get("vllm-api").run(Subject(proxy.url, python=sglang_python))
     assert result.outcome is Outcome.PASSED, result

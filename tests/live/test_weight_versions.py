@@ -263,7 +263,7 @@ def old(updated: Server, model: Weights) -> str:
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
 @pytest.mark.parametrize("pause", PAUSES, indirect=True)
-def test_each_token_says_which_weights_sampled_it(
+def test_each_token_has_the_version_of_the_weights_that_sampled_it(
     updated: Server,
     model: Weights,
     quiet: list[Said],
@@ -285,7 +285,7 @@ def test_each_token_says_which_weights_sampled_it(
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
 @pytest.mark.parametrize("pause", PAUSES, indirect=True)
-def test_a_later_prompt_takes_nothing_that_other_weights_computed(
+def test_a_later_prompt_uses_no_cache_of_other_weights(
     updated: Server,
     model: Weights,
     expected: list[float],
@@ -305,7 +305,7 @@ def test_a_later_prompt_takes_nothing_that_other_weights_computed(
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_another_version_of_the_same_weights_is_for_the_tokens_after_it(
+def test_a_new_version_of_the_same_weights_labels_later_tokens(
     updated: Server, quiet: list[Said], old: str
 ) -> None:
     def rename() -> None:
@@ -339,7 +339,7 @@ def update_from_tensor(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", "retract"], indirect=True)
-def test_tensors_are_weights_too(
+def test_updates_from_tensors_are_versioned_too(
     updated: Server,
     model: Weights,
     quiet: list[Said],
@@ -362,7 +362,7 @@ def test_tensors_are_weights_too(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
-def test_an_update_that_fails_is_refused_and_changes_no_version(
+def test_a_failed_update_is_an_error_and_changes_no_version(
     updated: Server, model: Weights, pause: str | None, release: str
 ) -> None:
     version = update(updated, model.spoken)
@@ -382,7 +382,7 @@ def test_an_update_that_fails_is_refused_and_changes_no_version(
 
 @pytest.mark.usefixtures("slow_engine", "old")
 @pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
-def test_updates_from_disk_at_once_are_all_answered(
+def test_concurrent_updates_from_disk_are_all_answered(
     updated: Server, model: Weights, pause: str | None
 ) -> None:
     def several() -> list[str]:
@@ -418,7 +418,7 @@ def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
     assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
 
 
-def test_a_prompt_takes_nothing_that_another_adapter_computed(
+def test_a_prompt_uses_no_cache_of_another_adapter(
     trees: Trees, launch: Launch, tmp_path: Path
 ) -> None:
     ours = weights.make_adapter(tmp_path / "ours", seed=1)
@@ -447,7 +447,7 @@ def test_a_prompt_takes_nothing_that_another_adapter_computed(
         assert logprobs_of(before) != pytest.approx(expected, abs=100 * LOGPROB_NOISE)
 
 
-def test_who_asks_for_versions_alone_gets_them_alone(
+def test_versions_can_be_requested_without_token_ids(
     updated: Server, model: Weights
 ) -> None:
     version = update(updated, model.spoken)
@@ -467,12 +467,12 @@ def test_who_asks_for_versions_alone_gets_them_alone(
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_a_flag_that_is_no_flag_is_refused(updated: Server, path: str) -> None:
+def test_a_flag_of_another_type_is_refused(updated: Server, path: str) -> None:
     with refused("return_weight_versions"):
         post(updated, path, **QUESTION, prompt="a", return_weight_versions=["x"])
 
 
-def test_a_beam_search_has_no_labels(updated: Server, release: str) -> None:
+def test_a_beam_search_has_no_weight_versions(updated: Server, release: str) -> None:
     if not is_between(release, "0.5.19", ""):
         pytest.skip("SGLang has beam search from 0.5.19 on")
     params = {"beam_width": 3, "n": 2, "max_new_tokens": 12, "temperature": 0}

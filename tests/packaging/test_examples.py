@@ -71,7 +71,7 @@ def run_job(steps: list[Mapping[str, str]], scratch: Scratch) -> dict[str, str]:
     return ended
 
 
-def test_every_example_is_run_here() -> None:
+def test_every_example_has_a_test() -> None:
     run = {
         *("Dockerfile", "Dockerfile.checkout", "Dockerfile.uv"),
         *("github-actions.yml", "kubernetes.yaml", "slurm.sbatch"),
@@ -109,7 +109,7 @@ def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.uv"])
-def test_another_version_ends_the_build(
+def test_another_version_fails_the_build(
     wheel_scratch: Callable[..., Scratch], name: str
 ) -> None:
     ran = build(EXAMPLES / name, wheel_scratch(version="0.6.0"))
@@ -120,7 +120,7 @@ def test_another_version_ends_the_build(
     assert "Supported: 0.5.8" in done.out
 
 
-def test_another_sglang_than_the_checkout_ends_the_build(
+def test_an_sglang_other_than_the_checkout_fails_the_build(
     checkout_scratch_beside_wheel: Scratch,
 ) -> None:
     ran = build(EXAMPLES / "Dockerfile.checkout", checkout_scratch_beside_wheel)

@@ -91,7 +91,7 @@ def test_an_editable_install_over_a_patched_wheel_is_found_and_patched(
     assert not (made / "sglang/srt/agentcore").exists()
 
 
-def test_after_an_uninstall_revert_removes_what_is_left(scratch: Scratch) -> None:
+def test_revert_removes_the_leftovers_of_an_uninstall(scratch: Scratch) -> None:
     scratch.ok("pip uninstall --yes sglang")
     left = scratch.site / "sglang"
 

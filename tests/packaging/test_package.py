@@ -110,7 +110,7 @@ def test_the_sdist_is_the_tree(sdist: Path, tree: Path) -> None:
     assert written <= inside, written - inside
 
 
-def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path) -> None:
+def test_an_index_accepts_the_metadata(dist: Path, wheel: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()],
         capture_output=True,
@@ -136,7 +136,7 @@ def page_of_an_index(readme: str, repository: str = "") -> str:
     return page
 
 
-def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path) -> None:
+def test_the_index_page_needs_no_other_files(sdist: Path) -> None:
     page = page_of_an_index(README)
     assert all("://" in link for link in links_of(page))
     with tarfile.open(sdist) as file:
@@ -148,7 +148,7 @@ def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path) -> None:
         assert name in inside
 
 
-def test_with_a_repository_the_links_of_an_index_lead_there() -> None:
+def test_links_of_the_index_page_lead_to_the_repository() -> None:
     page = page_of_an_index(README, "https://git.example/agentcore")
     assert all(
         link.startswith("https://git.example/agentcore/") for link in links_of(page)
@@ -156,14 +156,14 @@ def test_with_a_repository_the_links_of_an_index_lead_there() -> None:
     assert "(https://git.example/agentcore/docs/tutorial.md)" in page
 
 
-def test_an_index_shows_no_picture_that_it_does_not_have() -> None:
+def test_the_index_page_shows_no_missing_picture() -> None:
     told = page_of_an_index(
         "A\n\n![x](docs/x.svg)\n\n[`b.md`](b.md) [c](d.md#e) [f](https://g.example) [h](#i)\n"
     )
     assert told == "A\n\n`b.md` c (`d.md`) [f](https://g.example) [h](#i)\n"
 
 
-def test_the_command_says_what_it_is(installed: Scratch) -> None:
+def test_the_command_shows_its_name_and_version(installed: Scratch) -> None:
     assert installed.ok("agentcore-patch --version") == (
         f"agentcore-patch {__version__}\n"
     )
@@ -175,7 +175,7 @@ def test_the_command_says_what_it_is(installed: Scratch) -> None:
     assert "--model" in installed.ok("agentcore-patch verify --help")
 
 
-def test_without_sglang_it_says_so(installed: Scratch) -> None:
+def test_without_sglang_the_command_reports_that(installed: Scratch) -> None:
     for command in ("status", "apply", "revert", "verify --model scripted"):
         ran = installed.run(f"agentcore-patch {command}")
         assert ran.code == 3
@@ -193,7 +193,7 @@ def test_both_packages_can_be_imported_and_are_typed(installed: Scratch) -> None
         assert (installed.site / package / "py.typed").is_file()
 
 
-def test_it_patches_a_copy_of_sglang_and_gives_it_back(
+def test_the_command_patches_and_reverts_a_copy_of_sglang(
     installed: Scratch, vanilla_tree: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     package = vanilla_tree(tmp_path)

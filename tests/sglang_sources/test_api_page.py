@@ -243,7 +243,7 @@ def native(version: str) -> frozenset[Place]:
     )
 
 
-def test_every_field_that_is_added_has_a_row_and_the_other_way_round() -> None:
+def test_every_added_field_has_a_row_and_vice_versa() -> None:
     every = {place for version in FAMILIES for place in added(version)}
     assert every == set(rows()) - UNTYPED - STAMPED
     assert set(rows()) >= UNTYPED | STAMPED
@@ -289,7 +289,7 @@ def test_each_row_names_the_patches_that_give_the_field() -> None:
             ), place
 
 
-def test_what_sglang_has_by_itself_is_told() -> None:
+def test_the_page_names_the_fields_that_sglang_has_by_itself() -> None:
     for place, row in rows().items():
         if place in UNTYPED:
             continue

@@ -101,7 +101,7 @@ def document(ran: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(ran.stdout)
 
 
-def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) -> None:
+def test_apply_status_and_revert(run: Run, package: Path) -> None:
     before = picture(package)
     all_in_place = dict.fromkeys(registry.names(), "in place")
     assert run("status", "--check").returncode == 1
@@ -145,7 +145,7 @@ def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) 
     assert run("status", "--check").returncode == 1
 
 
-def test_the_text_that_people_read(run: Run, package: Path) -> None:
+def test_the_text_output(run: Run, package: Path) -> None:
     ran = run("apply")
 
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -218,7 +218,9 @@ def test_an_upgrade_restores_a_file_that_is_no_longer_patched(
     assert picture(package) == before
 
 
-def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
+def test_applying_the_printed_diff_yields_the_same_files(
+    run: Run, package: Path, tmp_path: Path
+) -> None:
     diff = run("apply", "--dry-run", "--diff").stdout
     for path in LANDED:
         assert f"--- /dev/null\n+++ b/sglang/{path}\n@@" in diff
@@ -247,7 +249,7 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
         (False, "status"),
     ],
 )
-def test_what_has_nothing_to_do_imports_nothing_heavy(
+def test_commands_with_nothing_to_do_import_no_heavy_modules(
     run: Run, package: Path, patched: bool, command: str
 ) -> None:
     if patched:

@@ -175,12 +175,12 @@ FORKS = [
 
 
 @pytest.mark.parametrize("fork", FORKS)
-def test_a_fork_is_patched_as_the_wheel_is_and_keeps_its_own(fork: Fork) -> None:
+def test_a_fork_is_patched_like_the_wheel_and_keeps_its_own_code(fork: Fork) -> None:
     patch_fork(fork, VERSION)
 
 
 @pytest.mark.parametrize("version", [VERSION, *DIFFERING])
-def test_a_fork_of_a_release_is_patched_as_it_is(version: str) -> None:
+def test_a_fork_of_each_release_is_patched_like_the_release(version: str) -> None:
     patch_fork(all_of_these, version)
 
 

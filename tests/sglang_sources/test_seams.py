@@ -326,7 +326,9 @@ def test_a_mutant_is_refused_or_harmless(
     assert not survivors
 
 
-def test_no_object_of_sglang_is_of_any_class(planned_once: Callable[[], None]) -> None:
+def test_landing_code_reads_no_attribute_of_an_unknown_class(
+    planned_once: Callable[[], None],
+) -> None:
     modules = {
         edit.file.rpartition("/")[2].removesuffix(".py"): edit.text
         for edit in release(SAMPLE[0], planned_once).edits

@@ -24,7 +24,7 @@ FITTING = {
 
 @pytest.mark.planning
 @pytest.mark.parametrize("hidden", SUPPORTED_VERSIONS)
-def test_a_hidden_release_gets_its_own_tree_or_none(hidden: str) -> None:
+def test_an_unlisted_release_gets_its_own_edits_or_none(hidden: str) -> None:
     others = [version for version in SUPPORTED_VERSIONS if version != hidden]
 
     def sources(paths: Iterable[str]) -> dict[str, bytes]:
@@ -78,7 +78,7 @@ def test_a_listed_release_is_patched_as_itself(tmp_path: Path) -> None:
     assert apply(sglang_dir=package, unlisted=True).patched_as is None
 
 
-def test_what_nothing_fits_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_sources_that_no_release_fits_are_refused_and_unchanged(tmp_path: Path) -> None:
     package = unlisted(tmp_path / "site", "0.5.23", "0.5.24")
     file = package / "srt/managers/tokenizer_manager.py"
     file.write_text(file.read_text().replace("obj.normalize_batch", "obj.batch"))
@@ -106,5 +106,5 @@ def test_what_nothing_fits_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
         ("unknown", "0.5.23"),
     ],
 )
-def test_a_refusal_speaks_of_the_closest_release(version: str, closest: str) -> None:
+def test_a_refusal_names_the_closest_release(version: str, closest: str) -> None:
     assert closest_release(version, SUPPORTED_VERSIONS) == closest
