@@ -1,4 +1,4 @@
-"""CPU time and bytes of an answer with the experts of each token, against vanilla.
+"""CPU time and bytes of a response with routed experts, patched against unpatched.
 
     python benchmarks/experts.py [--quick] [--json FILE]
 
@@ -46,7 +46,7 @@ def experts() -> str:
 
 
 def answer(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
-    """Milliseconds of CPU of the best answer of a few, and its bytes."""
+    """Measure the fastest of a few responses: milliseconds of CPU, and its bytes."""
     application = Application()
     times = []
     for _ in range(REPEATS):

@@ -23,7 +23,7 @@ from trees import copies
 
 
 def timed(env: Mapping[str, str], *command: str) -> float:
-    """Seconds that a command of this interpreter takes."""
+    """Run a command of this interpreter; return the seconds it takes."""
     began = time.perf_counter()
     subprocess.run(
         [sys.executable, *command],

@@ -75,7 +75,7 @@ async def streams(session: aiohttp.ClientSession, url: str, **more: Any) -> list
 async def whole(
     session: aiohttp.ClientSession, url: str, at_once: int, tokens: int, **more: Any
 ) -> float:
-    """Non-streaming requests answered per second."""
+    """Measure the non-streaming requests answered per second."""
     slots = asyncio.Semaphore(at_once)
 
     async def one() -> None:
@@ -89,7 +89,7 @@ async def whole(
 
 
 def connect() -> aiohttp.ClientSession:
-    """A session that sends as many requests at once as it is given."""
+    """Open a session without a limit on concurrent requests."""
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=120),
         connector=aiohttp.TCPConnector(limit=0),
@@ -97,7 +97,7 @@ def connect() -> aiohttp.ClientSession:
 
 
 async def crowd(url: str) -> dict[str, float]:
-    """64 whole answers at once, and the longest gap of a stream that outlives them."""
+    """Time 64 concurrent responses, and the longest gap of a stream beside them."""
     async with connect() as session:
         arrived, rate = await asyncio.gather(
             stream(session, url, CROWD_TOKENS + 64),
@@ -112,7 +112,7 @@ async def crowd(url: str) -> dict[str, float]:
 
 
 async def turn(url: str) -> dict[str, float]:
-    """All other loads once, on one server."""
+    """Run all other loads once, on one server."""
     async with connect() as session:
         rate, p50, p99 = await streams(session, url)
         logprobs_rate, _, _ = await streams(session, url, logprobs=True)

@@ -17,7 +17,7 @@ RUNTIME_ENV = {"worker_process_setup_hook": "agentcore_patches.apply"}
 
 @ray.remote
 def rollout() -> str:
-    """Stands for a task that imports SGLang; it tells what it would import."""
+    """Stand for a task that imports SGLang; return the package it would import."""
     import os
 
     from agentcore_patches import status

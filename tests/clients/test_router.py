@@ -1,4 +1,4 @@
-"""`verify` through a router: what is dropped is said, and is not the patch's fault."""
+"""`verify` through a router: it reports the fields that the router drops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_verify_says_which_fields_the_router_drops(router: str) -> None:
     document = json.loads(done.stdout)
     outcomes = {check["name"]: check["outcome"] for check in document["checks"]}
     run = {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}
-    # This server has no reasoning parser, which a router does not tell.
+    # This server has no reasoning parser, which a router does not report.
     expected = dict.fromkeys(THROUGH_ROUTER, "passed") | {"reasoning": "not exercised"}
     assert run == expected
     notes = " ".join(document["notes"])

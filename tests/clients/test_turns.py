@@ -1,4 +1,4 @@
-"""Conversations of real clients whose prompts begin with the turns before."""
+"""Conversations of real clients whose prompts start with the previous turns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_anthropic_without_extra_fields(
 def test_verifiers_with_the_conversation_memory(
     run_script: RunScript, trees: Trees, launch: Launch
 ) -> None:
-    """Its second turn falls back to text, in which the reasoning is gone."""
+    """The second turn falls back to text, which has lost the reasoning."""
     args = ("--reasoning-parser", "deepseek-r1")
     env = {"AGENTCORE_PREFIX_CACHE_MB": "16"}
     with launch(trees.patched, *args, env=env) as server:

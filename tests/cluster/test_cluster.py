@@ -46,7 +46,7 @@ WRITTEN = f"{len(FILES)} files written"
 
 
 def rows(shown: str) -> dict[str, list[str]]:
-    """The cells of a table's rows by the node's short ID."""
+    """Return the cells of a table's rows, by the node's short ID."""
     table = shown.partition("\n\n")[0].splitlines()[1:]
     cells = [re.split(" {2,}", line.strip()) for line in table]
     return {row[2]: row for row in cells}

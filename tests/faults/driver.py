@@ -31,7 +31,7 @@ from tests.faults import trees
 
 
 def run(package: Path, action: str) -> int:
-    """Run an action of `trees.run`; the exit code that the command would have."""
+    """Run an action of `trees.run`; return the command's exit code."""
     try:
         trees.run(package, action)
     except AgentcoreError as error:
@@ -48,7 +48,7 @@ def remembered_plan(
     selection: Selection,
     read: Callable[[str], bytes | None],
 ) -> Plan:
-    """`make_plan`, made once for the same texts."""
+    """Call `make_plan` once for the same texts; remember its result."""
     key = (tuple(sources.items()), selection)
     if key not in _plans:
         _plans[key] = make_plan(sources, selection, read)
@@ -62,7 +62,7 @@ def serve() -> None:
         request = json.loads(line)
         action, *options = request["args"]
         if options:
-            # What the command imports, libcst with it.
+            # All imports of the command, including libcst.
             for name in registry.names():
                 registry.edits(name, SUPPORTED_VERSIONS[-1])
             if action == "apply" and not _plans:

@@ -1,4 +1,4 @@
-"""The real command with the real patches: killed where files move, and in crowds."""
+"""The real command with the real patches: killed at renames, and run concurrently."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wheel() -> Mapping[str, bytes]:
 
 @pytest.fixture
 def make(wheel: Mapping[str, bytes], tmp_path: Path) -> Make:
-    """Makes packages of these files alone, each in a folder of its own."""
+    """Make packages with only these files, each in a separate folder."""
     numbers = iter(range(1000))
 
     def make() -> Path:
@@ -70,7 +70,7 @@ def start(package: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def contents(package: Path) -> dict[str, bytes]:
-    """All files, but for what is ours."""
+    """Return all files except agentcore-patch's own."""
     return {
         path: text
         for path, text in trees.contents(package).items()
@@ -78,7 +78,7 @@ def contents(package: Path) -> dict[str, bytes]:
     }
 
 
-# What was applied before, and the command that is killed.
+# Patches applied first, and the command that is killed.
 STEPS: dict[str, tuple[list[str] | None, str]] = {
     "apply": (None, "apply"),
     "selection": (["token-ids"], "apply"),

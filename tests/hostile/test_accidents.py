@@ -77,7 +77,7 @@ def test_a_landed_module_without_a_record_is_reported_unless_linked(
 
 
 def in_a_child_of(user: int, group: int, work: str) -> None:
-    """Run Python code as another user, in a process of its own."""
+    """Run Python code as another user, in a child process."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -92,27 +92,27 @@ def in_a_child_of(user: int, group: int, work: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_new_owner_of_everything_can_revert(theirs: Planted) -> None:
-    for place in (theirs.package, *theirs.package.rglob("*")):
+def test_a_new_owner_of_everything_can_revert(planted: Planted) -> None:
+    for place in (planted.package, *planted.package.rglob("*")):
         os.chown(place, 0, 0)
-    first = contents(theirs.package)
-    apply(sglang_dir=theirs.package)
-    give_away(theirs.package)
+    first = contents(planted.package)
+    apply(sglang_dir=planted.package)
+    give_away(planted.package)
 
-    in_a_child_of(USER, GROUP, f"revert(sglang_dir={str(theirs.package)!r})")
+    in_a_child_of(USER, GROUP, f"revert(sglang_dir={str(planted.package)!r})")
 
-    assert contents(theirs.package) == first
-    assert {p.stat().st_uid for p in theirs.package.rglob("*")} == {USER}
+    assert contents(planted.package) == first
+    assert {p.stat().st_uid for p in planted.package.rglob("*")} == {USER}
 
 
 @pytest.mark.usefixtures("landing")
-def test_the_owner_of_a_tree_needs_no_root(theirs: Planted) -> None:
-    os.chown(theirs.package, USER, 0)  # A group that they are not in.
-    first = photograph(theirs.package)
-    target = f"sglang_dir={str(theirs.package)!r}"
+def test_the_owner_of_a_tree_needs_no_root(planted: Planted) -> None:
+    os.chown(planted.package, USER, 0)  # The user is not in this group.
+    first = photograph(planted.package)
+    target = f"sglang_dir={str(planted.package)!r}"
     in_a_child_of(USER, GROUP, f"assert apply({target}).changed")
     in_a_child_of(USER, GROUP, f"assert revert({target}).changed")
-    assert photograph(theirs.package) == first
+    assert photograph(planted.package) == first
 
 
 def test_an_original_is_as_private_as_its_source(package: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_lock_timeout_that_is_not_a_number_is_refused(run: Run) -> None:
 def test_a_lock_file_that_keeps_changing_its_inode_times_out(
     install: Install,
 ) -> None:
-    """Some network file systems give a file another inode at each look."""
+    """Some network file systems return another inode at each stat."""
     opened = list(Path("/proc/self/fd").iterdir())
     with (
         mock.patch.object(os.path, "samestat", return_value=False) as look,
@@ -195,7 +195,7 @@ def test_a_lock_file_that_keeps_changing_its_inode_times_out(
         transaction.locked(install, timeout=0.2),
     ):
         pass
-    assert look.call_count < 10  # It sleeps between them.
+    assert look.call_count < 10  # It sleeps between attempts.
     assert list(Path("/proc/self/fd").iterdir()) == opened
 
 
@@ -203,7 +203,7 @@ def test_a_lock_file_that_keeps_changing_its_inode_times_out(
 def test_a_lock_file_removed_after_opening_is_created_again(
     stale: str | None, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last holder removes our folder at its end, maybe on another machine."""
+    """Its last holder removes the state folder at the end, maybe on another machine."""
     take = Lock._take
 
     def take_removed(lock: Lock, descriptor: int) -> str | None:

@@ -20,7 +20,7 @@ from tests.unit.running import Run
 from tests.unit.small_install import TRACES
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, SOURCES, build
 
-# Another release: the same shape, other text; and one that lost a file.
+# Another release: the same structure, other text; and one that lost a file.
 OTHER = {
     path: text + b"# of another release\n" if path.startswith("srt/") else text
     for path, text in SOURCES.items()
@@ -29,9 +29,9 @@ WITHOUT_SERVING = {path: text for path, text in OTHER.items() if path != SERVING
 
 
 def pip(package: Path, version: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Act like pip: remove the files that it wrote, and write others.
+    """Act like pip: remove the old release's files, and write others.
 
-    Returns what is in the package then, but for what is ours.
+    Returns the new files of the package, without agentcore-patch's own.
     """
     for path in SOURCES:
         (package / path).unlink(missing_ok=True)
@@ -53,7 +53,7 @@ def check_out(package: Path, files: dict[str, bytes]) -> dict[str, bytes]:
 
 @pytest.fixture
 def without_serving(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Patches of which one changes a file that 0.5.23 does not have any more."""
+    """Patches, one of which changes a file that 0.5.23 no longer has."""
 
     def edits(name: str, version: str) -> tuple[Edit, ...]:
         found = EDITS[name]
@@ -158,7 +158,7 @@ def test_a_checkout_with_a_stale_version_is_patched_again(package: Path) -> None
 def test_a_file_that_a_checkout_did_not_touch_is_restored(
     force: bool, package: Path
 ) -> None:
-    """Git keeps the changes in files that both commits have alike."""
+    """Git keeps changes in files that are equal in both commits."""
     apply(sglang_dir=package)
     (package / SERVING).write_bytes(OTHER[SERVING])
 

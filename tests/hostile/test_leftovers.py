@@ -1,4 +1,4 @@
-"""Leftovers of an uninstalled patched SGLang: found, reported, and removed if ours."""
+"""Leftovers of an uninstalled patched SGLang: found, reported, and removed if safe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.meta_path.append(Finder)
 
 
 def uninstall(package: Path) -> Path:
-    """Act like pip: remove the files of the wheel, and folders that are then empty.
+    """Act like pip: remove the wheel's files, and folders that are then empty.
 
     It leaves one empty folder, as pip does where only folders are in a folder.
     """
@@ -53,7 +53,7 @@ def uninstall(package: Path) -> Path:
 
 @pytest.fixture
 def leftovers(package: Path) -> Path:
-    """The folder that an uninstall leaves."""
+    """The folder that uninstalling leaves behind."""
     apply(sglang_dir=package)
     (package / "srt/agentcore/__pycache__").mkdir()
     (package / "srt/agentcore/__pycache__/traces.cpython-311.pyc").write_bytes(b"old")
@@ -62,7 +62,7 @@ def leftovers(package: Path) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """An SGLang that an editable install leads to."""
+    """The checkout of an editable install."""
     made = build(tmp_path / "checkout/python")
     (made / "__init__.py").touch()
     shutil.rmtree(next(made.parent.glob("*.dist-info")))
@@ -70,7 +70,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def python(folder: Path, *entries: Path, editable: Path | None = None) -> Path:
-    """An environment of its own, with these in its search path, and an editable install."""
+    """Make an environment with these search paths and an editable install."""
     venv.create(folder / "env", with_pip=False, symlinks=True)
     [site] = folder.glob("env/lib/python3*/site-packages")
     (site / "entries.pth").write_text("\n".join(map(str, entries)))
@@ -133,7 +133,7 @@ def test_revert_removes_leftovers_and_restores_what_they_hide(
 def test_leftovers_that_hide_nothing_are_removed_too(
     leftovers: Path, tmp_path: Path
 ) -> None:
-    """An SGLang in another entry of the path goes before them, also in a later one."""
+    """An SGLang in any other entry of the path takes precedence, even a later one."""
     real = build(tmp_path / "other")
     (real / "__init__.py").touch()
     exe = python(tmp_path, leftovers.parent, real.parent)

@@ -31,7 +31,7 @@ COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
 
 
 def recover(sglang_dir: Path) -> None:
-    """Run only the first step of each writing command: recovery."""
+    """Run only recovery, the first step of each command that writes."""
     with transaction.locked(find(sglang_dir)):
         pass
 
@@ -47,13 +47,13 @@ def info(text: bytes, **more: Any) -> dict[str, Any]:
 
 
 def change(path: str, text: bytes, **more: Any) -> dict[str, Any]:
-    """The change of a journal that writes a text over the small SGLang's file."""
+    """Return a journal's change that overwrites a file of the small SGLang."""
     before = info(SOURCES[path]) if path in SOURCES else None
     caches: dict[str, Any] = {"caches_before": {}, "caches_after": {}}
     return {"path": path, "before": before, "after": info(text, **more), **caches}
 
 
-# Our folder
+# The state folder
 
 
 @pytest.mark.parametrize("name", ["", "store"])
@@ -120,28 +120,28 @@ EVIL = b"EVIL = 1\n"
 )
 @pytest.mark.parametrize("name", ["prepared.json", "committed.json"])
 def test_a_journal_naming_a_file_that_no_patch_changes_is_refused(
-    path: str, name: str, theirs: Planted
+    path: str, name: str, planted: Planted
 ) -> None:
-    (theirs.package / "srt/linked").symlink_to(theirs.secrets)
+    (planted.package / "srt/linked").symlink_to(planted.secrets)
     document = {
         "action": "apply of alpha",
         "changes": [{**change(MODELS, EVIL), "path": path, "before": None}],
         "clears": True,
     }
-    theirs.plant(name, document)
-    (theirs.folder / "store" / digest(EVIL)).write_bytes(EVIL)
-    inside, outside = contents(theirs.package), theirs.outside()
+    planted.plant(name, document)
+    (planted.folder / "store" / digest(EVIL)).write_bytes(EVIL)
+    inside, outside = contents(planted.package), planted.outside()
 
     for command in COMMANDS:
         with pytest.raises(AccessError, match=rf"{name} cannot be read"):
-            command(sglang_dir=theirs.package)
+            command(sglang_dir=planted.package)
 
-    assert contents(theirs.package) == inside
-    assert theirs.outside() == outside
+    assert contents(planted.package) == inside
+    assert planted.outside() == outside
 
 
-def test_a_linked_parent_folder_is_not_followed(theirs: Planted) -> None:
-    theirs.plant(
+def test_a_linked_parent_folder_is_not_followed(planted: Planted) -> None:
+    planted.plant(
         "committed.json",
         {
             "action": "apply of alpha",
@@ -149,15 +149,15 @@ def test_a_linked_parent_folder_is_not_followed(theirs: Planted) -> None:
             "clears": True,
         },
     )
-    (theirs.folder / "store" / digest(EVIL)).write_bytes(EVIL)
-    (theirs.folder / "state.json").touch()
-    (theirs.package / "srt/agentcore").symlink_to(theirs.secrets)
-    outside = theirs.outside()
+    (planted.folder / "store" / digest(EVIL)).write_bytes(EVIL)
+    (planted.folder / "state.json").touch()
+    (planted.package / "srt/agentcore").symlink_to(planted.secrets)
+    outside = planted.outside()
 
     with pytest.raises(AccessError):
-        revert(sglang_dir=theirs.package)
+        revert(sglang_dir=planted.package)
 
-    assert theirs.outside() == outside
+    assert planted.outside() == outside
 
 
 def test_a_killed_change_is_not_finished_through_a_link(
@@ -172,8 +172,8 @@ def test_a_killed_change_is_not_finished_through_a_link(
     assert photograph(elsewhere) == before
 
 
-def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -> None:
-    theirs.plant(
+def test_owner_mode_and_attributes_never_come_from_a_document(planted: Planted) -> None:
+    planted.plant(
         "committed.json",
         {
             "action": "apply of alpha",
@@ -193,18 +193,18 @@ def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -
             }
         },
     }
-    theirs.plant("state.next", record)
+    planted.plant("state.next", record)
     for text in (EVIL, SOURCES[MODELS]):
-        (theirs.folder / "store" / digest(text)).write_bytes(text)
-    give_away(theirs.folder)
+        (planted.folder / "store" / digest(text)).write_bytes(text)
+    give_away(planted.folder)
 
     for command in (apply, revert):
-        command(sglang_dir=theirs.package)
-        found = (theirs.package / MODELS).stat()
+        command(sglang_dir=planted.package)
+        found = (planted.package / MODELS).stat()
         assert (found.st_uid, found.st_gid) == (USER, GROUP)
         assert stat.S_IMODE(found.st_mode) == 0o644
-        assert os.listxattr(theirs.package / MODELS) == []
-    assert (theirs.package / MODELS).read_bytes() == SOURCES[MODELS]
+        assert os.listxattr(planted.package / MODELS) == []
+    assert (planted.package / MODELS).read_bytes() == SOURCES[MODELS]
 
 
 RED = "\x1b[31mred"
@@ -212,13 +212,13 @@ CACHES = {"srt/__pycache__/engine.cpython-311.pyc": info(EVIL)}
 
 
 def with_cache(path: str) -> tuple[str, Callable[[Any], object]]:
-    """A record in which a bytecode file of the models is elsewhere, or no such file."""
+    """Return a record with a bad path for a bytecode file."""
     caches = {path: info(EVIL)}
     return "state.json", lambda d: d["files"][MODELS].update(caches=caches)
 
 
 def with_original(**more: Any) -> tuple[str, Callable[[Any], object]]:
-    """A record with an original that no file is."""
+    """Return a record with an original that is not a regular file."""
     return "state.json", lambda d: d["files"][MODELS]["original"].update(more)
 
 
@@ -276,31 +276,31 @@ def test_a_state_document_edited_by_hand_is_refused(package: Path) -> None:
 # Links and drafts
 
 
-def test_bytecode_that_is_a_link_is_not_followed(theirs: Planted) -> None:
-    caches = theirs.package / "srt/__pycache__"
+def test_bytecode_that_is_a_link_is_not_followed(planted: Planted) -> None:
+    caches = planted.package / "srt/__pycache__"
     caches.mkdir()
-    (caches / "models.cpython-311.pyc").symlink_to(theirs.secrets / "secret")
-    give_away(theirs.package)
+    (caches / "models.cpython-311.pyc").symlink_to(planted.secrets / "secret")
+    give_away(planted.package)
 
-    apply(sglang_dir=theirs.package)
+    apply(sglang_dir=planted.package)
 
-    texts = contents(theirs.folder).values()
+    texts = contents(planted.folder).values()
     assert not any(b"known to root alone" in text for text in texts)
     assert not (caches / "models.cpython-311.pyc").is_symlink()
-    assert (theirs.secrets / "secret").exists()
-    revert(sglang_dir=theirs.package)
+    assert (planted.secrets / "secret").exists()
+    revert(sglang_dir=planted.package)
 
 
 def test_a_source_linked_to_a_file_only_root_can_read_is_refused(
-    theirs: Planted,
+    planted: Planted,
 ) -> None:
-    (theirs.package / MODELS).unlink()
-    (theirs.package / MODELS).symlink_to(theirs.secrets / "secret")
-    give_away(theirs.package)
+    (planted.package / MODELS).unlink()
+    (planted.package / MODELS).symlink_to(planted.secrets / "secret")
+    give_away(planted.package)
     for command in (apply, status):
         with pytest.raises(AccessError, match=r"models\.py.*Permission denied"):
-            command(sglang_dir=theirs.package)
-    assert not theirs.folder.exists()
+            command(sglang_dir=planted.package)
+    assert not planted.folder.exists()
 
 
 @pytest.mark.parametrize("name", ["lock", "state.json"])
@@ -318,82 +318,85 @@ def test_a_state_file_that_is_a_link_is_not_followed(
 
 @pytest.mark.parametrize("call", ["fchmod", "fsync", "utime"])
 def test_temporary_files_replaced_by_links_expose_no_file_of_root(
-    call: str, theirs: Planted, monkeypatch: pytest.MonkeyPatch
+    call: str, planted: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner of the package is as fast as can be: a link at every call."""
+    """The package's owner is as fast as possible: a link at every call."""
     original = getattr(os, call)
-    outside = theirs.outside()
+    outside = planted.outside()
     swapped = []
 
     def swapping(*arguments: Any, **named: Any) -> Any:
-        drafts = [*theirs.package.rglob("*.tmp"), *theirs.package.rglob(f".*{FOLDER}")]
+        drafts = [
+            *planted.package.rglob("*.tmp"),
+            *planted.package.rglob(f".*{FOLDER}"),
+        ]
         for draft in drafts:
             draft.unlink()
-            draft.symlink_to(theirs.secrets / "secret")
+            draft.symlink_to(planted.secrets / "secret")
             swapped.append(draft)
         return original(*arguments, **named)
 
     monkeypatch.setattr(os, call, swapping)
     for command in (apply, revert):
         with suppress(AgentcoreError):
-            command(sglang_dir=theirs.package)
+            command(sglang_dir=planted.package)
     assert swapped
-    assert theirs.outside() == outside
+    assert planted.outside() == outside
 
 
-# Whose rights
+# Privileges
 
 
-def test_root_works_with_the_owners_privileges(theirs: Planted) -> None:
-    (theirs.package / MODELS).chmod(0o640)
-    before = photograph(theirs.package)
+def test_root_works_with_the_owners_privileges(planted: Planted) -> None:
+    (planted.package / MODELS).chmod(0o640)
+    before = photograph(planted.package)
 
-    apply(sglang_dir=theirs.package)
+    apply(sglang_dir=planted.package)
 
-    owners = {(p.lstat().st_uid, p.lstat().st_gid) for p in theirs.package.rglob("*")}
+    owners = {(p.lstat().st_uid, p.lstat().st_gid) for p in planted.package.rglob("*")}
     assert owners == {(USER, GROUP)}
-    assert status(sglang_dir=theirs.package).complete
-    revert(sglang_dir=theirs.package)
-    assert photograph(theirs.package) == before
+    assert status(sglang_dir=planted.package).complete
+    revert(sglang_dir=planted.package)
+    assert photograph(planted.package) == before
 
 
-def test_privileges_are_restored_after_an_error(theirs: Planted) -> None:
-    (theirs.package / "srt").chmod(0o555)
+def test_privileges_are_restored_after_an_error(planted: Planted) -> None:
+    (planted.package / "srt").chmod(0o555)
     with pytest.raises(AccessError, match="Permission denied"):
-        apply(sglang_dir=theirs.package)
+        apply(sglang_dir=planted.package)
     error = OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     with (
         mock.patch.object(os, "seteuid", side_effect=[error, None]),
         pytest.raises(AccessError, match="whose rights root cannot take on"),
     ):
-        apply(sglang_dir=theirs.package)
+        apply(sglang_dir=planted.package)
 
 
 @pytest.mark.usefixtures("landing")
-def test_bytecode_written_by_root_does_not_block_revert(theirs: Planted) -> None:
-    """As after root ran the server, in a container with somebody's checkout."""
-    apply(sglang_dir=theirs.package)
-    folders = [theirs.package / "srt", theirs.package / "srt/agentcore"]
+def test_bytecode_written_by_root_does_not_block_revert(planted: Planted) -> None:
+    """For example, root ran the server in a container on a user's checkout."""
+    apply(sglang_dir=planted.package)
+    folders = [planted.package / "srt", planted.package / "srt/agentcore"]
     for folder in folders:
         for source in folder.glob("*.py"):
             py_compile.compile(str(source))
         assert (folder / "__pycache__").stat().st_uid == 0
 
-    revert(sglang_dir=theirs.package)
+    revert(sglang_dir=planted.package)
 
-    assert contents(theirs.package, "*.py") == SOURCES
-    assert not theirs.folder.exists()
+    assert contents(planted.package, "*.py") == SOURCES
+    assert not planted.folder.exists()
 
 
-def test_a_source_owned_by_root_is_refused_with_a_hint(theirs: Planted) -> None:
-    os.chown(theirs.package / MODELS, 0, 0)
-    before = photograph(theirs.package)
+def test_a_source_owned_by_root_is_refused_with_a_hint(planted: Planted) -> None:
+    os.chown(planted.package / MODELS, 0, 0)
+    before = photograph(planted.package)
     with pytest.raises(AccessError, match=r"models\.py.*Give all of .* to one user"):
-        apply(sglang_dir=theirs.package)
-    assert photograph(theirs.package) == before
+        apply(sglang_dir=planted.package)
+    assert photograph(planted.package) == before
 
 
-# What is no file
+# FIFOs, devices and huge files
 
 
 @pytest.mark.parametrize(

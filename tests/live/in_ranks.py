@@ -1,6 +1,6 @@
-"""Tests of an update that fails on ranks of a scheduler, which are real processes.
+"""Tests of updates that fail on scheduler ranks, which are real processes.
 
-Run as `in_sglang` is.
+Run like `in_sglang`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMEOUT = 3.0
 
 FINE, RAISES, FAILS, REFUSES, HANGS = "fine", "raises", "fails", "refuses", "hangs"
 
-# What an update does on each rank. The last one leaves a rank behind.
+# The update on each rank, by case. HANGING leaves a hanging rank behind.
 CASES = {
     "none fails": (FINE, FINE),
     "all raise": (RAISES, RAISES),
@@ -54,7 +54,7 @@ def scheduler(group: Any) -> Any:
 
 
 def update(group: Any, does: str, has_barrier: bool) -> Any:
-    """The answer of a rank to an update; an error is raised."""
+    """Return a rank's answer to an update, or raise its error."""
     import torch.distributed
     from sglang.srt.agentcore import weight_versions
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
@@ -82,7 +82,7 @@ def update(group: Any, does: str, has_barrier: bool) -> Any:
 
 
 def run_rank(rank: int, store: str, outcomes: Any) -> None:
-    """Run every case on a rank; put what it answers, and after how many seconds."""
+    """Run every case on a rank; put its answer and the seconds it took."""
     import torch.distributed
     from sglang.srt.agentcore import weight_versions
 
@@ -114,7 +114,7 @@ Outcome = tuple[Any, str, str, float]
 
 @cache
 def outcomes() -> dict[tuple[str, bool, int], Outcome]:
-    """Return each rank's answer in each case, with and without SGLang's barrier."""
+    """Return all ranks' answers in all cases, with and without SGLang's barrier."""
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:

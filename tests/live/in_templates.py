@@ -1,6 +1,6 @@
 """Conversations by the chat templates of model families, in SGLang's own classes.
 
-Run as `in_sglang` is; see there.
+Run like `in_sglang`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOOLS = [
 
 
 def endpoint(family: Family, template: str | None = None) -> Any:
-    """The chat endpoint for a family, or for its tokens with another template."""
+    """Make the chat endpoint for a family, or for its tokens with another template."""
     from sglang.srt.parser.jinja_template_utils import (
         detect_jinja_template_content_format,
     )
@@ -56,7 +56,7 @@ def endpoint(family: Family, template: str | None = None) -> Any:
 
 
 def answer_of(family: Family, turn: int) -> Message:
-    """The assistant's answer: every second one calls tools, if the template can."""
+    """Return an assistant's answer; every second one calls tools, if possible."""
     message: Message = {
         "role": "assistant",
         "content": f"  It is {turn} 🤔 degrees. \n",
@@ -107,7 +107,7 @@ def prompt_of(chat: Any, family: Family, messages: list[Message], **more: Any) -
 
 
 def assert_continues(family: Family) -> None:
-    """Eight turns begin with the turns before, and go on as the template does."""
+    """Check that eight turns start with the previous ones, then follow the template."""
     from sglang.srt.agentcore.template_tail import Template
 
     chat, made = endpoint(family), tokenizer(family)

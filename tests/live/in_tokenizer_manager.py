@@ -1,7 +1,7 @@
 """Tests of the patched tokenizer manager and chat endpoint, with a stand-in engine.
 
-Run as `in_sglang` is; the engine is told what to deliver, step by step, so that it may
-do what no engine on a CPU does: several tokens in a step, or no logprobs.
+Run like `in_sglang`. A script delivers the engine's results step by step, so that it
+can do things that no engine on a CPU does: several tokens in a step, or no logprobs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PROMPT = [5, 6, 7]
 
 
 class Engine:
-    """A real tokenizer manager whose scheduler delivers what it is told to."""
+    """A real tokenizer manager with a scripted scheduler."""
 
     def __init__(self, script: Callable[[Engine, Any], None], **args: Any) -> None:
         from sglang.srt.managers import tokenizer_manager as module
         from sglang.srt.managers.io_struct import AbortReq
 
-        module.wrap_shm_features = lambda obj: obj  # It asks a real server.
+        module.wrap_shm_features = lambda obj: obj  # The real method asks a server.
         self.script = script
         self.sent: list[Any] = []
         self.released: list[str] = []
@@ -44,8 +44,8 @@ class Engine:
         manager._validate_and_resolve_lora = self._no_lora
 
     def _send(self, tokenized: Any) -> None:
-        # The engine may know a request by the ID with a suffix; what it delivers under the
-        # ID alone is the request's, too.
+        # The engine may know a request by the ID with a suffix; results under the
+        # bare ID belong to the request, too.
         if hasattr(tokenized, "rid"):
             tokenized.rid = tokenized.rid.partition("\x1f")[0]
         self.sent.append(tokenized)
@@ -60,7 +60,7 @@ class Engine:
     def deliver(
         self, rid: str, ids: list[int], logprobs: int | None = None, **more: Any
     ) -> None:
-        """Deliver new tokens to one request, with as many logprobs, or with fewer."""
+        """Deliver new tokens to one request, with as many logprobs or fewer."""
         state = self.manager.rid_to_state.get(rid)
         so_far = len(state.output_ids) if state is not None else 0
         n_logprobs = len(ids) if logprobs is None else logprobs
@@ -82,14 +82,14 @@ class Engine:
         )
 
     def hand_on(self, batch: Any) -> None:
-        """Hand a batch of outputs to the manager, which waits for nothing."""
+        """Hand a batch of outputs to the manager without waiting."""
         handling = self.manager._handle_batch_output(batch)
         if inspect.iscoroutine(handling):  # From 0.5.11 on.
             with contextlib.suppress(StopIteration):
                 handling.send(None)
 
     def ask(self, **body: Any) -> list[dict[str, Any]]:
-        """A chat answer: the events of a stream, or the one of a whole answer."""
+        """Return a stream's events, or a list with the one non-streaming response."""
         request = chat(input_ids=PROMPT, model="m", **body)
         return self._answer(serving(self.manager), request)
 
@@ -139,7 +139,7 @@ class Engine:
                     for line in lines
                     if line.startswith("data: {")
                 ]
-            if not hasattr(response, "body"):  # Its JSON is made elsewhere.
+            if not hasattr(response, "body"):  # FastAPI writes this JSON.
                 return [json.loads(response.model_dump_json())]
             return [json.loads(response.body)]
 
@@ -147,7 +147,7 @@ class Engine:
 
 
 def output(**values: Any) -> Any:
-    """Build the detokenizer's output for a batch."""
+    """Build the detokenizer's output for a batch of requests."""
     from sglang.srt.managers.io_struct import BatchStrOutput
 
     names = inspect.signature(BatchStrOutput).parameters
@@ -188,7 +188,7 @@ def in_turns(engine: Engine, tokenized: Any) -> None:
 
 
 def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
-    """IDs, logprobs and errors of an answer; on each chunk as many of both."""
+    """Return IDs, logprobs and errors of a response; check their counts per chunk."""
     ids: list[int] = []
     logprobs: list[float] = []
     errors = []
@@ -345,7 +345,7 @@ def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
     def overtaken(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11, 12])
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
-        engine.deliver(tokenized.rid, [13])  # It was in the detokenizer.
+        engine.deliver(tokenized.rid, [13])  # The output was still in the detokenizer.
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
 
     for stream_output in (False, True):
@@ -426,7 +426,7 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
             completion_tokens=[1, 2, 1],
             customized_info={"key": [None, ["x", "y"]]},
         )
-        # As one batch, or as the workers get it.
+        # As one batch, or split for the workers.
         parts = [_handle_output_by_index(batch, i) for i in range(3)]
         for part in [batch] if whole else parts:
             engine.hand_on(part)
@@ -446,7 +446,7 @@ def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
         for batch_encode in (False, True):
             for n in (1, 2):
                 if batch_encode and n == 1 and "input_ids" in prompt:
-                    continue  # SGLang refuses it.
+                    continue  # SGLang rejects it.
                 request = GenerateReqInput(
                     **prompt, sampling_params={"n": n}, return_prompt_token_ids=True
                 )
@@ -455,7 +455,7 @@ def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
 
 
 async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
-    """The prompts that the states of a batch's requests hold once it is sent."""
+    """Send a batch; return the prompts in the states of its requests."""
     from sglang.srt.agentcore import prompts
 
     manager = Engine(nothing, enable_tokenizer_batch_encode=batch_encode).manager

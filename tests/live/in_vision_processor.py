@@ -42,14 +42,14 @@ def processed(prompt: str | list[int], image: dict[str, Any] | None = None) -> A
             image_data=[image or sys.argv[2]], input_text=prompt, request_obj=request
         )
     )
-    # A dict in v0.5.9, and an object from v0.5.10 on.
+    # A dict in v0.5.9, an object from v0.5.10 on.
     if isinstance(made, dict):
         return made
     return {name: getattr(made, name) for name in FIELDS}
 
 
 def processed_image() -> dict[str, Any]:
-    """The image as a client sends it that runs the processor of Qwen2-VL itself."""
+    """Return the image as sent by a client that runs Qwen2-VL's processor itself."""
     from sglang.srt.utils import load_image
 
     image, _ = load_image(sys.argv[2])

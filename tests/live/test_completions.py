@@ -1,4 +1,4 @@
-"""`/v1/completions` with token IDs: the same, streaming or not, in every mode."""
+"""`/v1/completions` with token IDs: equal with and without streaming, in all modes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.servers import held_requests
 
 
 def templated(name: str) -> str:
-    """The prompt that the chat template makes of a line without a history."""
+    """Return the prompt that the chat template makes of a line without a history."""
     return f"<|im_start|>user\n{line(name).question}<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -115,7 +115,7 @@ def test_a_non_streaming_response_has_the_ids_with_their_logprobs(
             tokens = [tokenizer.decode([token_id], False) for token_id in ids]
             told = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
             if is_between(release, "0.5.21", ""):
-                # A part of a character is told by its bytes, as Latin-1.
+                # A part of a character is given as its bytes, in Latin-1.
                 spelled = b"".join(
                     one.encode("latin-1" if "\ufffd" in token else "utf-8")
                     for one, token in zip(told, tokens, strict=True)

@@ -1,4 +1,4 @@
-"""Per-token metadata of a custom sampler: what the check `customized-info` leaves out.
+"""Per-token metadata of a custom sampler, beyond the check `customized-info`.
 
 The servers here run with a sampler that mirrors each sampled token ID.
 """

@@ -1,4 +1,4 @@
-"""AGENTCORE_DEFAULTS: clients that ask for nothing get what the server's variable names."""
+"""AGENTCORE_DEFAULTS: clients get the fields that the server's variable names."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_responses_have_ids_by_default(defaulting: Server, release: str) -> None
     assert last["token_ids"] == response["token_ids"]
     without = post(defaulting, RESPONSES, **body, return_token_ids=False)
     assert "token_ids" not in without
-    # What has no trace is not refused, since nobody asked for one.
+    # Requests that cannot be traced are served, since the client did not request it.
     try:
         queued = post(defaulting, RESPONSES, **body, background=True)
     except HttpError as refused:

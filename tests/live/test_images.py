@@ -71,7 +71,7 @@ def placeholder(server: Server) -> int:
 
 
 def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]]:
-    """Prompt and completion IDs of an answer, the same streamed or not."""
+    """Return prompt and completion IDs; check that streaming yields the same."""
     whole = ask(server, *parts, **more)
     streamed = ask(server, *parts, **more, stream=True)
     assert_whole(streamed)
@@ -81,7 +81,7 @@ def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]
 
 
 def with_one_place(server: Server, prompt: list[int]) -> list[int]:
-    """The IDs of a prompt before its image was expanded."""
+    """Return the IDs of a prompt before its image was expanded."""
     pad = placeholder(server)
     assert prompt.count(pad) == PLACES
     first = prompt.index(pad)
@@ -94,7 +94,7 @@ def test_a_prompt_of_ids_is_prefilled_unchanged_but_for_expanded_images(
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     given = with_one_place(vision_server, prompt)
     assert both(vision_server, "-", IMAGE, input_ids=given) == (prompt, said)
-    # A part of a character, which no tokenizer makes of any text.
+    # A part of a character: no tokenizer produces it from text.
     [part, *others] = tokenized(vision_server, "中")
     assert others
     odd = [part, 10, 11, 10, *given, 11, part]
@@ -130,7 +130,7 @@ def test_a_prefix_keeps_its_images_and_takes_new_ones(
     assert continued is not None and continued["source"] == how
     kept = continued["kept"]
     assert taken[:kept] == [*prompt, *said][:kept]
-    # The template writes one placeholder where the prefix has one for each embedding.
+    # The template writes one placeholder; the prefix has one per embedding.
     assert continued["template_matched"] >= len(prompt)
     pad = placeholder(vision_server)
     assert taken[kept:].count(pad) == prompt.count(pad)
@@ -177,7 +177,7 @@ def test_images_without_placeholders_are_refused(
     assert held_requests(vision_server) == []
 
 
-# Slow, so that the others do not end by themselves before they are looked for.
+# Slow, so that the other samples do not finish before the test looks for them.
 @pytest.mark.usefixtures("slow_engine")
 def test_nothing_of_a_rejected_batch_keeps_running(vision_server: Server) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
@@ -198,7 +198,7 @@ def test_a_client_that_disconnects_at_once_leaves_no_request(
     vision_server: Server,
 ) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
-    # Its error depends on whether the status came in time.
+    # The error depends on whether the status arrived in time.
     with pytest.raises(requests.RequestException, match="timed out"):
         requests.post(
             f"{vision_server.base_url}/generate",
@@ -244,7 +244,7 @@ PARTS = (
 
 
 def of_vllm(server: Server, token_ids: list[int], stream: bool, **more: Any) -> Any:
-    """The prompt, placeholders and each choice's tokens of vLLM's endpoint."""
+    """Ask vLLM's endpoint; return prompt, placeholders and each choice's tokens."""
     sampling = {"temperature": 0, "max_tokens": 12, "logprobs": 0}
     sampling |= more.pop("sampling_params", {})
     asked = {"token_ids": token_ids, "sampling_params": sampling, "model": None, **more}

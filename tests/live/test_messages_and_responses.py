@@ -1,4 +1,4 @@
-"""`/v1/messages` and `/v1/responses` with token IDs: the chat endpoint's, in each mode."""
+"""`/v1/messages` and `/v1/responses` have chat's token IDs, in each mode."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ at_each = pytest.mark.parametrize("path", [MESSAGES, RESPONSES])
 
 @pytest.fixture(autouse=True)
 def _traced(request: pytest.FixtureRequest, release: str) -> None:
-    """Earlier releases are not traced; what they say is another test's."""
+    """Skip releases without traces, which another test covers."""
     if "untraced" in request.node.name:
         return
     require_traced(request.node.callspec.params.get("path", RESPONSES), release)
@@ -99,7 +99,7 @@ def text_of(response: Json) -> str:
 
 
 def text_in(event: Json) -> str:
-    """The text that an event of a message or of a response adds."""
+    """Return the text that an event of a message or of a response adds."""
     delta = event.get("delta", "")
     if isinstance(delta, dict):
         return str(delta.get("text", ""))
@@ -122,7 +122,7 @@ def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
         abs=LOGPROB_NOISE,
     )
     usage = answer["usage"]
-    # Whole answers of early /v1/responses call them as chat does.
+    # Non-streaming early /v1/responses name them like chat.
     in_chat = "prompt_tokens" in usage
     n_prompt = usage["prompt_tokens" if in_chat else "input_tokens"]
     n_completion = usage["completion_tokens" if in_chat else "output_tokens"]
@@ -152,7 +152,7 @@ def test_events_have_the_ids_of_their_text(
         token_ids += new
         token_logprobs += event.get("token_logprobs", [])
         text += text_in(event)
-        # What a parser holds back or takes away is not text of the answer.
+        # Text that a parser holds back or removes is not in the answer.
         if mode != "reasoning" and not CASES[name]:
             assert tokenizer.decode(token_ids).startswith(text)
     assert not any("prompt_token_ids" in event for event in others)
@@ -229,7 +229,7 @@ def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> Non
 def test_the_openai_client_reads_the_token_ids(server: Server, mode: str) -> None:
     whole = respond(server, **body_of("text_then_tool"))
     types = [item["type"] for item in whole["output"]]
-    # The reasoning parser takes all of it for reasoning.
+    # The reasoning parser treats all of it as reasoning.
     assert ("reasoning" if mode == "reasoning" else "function_call") in types
     asked = body_of("text_then_tool", model=Subject(server.base_url).served_model())
     del asked["return_token_ids"]
@@ -242,7 +242,7 @@ def test_the_openai_client_reads_the_token_ids(server: Server, mode: str) -> Non
         for token_id in getattr(event, "token_ids", None) or ()
     ]
     assert token_ids == whole["token_ids"]
-    # Its own events of text have no place for them; the response has all.
+    # The SDK's text events have no field for the IDs; the response has all of them.
     with api.responses.stream(**asked) as stream:
         final = stream.get_final_response()
     for response in (created, final):
@@ -340,7 +340,7 @@ def test_a_message_is_refused_if_the_template_raises(
 
 
 def error_of(answer: requests.Response, release: str) -> Json:
-    """The error of a refused message, from its body or from its only event."""
+    """Return the error of a rejected message, from its body or its only event."""
     assert "end_turn" not in answer.text
     if "text/event-stream" not in answer.headers["content-type"]:
         assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""Turns whose prompts begin with exactly the tokens of the turns before them."""
+"""Turns whose prompts start with exactly the tokens of the previous turns."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_tokenize_gives_the_same_ids(server: Server) -> None:
 def test_tokenize_gives_the_context_length_if_the_tokenizer_has_none(
     remembering: Server,
 ) -> None:
-    """transformers says 10^30 of it, which stock SGLang cannot write before 0.5.19."""
+    """transformers reports 10^30, which stock SGLang cannot write before 0.5.19."""
     url = remembering.base_url
     [card] = requests.get(f"{url}/v1/models", timeout=30).json()["data"]
     for asked in ({"prompt": "a"}, {"prompt": ["a", "b"]}, {"messages": [USER]}):
@@ -299,7 +299,7 @@ def test_messages_take_a_prefix_and_refuse_a_bad_one(
 
 
 def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
-    """A message, put together if it is streamed."""
+    """Return a message; a stream's events are joined."""
     asked = {"model": "default", "max_tokens": 60, "temperature": 0, **asked}
     if not stream:
         answer: dict[str, Any] = client.post_json(url, asked)
@@ -323,7 +323,7 @@ def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
     return {**made, "content": blocks, "token_ids": token_ids}
 
 
-# With a reasoning parser the tiny model's turns here are reasoning alone.
+# With a reasoning parser, the tiny model's turns here are only reasoning.
 @pytest.mark.parametrize("remembering", ["default"], indirect=True)
 @pytest.mark.parametrize("stream", [False, True])
 def test_claude_code_continues_although_its_header_changes(
@@ -392,7 +392,7 @@ def test_chat_continues_although_its_system_prompt_has_volatile_lines(
     said = prefix_of(ask(2, *history))
     assert said is not None
     assert said["source"] == "server" and said["required"] == len(ids_of(first))
-    # Whatever else the system prompt says, and in whatever place.
+    # Any other text of the system prompt counts, wherever it is.
     for content in (
         f"Call x-anthropic-billing-header.\nStreamed: {stream}",
         f"Streamed: {stream} {budget(1)}",
@@ -466,7 +466,7 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
         for reason, other in others:
             asked_otherwise = {**body(messages, stream=stream), **other}
             assert missed(client.ask(url, **asked_otherwise)) == reason, other
-        # Nothing is said where the memory does not apply.
+        # There is no metadata if the memory does not apply.
         opted_out = client.ask(
             url, **body(messages, stream=stream, return_token_ids=False)
         )
@@ -488,7 +488,7 @@ def test_answers_with_the_same_text_but_other_tokens_are_ambiguous(
     first = client.ask(remembering.base_url, **body(asked))
     [completion] = first.completions
     n_tokens = len(completion.token_ids or ()) - 1
-    # Without the token that ends the turn.
+    # Cut off before the end-of-turn token.
     again = client.ask(remembering.base_url, **body(asked, max_tokens=n_tokens))
     assert again.completions[0].content == completion.content
     messages = [*asked, message_of(completion), USER]

@@ -1,4 +1,4 @@
-"""Prompts given as token IDs, at every endpoint: the engine sees no bad one."""
+"""Prompts of token IDs, at every endpoint: no bad prompt reaches the engine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_keeps_running(
 ) -> None:
     refused = generate(server, input_ids=prompt, stream=stream)
     assert refused.status_code == 400
-    # From 0.5.13 on a schema of SGLang's refuses what is no integer of 64 bits.
+    # From 0.5.13 on, SGLang's schema rejects values that are not 64-bit integers.
     by_schema = is_between(release, "0.5.13", "") and prompt == [5, 2**70]
     said = refused.text if by_schema else refused.json()["error"]["message"]
     assert "input_ids" in said
@@ -137,7 +137,7 @@ LONG = "a " * 17000
 def test_a_rejection_by_the_scheduler_is_an_error_with_the_reason(
     server: Server, stream: bool, logprobs: bool, release: str
 ) -> None:
-    # From 0.5.10 on a stream's first line precedes its status.
+    # From 0.5.10 on, a stream's first line precedes its status.
     is_event = stream and is_between(release, "", "0.5.9")
     messages = [{"role": "user", "content": LONG}]
     answers = [
@@ -146,7 +146,7 @@ def test_a_rejection_by_the_scheduler_is_an_error_with_the_reason(
     ]
     for answer in answers:
         assert answer.status_code == (200 if is_event else 400)
-        # The chat prompt has its IDs before the scheduler sees it.
+        # Chat returns the prompt's IDs before the scheduler sees it.
         assert "maximum allowed length" in answer.text or "is longer" in answer.text
         assert "token_ids" not in answer.text
         if is_event:

@@ -1,4 +1,4 @@
-"""Request IDs that clients choose: no two requests ever share a state, a stream or a token."""
+"""Request IDs chosen by clients: requests never share a state, stream or token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.helpers.servers import held_requests
 
 Json = dict[str, Any]
 
-# Takes more than the 2 s that SGLang waits before it aborts the request of a client that
-# left, while the engine is slow.
+# Takes more than the 2 s after which SGLang aborts the request of a client that
+# disconnected, while the engine is slow.
 LONG = Case("long", options={"max_tokens": 160})
 ENDLESS = {"ignore_eos": True, "max_tokens": 3000}
 OTHER = CASES["emoji"]
@@ -49,13 +49,13 @@ each_number = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def quiet(server: Server) -> Callable[[Case], Answer]:
-    """Answers of a quiet server to the cases, logprobs included."""
+    """Answers of an idle server to the cases, including logprobs."""
     answers = {case.line: ask(server, case) for case in (LONG, OTHER)}
     return lambda case: answers[case.line]
 
 
 def assert_own(answer: Answer, quiet: Answer) -> None:
-    """The answer is whole, and has the tokens of a quiet server."""
+    """Check that an answer is complete and has the tokens of an idle server."""
     assert_whole(answer)
     [said], [wanted] = answer.completions, quiet.completions
     assert answer.prompt_token_ids == quiet.prompt_token_ids
@@ -66,7 +66,7 @@ def assert_own(answer: Answer, quiet: Answer) -> None:
 
 @contextlib.contextmanager
 def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer]]:
-    """A long answer under this ID, being generated when the block begins."""
+    """Run a long request under this ID; it is generating when the block starts."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, LONG, rid=rid, **more)
         wait_for_tokens(server)
@@ -74,7 +74,7 @@ def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer
 
 
 def wait_for_tokens(server: Server) -> None:
-    """Wait for some steps of the engine, which serves what was sent before, too."""
+    """Wait for some engine steps, in which earlier requests run, too."""
     stream = client.chat_stream(server.base_url, **OTHER.body(stream=True))
     with closing(stream):
         for _ in range(5):
@@ -82,7 +82,7 @@ def wait_for_tokens(server: Server) -> None:
 
 
 def body_of(path: str, **more: Any) -> Json:
-    """A request for 40 tokens after the prompt of a long answer."""
+    """Return a request for 40 tokens after the prompt of the long case."""
     if path == GENERATE:
         return {
             "text": TEXT,
@@ -99,7 +99,7 @@ def assert_refused(answer: requests.Response, word: str = TWICE) -> None:
 
 
 def ask_until_accepted(server: Server, case: Case, **more: Any) -> Answer:
-    """The answer under an ID that may still be in use: each refusal is asked again."""
+    """Send a request, again and again while its ID is in use; return the answer."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -143,7 +143,8 @@ def test_an_id_in_use_is_refused_by_each_worker(
             bodies = [
                 body_of(CHAT, rid="shared", stream=bool(i % 2)) for i in range(16)
             ]
-            # Each has a connection of its own; the kernel spreads these over the workers.
+            # Each request opens a connection; the kernel spreads these over the
+            # workers.
             answers = pool.map(lambda body: send(server, CHAT, **body), bodies)
         for answer in answers:
             assert_refused(answer)
@@ -213,7 +214,7 @@ def test_an_id_of_a_disconnected_client_never_mixes_two_requests(
 def test_an_id_can_be_reused_at_once(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
-    # SGLang aborts the ID of a stream once more, 2 s after its end.
+    # SGLang aborts a stream's ID again, 2 s after its end.
     for stream in (True, False, False, True):
         ask(server, LONG, max_tokens=4, rid="again", stream=stream)
     assert_own(ask(server, LONG, rid="again", stream=True), quiet(LONG))

@@ -1,4 +1,4 @@
-"""Turns of `/v1/responses` whose prompts begin with the tokens of the turns before."""
+"""Turns of `/v1/responses` whose prompts start with the previous turns' tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.live.conftest import PREFIX_CACHE
 USER = {"role": "user", "content": "Say hello."}
 HELLO = {"role": "assistant", "content": "Hello."}
 
-# The nearest conversation that is remembered may be another test's, with the same
+# The nearest remembered conversation may be another test's, with the same
 # question and other instructions.
 NOT_REMEMBERED = (
     {"source": "template", "missed": "unknown"},
@@ -50,7 +50,7 @@ NOT_REMEMBERED = (
 
 @pytest.fixture(autouse=True)
 def _continued(request: pytest.FixtureRequest, release: str) -> None:
-    """Earlier releases take no prefix there; what they say is another test's."""
+    """Skip releases that reject a prefix there, which another test covers."""
     if "refused_by_early" in request.node.name:
         return
     require_traced(RESPONSES, release)
@@ -69,7 +69,7 @@ def asked(server: Server, items: Any, **more: Any) -> Json:
 
 
 def respond(server: Server, items: Any, streaming: bool = False, **more: Any) -> Json:
-    """A response; if it is streamed, the last event's."""
+    """Return a response; a stream's is that of its last event."""
     body = asked(server, items, **more)
     if not streaming:
         return post(server, RESPONSES, **body)
@@ -91,7 +91,7 @@ def ids_of(response: Json) -> list[int]:
 
 
 def as_sent_back(response: Json, way: str) -> list[Json]:
-    """The items of a response as agents send them back."""
+    """Return the items of a response as agents send them back."""
     if way == "items":
         items: list[Json] = response["output"]
         return items
@@ -120,7 +120,7 @@ def results_of(response: Json) -> list[Json]:
 
 
 def is_sent_back(response: Json, way: str) -> bool:
-    """True if SGLang takes back all that was said: the tiny model breaks some calls."""
+    """True if SGLang accepts the full answer back: the tiny model breaks some calls."""
     sent = as_sent_back(response, way)
     calls = [item for item in sent if item.get("type") == "function_call"]
     return bool(sent) and all(is_object(call["arguments"] or "{}") for call in calls)
@@ -186,9 +186,9 @@ def test_the_memory_continues_a_conversation_by_itself(
             assert continued == ids_of(earlier[-1])
             n_continued += 1
         else:
-            # The turn before that one, which the history ends with.
+            # The turn before, which is at the end of the history.
             assert continued in map(ids_of, earlier[:-1])
-    # The tiny model may go on to reason only, of which "bare" sends nothing back.
+    # The tiny model may only reason, and "bare" does not send reasoning back.
     reasons = "--reasoning-parser" in remembering.options.args
     assert n_continued > (0 if reasons and way == "bare" else 1)
 

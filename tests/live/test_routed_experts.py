@@ -1,7 +1,7 @@
 """Routed experts of each token equal those of the model in Transformers.
 
-The model is a Qwen3-MoE of random weights. How it routes, and what keeps that, are
-SGLang's own; only the kernel for the best experts is the one in PyTorch.
+The model is a Qwen3-MoE of random weights. SGLang's own code routes and records; only
+the top-k kernel is the one in PyTorch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Choice:
     finish: str | None = None
 
     def take(self, part: dict[str, Any]) -> None:
-        """Take in a part of the choice; none comes after the experts."""
+        """Add a part of the choice; none may come after the experts."""
         assert self.finish is None, part
         self.token_ids += part.get("token_ids", [])
         self.prompt_token_ids += part.get("prompt_token_ids", [])
@@ -90,7 +90,7 @@ def unpatched(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[S
 
 
 def asked(server: Server, path: str, stream: bool = False, **body: Any) -> list[Choice]:
-    """The choices of an answer with token IDs and experts, as they are told."""
+    """Ask for token IDs and experts; return the choices."""
     body = {**PROMPTS[path], **SAMPLED, "return_routed_experts": True, **body}
     chunks = answers(server, path, stream, **{"return_token_ids": True, **body})
     choices: dict[int, Choice] = {}
@@ -102,7 +102,7 @@ def asked(server: Server, path: str, stream: bool = False, **body: Any) -> list[
 
 
 def read(encoded: str | None, format: str | None = None) -> Experts:
-    """Experts by token, layer, and rank."""
+    """Decode experts: by token, layer and rank."""
     assert encoded is not None
     data = base64.b64decode(encoded, validate=True)
     if format == "npy":
@@ -114,12 +114,12 @@ def read(encoded: str | None, format: str | None = None) -> Experts:
 def assert_routed(
     model: Path, experts: Experts, token_ids: list[int], start: int
 ) -> None:
-    """Experts are the model's: a row for each token but the last, from the start."""
+    """Check that the rows of experts from `start` on are the model's."""
     expected = tiny_moe_model.routes(model, token_ids)[start:-1]
     assert experts.shape == expected.shape == (len(expected), LAYERS, TOP_K)
     if len(expected):
         same = (np.sort(experts) == expected).all(axis=-1).mean()
-        # Two experts may be as good as each other but for the last digits.
+        # The scores of two experts may differ only in the last digits.
         assert same > 0.97, (same, token_ids, start)
 
 
@@ -175,7 +175,7 @@ def test_each_choice_has_its_own_experts(
 def test_experts_do_not_need_return_token_ids(
     routing: Server, path: str, stream: bool
 ) -> None:
-    """Nor are there more of them than before."""
+    """The response has no more token IDs than before, either."""
     choices = asked(routing, path, stream=stream, **GREEDY)
     body = {**GREEDY, "return_token_ids": None}
     [choice] = asked(routing, path, stream=stream, **body)
@@ -203,7 +203,7 @@ def test_generate_honours_and_returns_the_start(
         ids: dict[int, list[int]] = {}
         last: dict[int, dict[str, Any]] = {}
         for position, output in enumerate(outputs):
-            # In a batch that is not streamed, outputs come in order.
+            # The outputs of a non-streaming batch are in order.
             index = output.get("index", 0 if stream else position)
             known = ids.get(index, []) if way == "stream-output" else []
             ids[index] = known + output["output_ids"]
@@ -219,7 +219,7 @@ def test_generate_honours_and_returns_the_start(
 def test_requests_with_and_without_experts_run_together(
     routing: Server, model: Path
 ) -> None:
-    """In vanilla, up to 0.5.12, one gets another's, or the server's worker ends."""
+    """In unpatched SGLang up to 0.5.12, experts are mixed up, or a worker crashes."""
 
     def one(number: int) -> list[Choice]:
         return asked(
@@ -290,7 +290,7 @@ def test_the_experts_of_the_whole_prompt_can_be_left_out(
 def test_without_the_flag_every_byte_is_unpatched(
     routing: Server, unpatched: Server, path: str, stream: bool
 ) -> None:
-    """`return_token_ids: false` leaves all that SGLang has as it is."""
+    """`return_token_ids: false` leaves SGLang's own response unchanged."""
     body = {**PROMPTS[path], **GREEDY, "stream": stream, "return_token_ids": None}
     if path == CHAT:
         body |= {"return_token_ids": False, "logprobs": True}

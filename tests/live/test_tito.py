@@ -1,4 +1,4 @@
-"""Token-in, token-out chat: prompts as IDs, answers as IDs, and what is refused."""
+"""Token-in, token-out chat: prompts and answers as IDs, and rejected requests."""
 
 from __future__ import annotations
 

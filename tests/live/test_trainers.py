@@ -1,4 +1,4 @@
-"""Requests of trainers' clients, and the expressions that read the responses."""
+"""Requests of trainers' clients, and the expressions that read their responses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_miles_gets_content_that_is_not_null(
     assert choice["message"]["content"] is not None
     output_token_logprobs = choice["meta_info"]["output_token_logprobs"]
     assert [entry[1] for entry in output_token_logprobs] == choice["token_ids"]
-    # The reasoning parser takes what is not after </think> for reasoning.
+    # The reasoning parser treats all text before </think> as reasoning.
     if name == "reasoning_then_tool" or ("tool" in name and mode != "reasoning"):
         assert choice["message"]["tool_calls"]
 
@@ -69,7 +69,7 @@ def test_content_is_empty_rather_than_null_only_on_request(
     server: Server, flags: Json, content: str | None, release: str
 ) -> None:
     if is_between(release, "0.5.13", ""):
-        content = ""  # SGLang's own.
+        content = ""  # SGLang's own field.
     answer = post(server, CHAT, **chat("silent", **flags))
     assert answer["choices"][0]["message"]["content"] == content
 

@@ -1,7 +1,7 @@
-"""Every check of `verify` can fail: defects planted in what a patched server says.
+"""Every check of `verify` can fail: defects planted in a patched server's responses.
 
 A proxy between `verify` and a real patched server plants one defect at a time. The
-check that is there for it must find it, and say what it found.
+check for it must find and name it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.live.defects.planting import with_ids
 from tests.live.defects.special_requests import VllmEndpointsMissing
 from tests.live.proxy import Proxy
 
-# A server with a reasoning parser, which the checks need.
+# The checks need a server with a reasoning parser.
 on_a_server = pytest.mark.parametrize("mode", ["reasoning"], indirect=True)
 
 
@@ -35,7 +35,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def correct(proxy: Proxy, sglang_python: Path) -> Subject:
-    """The server without a defect, which remembers its non-streaming answers."""
+    """A proxy without a defect, which remembers non-streaming responses."""
     return Subject(proxy.url, python=sglang_python, launched=True)
 
 
@@ -54,7 +54,7 @@ def test_a_planted_defect_is_found_and_named(
 ) -> None:
     proxy.plant(planted.make())
     if isinstance(proxy.defect, ChatStream):
-        # What is not streamed is as it was.
+        # Non-streaming responses are unchanged.
         subject = correct
     else:
         subject = Subject(proxy.url, python=sglang_python, launched=True)

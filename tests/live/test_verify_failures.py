@@ -1,6 +1,6 @@
-"""`verify` when the server fails, or somebody ends it: right exit code, nothing left.
+"""`verify` when the server fails or a signal arrives: exit codes, nothing left.
 
-A stub takes the place of SGLang here, so that it fails at will and at once.
+A stub replaces SGLang, so that it fails on request and at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Stubbed:
         )
 
     def run(self, how: str, *args: str) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
+        """Run the command; return exit code, standard output and standard error."""
         process = self.start(how, *args)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, Json, Json]] = {
     "a bias": ("plain", {"logit_bias": {"7": 3}}, {"logit_bias": {"7": 3}}),
 }
 
-# The modes that change what the engine sends, and who sends it on.
+# The modes that change the engine's output or its route.
 in_modes = pytest.mark.parametrize(
     "mode",
     ["default", "stream-output", "two-workers-stream-output"],
@@ -65,7 +65,7 @@ in_modes = pytest.mark.parametrize(
 
 
 def ask(server: Server, token_ids: list[int], params: Json, **more: Any) -> Json:
-    """The answer to a request, which a stream's chunks are put together to."""
+    """Return the response to a request; a stream's chunks are joined."""
     params = {"temperature": 0, **params}
     body = {"token_ids": token_ids, "sampling_params": params, **more}
     response = send(server, GENERATE, **body)
@@ -159,7 +159,7 @@ def test_tokens_and_logprobs_are_those_of_generate(
 def test_several_workers_accept_a_path_as_the_model_name(
     server: Server, mode: str
 ) -> None:
-    # An update of the weights from disk makes it the name, in one worker.
+    # An update of the weights from disk changes the name, in one worker.
     taken = 200 if mode.startswith("two-workers") else 404
     params = {"max_tokens": 2}
     for model, status in (("/models/step-8", taken), ("unknown", 404)):
@@ -197,7 +197,7 @@ def test_alternatives_and_logprobs_of_the_prompt(
     for entry, top in zip(
         choice["logprobs"]["content"], expected["output_top_logprobs"], strict=True
     ):
-        assert entry["rank"] == 1  # It is greedy.
+        assert entry["rank"] == 1  # Decoding is greedy.
         assert [one["token_id"] for one in entry["top_logprobs"]] == [
             token_id for _, token_id, _ in top
         ]
@@ -250,7 +250,7 @@ def test_usage_of_a_stream(
 
 @in_modes
 def test_a_salt_separates_the_cache(server: Server) -> None:
-    # It is new to the server, and to every mode's.
+    # No test has sent this salt before, in any mode.
     prompt = [*prompt_of(server, "long"), *[7, 8, 9] * 20]
 
     def cached(**more: Any) -> int:
@@ -302,7 +302,7 @@ def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
         assert rendered["features"] is None
         response = send(server, CHAT, **{**body, "return_token_ids": True})
         if response.status_code == 400:
-            # Newer grammars of tools need a token that the scripted model lacks.
+            # Newer tool grammars need a token that the scripted model lacks.
             assert name == "a tool that must be called"
             assert send(server, GENERATE, **rendered).status_code == 400
             continue
@@ -332,7 +332,7 @@ def test_a_rendered_grammar_applies_after_the_reasoning(server: Server) -> None:
     assert rendered["reasoning_ended"] is False
     response = send(server, CHAT, **body)
     if response.status_code == 400:
-        # llguidance, the backend without a GPU, lost reasoning in newer releases.
+        # llguidance, the backend without a GPU, has no reasoning in newer releases.
         assert "no attribute 'allocate_vocab_mask'" in response.text
         assert send(server, GENERATE, **rendered).status_code == 400
         return
@@ -679,7 +679,7 @@ def test_requests_are_aborted_by_their_id(
             pool.submit(ask, server, prompt, params, request_id=name, stream=streaming)
             for name in ("turn-1", "turn-10")
         ]
-        seen: set[str] = set()  # Any of the workers may answer, with its own.
+        seen: set[str] = set()  # Any worker may answer, with its own requests.
 
         def all_run() -> bool:
             seen.update(held(server))
@@ -739,7 +739,7 @@ def _pauses(release: str, mode: str) -> None:
         pytest.skip("with several workers, any of them may answer")
 
 
-# So slow that the pause comes in the middle of the answer.
+# Slow enough for the pause to hit the answer midway.
 @in_modes
 @pytest.mark.usefixtures("_pauses", "slow_engine")
 @pytest.mark.parametrize("mode_of_pause", ["abort", "wait", "keep"])
@@ -777,7 +777,7 @@ def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return weights.make(scripted_model, folder, weights.mute)
 
 
-# So slow that the update comes in the middle of the answer.
+# Slow enough for the update to hit the answer midway.
 @in_modes
 @pytest.mark.usefixtures("_pauses", "slow_engine")
 @pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
@@ -963,7 +963,8 @@ def test_an_adapter_can_be_replaced_under_its_name(
         assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
         assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
         assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
-        # Requests of the old weights end with them, and new ones wait for the new.
+        # Requests on the old weights finish with them, new requests wait for the new
+        # ones.
         long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
         with ThreadPoolExecutor(2) as pool:
             old = pool.submit(ask, server, prompt, long, model="policy", stream=True)

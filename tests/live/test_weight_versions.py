@@ -1,4 +1,4 @@
-"""New weights while requests are open: every answer ends, each token says whose it is.
+"""Weight updates during requests: all answers finish, all tokens have their version.
 
 The mute weights say one token only, so the tokens themselves show which weights sampled
 them; the changed ones have other keys and values, so logprobs show a prompt that took
@@ -75,7 +75,7 @@ class Weights:
 
 @dataclass
 class Said:
-    """Contents of a response: token IDs, versions of its spans, other fields."""
+    """Contents of a response: token IDs, version spans, other fields."""
 
     ids: list[int] = field(default_factory=list)
     spans: list[dict[str, Any]] | None = None
@@ -111,7 +111,7 @@ def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
 
 @pytest.fixture
 def pause(request: pytest.FixtureRequest, release: str, way: str) -> str | None:
-    """Mode of the pause while the weights change, None without a pause."""
+    """Mode of the pause during the update, None without a pause."""
     mode: str | None = request.param
     if way == "two-workers" and mode and is_between(release, "", "0.5.11"):
         pytest.skip("pauses are refused with several tokenizer workers")
@@ -129,7 +129,7 @@ _versions = itertools.count()
 
 
 def update(server: Server, folder: Path, **more: Any) -> str:
-    """Load weights; the version that they were given."""
+    """Load weights; return their new version."""
     version = f"{folder.name[:8]}-{next(_versions)}"
     body = {"model_path": str(folder), "weight_version": version, **more}
     response = send(server, "/update_weights_from_disk", **body)
@@ -138,7 +138,7 @@ def update(server: Server, folder: Path, **more: Any) -> str:
 
 
 def later(server: Server, **more: Any) -> Json:
-    """The engine's answer to a prompt that other requests do not have."""
+    """Return the engine's answer to a prompt that no other request has."""
     return post(
         server,
         "/generate",
@@ -151,7 +151,7 @@ def later(server: Server, **more: Any) -> Json:
 
 
 def logprobs_of(answer: dict[str, Any]) -> list[float]:
-    """Of the first token: the five most probable, by token."""
+    """Return the five most probable first tokens, with logprobs."""
     first = answer["meta_info"]["output_top_logprobs"][0]
     return [value for value, *_ in sorted(first, key=lambda entry: entry[1])]
 
@@ -171,7 +171,7 @@ def whole(server: Server, path: str, **body: Any) -> Said:
 
 
 def chat_stream(server: Server) -> Said:
-    said = Said(others=[None])  # No line has said a version.
+    said = Said(others=[None])  # No line has had a version yet.
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
         assert "error" not in event, event
         if "metadata" in event:
@@ -211,7 +211,7 @@ OPEN: tuple[Callable[[Server], Said], ...] = (
 def through(
     server: Server, pause: str | None, change: Callable[[], Any]
 ) -> tuple[list[Said], Any]:
-    """The answers of requests that are open while the weights change."""
+    """Return the answers of requests that run while the weights change."""
     with ThreadPoolExecutor(len(OPEN)) as pool:
         asking = [pool.submit(ask, server) for ask in OPEN]
         wait_until(lambda: len(held(server)) >= 2)
@@ -230,7 +230,7 @@ def through(
 
 
 def assert_right(said: Said, quiet: Said, old: str, new: str) -> None:
-    """Each span says whose tokens it has: the mute weights', or those before them."""
+    """Check that each span's tokens come from the weights of its version."""
     assert said.spans is not None
     ends = [0, *(span["end"] for span in said.spans)]
     assert [span["start"] for span in said.spans] == ends[:-1]
@@ -322,7 +322,7 @@ def test_a_new_version_of_the_same_weights_labels_later_tokens(
 def update_from_tensor(
     server: Server, release: str, serialized: bytes, version: str
 ) -> requests.Response:
-    """The response to an update, in the session that newer releases want around it."""
+    """Update from a tensor, inside the session that newer releases require."""
     needs_session = is_between(release, "0.5.21", "")
     if needs_session:
         assert send(server, "/begin_weight_update").status_code == 200
@@ -421,7 +421,7 @@ def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
 def test_a_prompt_uses_no_cache_of_another_adapter(
     trees: Trees, launch: Launch, tmp_path: Path
 ) -> None:
-    ours = weights.make_adapter(tmp_path / "ours", seed=1)
+    adapter_folder = weights.make_adapter(tmp_path / "ours", seed=1)
     other = weights.make_adapter(tmp_path / "other", seed=2)
 
     def load(server: Server, name: str, folder: Path) -> None:
@@ -433,12 +433,12 @@ def test_a_prompt_uses_no_cache_of_another_adapter(
     arguments += ("--max-lora-rank", str(weights.RANK))
     arguments += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
     with launch(trees.patched, "--enable-lora", *arguments) as server:
-        load(server, "a", ours)
+        load(server, "a", adapter_folder)
         before = later(server, lora_path="a")
         assert later(server, lora_path="a")["meta_info"]["cached_tokens"] > 290
         assert send(server, "/unload_lora_adapter", lora_name="a").status_code == 200
-        shutil.rmtree(ours)
-        load(server, "a", weights.make_adapter(ours, seed=2))
+        shutil.rmtree(adapter_folder)
+        load(server, "a", weights.make_adapter(adapter_folder, seed=2))
         after = later(server, lora_path="a")
         assert after["meta_info"]["cached_tokens"] == 0
         load(server, "b", other)

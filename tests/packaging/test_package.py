@@ -70,18 +70,18 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
         "agentcore_patches": "agentcore_patches",
         "verify/agentcore_verify": "agentcore_verify",
     }
-    ours = {
+    expected = {
         f"{package}/{file.relative_to(tree / folder)}": file.read_bytes()
         for folder, package in packages.items()
         for file in (tree / folder).rglob("*")
         if file.suffix == ".py" or file.name == "py.typed"
     }
-    ours |= {
+    expected |= {
         f"agentcore_patches/pages/{file.relative_to(tree / 'docs')}": file.read_bytes()
         for file in (tree / "docs").rglob("*.md")
     }
-    assert "agentcore_patches/pages/how-to/troubleshooting.md" in ours
-    assert len(ours) > 50
+    assert "agentcore_patches/pages/how-to/troubleshooting.md" in expected
+    assert len(expected) > 50
     inside = contents(wheel)
     described = {
         f"{NAME}.dist-info/{name}"
@@ -90,8 +90,8 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
             "licenses/LICENSE",
         )
     }
-    assert {name: inside[name] for name in ours if name in inside} == ours
-    assert set(inside) - set(ours) == described
+    assert {name: inside[name] for name in expected if name in inside} == expected
+    assert set(inside) - set(expected) == described
     license_text = inside[f"{NAME}.dist-info/licenses/LICENSE"]
     assert license_text == (tree / "LICENSE").read_bytes()
 

@@ -195,9 +195,9 @@ def test_colours_can_be_chosen(run: Run, color: str, coloured: bool) -> None:
 
 
 def test_a_closed_stdout_is_not_an_error(tmp_path: Path) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
-    with os.fdopen(theirs, "w") as closed:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as closed:
         ran = program("status", "--sglang-dir", str(build(tmp_path)), stdout=closed)
     assert (ran.returncode, ran.stderr) == (0, "")
 

@@ -82,10 +82,10 @@ def test_earlier_bytecode_of_a_created_file_is_not_restored(install: Install) ->
 
 def test_a_folder_with_a_file_of_another_program_stays(install: Install) -> None:
     commit(install, TRACES)
-    theirs = folder(install) / "theirs.py"
-    theirs.touch()
+    other_file = folder(install) / "theirs.py"
+    other_file.touch()
     revert(install)
-    assert list(folder(install).iterdir()) == [theirs]
+    assert list(folder(install).iterdir()) == [other_file]
 
 
 def test_a_created_file_has_the_mode_of_its_neighbours(install: Install) -> None:

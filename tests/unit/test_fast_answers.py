@@ -51,7 +51,7 @@ def fastapi(content: Any) -> bytes | None:
     return body
 
 
-def ours(content: Any) -> bytes | None:
+def orjson_bytes(content: Any) -> bytes | None:
     """Return the bytes that orjson writes, None if the data is left to FastAPI."""
     try:
         body: bytes = orjson.dumps(prepare_for_orjson(content))
@@ -88,7 +88,7 @@ CONTENT = st.recursive(
 
 @given(CONTENT)
 def test_what_is_written_is_what_fastapi_writes(content: Any) -> None:
-    written = ours(content)
+    written = orjson_bytes(content)
     assert written is None or written == fastapi(content)
 
 
@@ -116,7 +116,7 @@ def test_a_number_that_is_not_finite_is_left_to_fastapi(bad: float) -> None:
         assert not is_plain(content)
         assert write_generated(content) is None
         assert fastapi(content) is None
-        assert ours(json.loads(json.dumps(content))) is None
+        assert orjson_bytes(json.loads(json.dumps(content))) is None
 
 
 class Text(str):
@@ -140,7 +140,7 @@ class Text(str):
 )
 def test_values_that_fastapi_writes_differently_are_left_to_it(content: Any) -> None:
     assert write_generated(content) is None
-    assert ours(content) is None
+    assert orjson_bytes(content) is None
 
 
 ROW = st.tuples(st.floats(-40, 0), st.integers(0, 99), st.text(max_size=3))

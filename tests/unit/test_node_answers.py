@@ -93,11 +93,11 @@ def driven_by(
 
     @contextmanager
     def answering() -> Iterator[tuple[Connection, Callable[[], str]]]:
-        ours, theirs = Pipe()
+        receiver, sender = Pipe()
         for message in messages:
-            theirs.send_bytes(json.dumps(message).encode())
-        yield ours, lambda: "the last line"
-        theirs.close()
+            sender.send_bytes(json.dumps(message).encode())
+        yield receiver, lambda: "the last line"
+        sender.close()
 
     monkeypatch.setattr(cluster, "_driver", answering)
     monkeypatch.setattr(cluster, "_checked", lambda address: address)
