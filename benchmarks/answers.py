@@ -2,10 +2,10 @@
 
     python benchmarks/answers.py [--quick] [--json FILE]
 
-SGLang's own FastAPI application is called as an ASGI server calls it, over a stand-in for
-the engine, in alternating processes. Ratios are of the medians over the rounds. Vanilla
-SGLang lacks vLLM's endpoint: its /generate is measured instead. The requests with 32,000
-token IDs are timed from the call to the moment the engine gets them.
+SGLang's own FastAPI application is called like from an ASGI server, with a stand-in
+engine. Patched and unpatched processes alternate. Ratios compare the medians over the
+rounds. Unpatched SGLang lacks vLLM's endpoint: its /generate is measured instead.
+Requests with 32,000 token IDs are timed from the call until the engine gets them.
 Needs SGLang in this interpreter; its install is copied, never changed.
 """
 

@@ -2,10 +2,10 @@
 
     python benchmarks/install.py [--quick] [--json FILE]
 
-Twice: with the bytecode that the installer left beside the packages (uv: none, pip: all)
-and with that of all modules. All are run in turns, so that a busy machine slows them
-alike; the first turn does not count. Ratios are of the medians. Needs SGLang in this interpreter; its
-install is copied, never changed.
+Measured twice: with the installer's bytecode (uv: none, pip: all), and with bytecode of
+all modules. The commands run in turns, so that a busy machine slows them alike; the
+first turn does not count. Ratios compare the medians. Needs SGLang in this interpreter;
+its install is copied, never changed.
 """
 
 from __future__ import annotations

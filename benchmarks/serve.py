@@ -1,13 +1,13 @@
-"""Throughput and inter-token time of a real server on the CPU, patched against vanilla.
+"""Throughput and inter-token time of real servers on the CPU, patched and unpatched.
 
     python benchmarks/serve.py [--quick] [--json FILE]
 
-Both servers run side by side with the scripted model; the loads go to one and the other
-in turns, and the one that waits sleeps. Per turn: 16 streams at once, with and without
-logprobs, then non-streaming requests, 16 at a time. In turns of their own: 64 answers of
-256 tokens with `top_logprobs: 5`, not streamed, that end together, while one stream goes
-on. Ratios are of the medians over the turns, so that above 1 the patched server is faster.
-Needs SGLang in this interpreter; its install is copied, never changed.
+Both servers run side by side with the scripted model. The loads go to one and the other
+in turns, and the waiting server sleeps. Per turn: 16 concurrent streams, with and
+without logprobs, then non-streaming requests, 16 at a time. In separate turns: 64
+non-streaming answers of 256 tokens with `top_logprobs: 5` that finish together, beside
+one stream. Ratios compare the medians over the turns; above 1, the patched server is
+faster. Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""CPU time per chunk of the streaming chat generator, patched against vanilla.
+"""CPU time per chunk of the streaming chat generator, patched against unpatched.
 
     python benchmarks/stream.py [--quick] [--json FILE]
 
-Both run SGLang's own `OpenAIServingChat` over a stand-in for the engine that delivers
-one token at a time, in alternating processes; the stand-in costs both alike, and more
-with each chunk, since an answer's text is cumulative. Ratios are of the medians over the
-rounds. Needs SGLang in this interpreter; its install is copied, never changed.
+Both run SGLang's own `OpenAIServingChat` with a stand-in engine that delivers one token
+at a time, in alternating processes. The stand-in costs both alike, and more with each
+chunk, since an answer's text is cumulative. Ratios compare the medians over the rounds.
+Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations

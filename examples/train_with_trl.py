@@ -3,13 +3,14 @@
     agentcore-patch serve --model MODEL --port 30000 &
     python train_with_trl.py MODEL --url http://127.0.0.1:30000
 
-Runs in an environment of its own: `pip install trl==1.16.0 openai requests`. MODEL is what
-`weather_model.py` writes. Each step prints a line of JSON. For your own training, keep
-`Turn`, `exact`, `Rollouts.push` and `Trainer`, and replace the tool, `_play` and `reward_of`.
+Needs a separate environment: `pip install trl==1.16.0 openai requests`. MODEL is the
+folder that `weather_model.py` writes. Each step prints a line of JSON. For your own
+training, keep `Turn`, `exact`, `Rollouts.push` and `Trainer`, and replace the tool,
+`_play` and `reward_of`.
 
 `--arm` chooses where the tokens and the logprobs of a trajectory come from:
 
-exact        both from the server; each turn starts with the tokens of the turns before
+exact        both from the server; each turn starts with the previous tokens
 retokenized  from text, as on a server without patches: the conversation is tokenized
              again, and missing logprobs are zeros
 text         both from the server, but the history is sent as text only: the turns do not

@@ -1,7 +1,7 @@
 """Shared fixtures: an interpreter with SGLang, the model, copies, the summary.
 
-The suite may be run by several processes (pytest-xdist). Tests that share a server are
-run by one of them, and what tests count is added up over all.
+Several processes may run the suite (pytest-xdist). Tests that share a server run in one
+process, and the tests' counters are added up over all processes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 class Summary:
-    """Prints at the end of a run what its tests counted."""
+    """Print the tests' counters at the end of a run."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)

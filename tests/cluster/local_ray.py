@@ -1,8 +1,8 @@
-"""A Ray cluster on 127.0.0.1, each node with an environment of its own.
+"""A Ray cluster on 127.0.0.1, each node with its own environment.
 
-Run as a program it is the process that holds the cluster: for each line of its input, a
-node's environment in JSON, it starts one and answers with what is known of it. At the end
-of its input it takes everything down.
+As a program, this module holds the cluster. Each line of its input is a node's
+environment in JSON: it starts the node, and prints the node's attributes. At the end of
+its input, it stops the cluster.
 """
 
 from __future__ import annotations

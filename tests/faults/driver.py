@@ -1,11 +1,11 @@
 """Commands that start fast: the transactions alone, or the real command.
 
     driver.py PACKAGE ACTION    run a transaction
-    driver.py                   run what is asked for on stdin, each in a fork
+    driver.py                   run each request on stdin in a fork
 
-A fork has everything imported, and stops itself before it does anything, so that a
-tracer sees nothing but the command. What `apply` plans, from the texts alone, is planned
-once for all forks that find the same texts.
+A fork has everything imported, and stops itself before the command, so that a tracer
+sees only the command. The plan of `apply` depends only on the sources, so it is made
+once for all forks with the same sources.
 """
 
 from __future__ import annotations

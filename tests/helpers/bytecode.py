@@ -1,4 +1,4 @@
-"""Compiled modules of SGLang, made once and given to every copy of it."""
+"""Compiled modules of SGLang, made once and copied to every copy of SGLang."""
 
 from __future__ import annotations
 

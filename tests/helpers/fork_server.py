@@ -10,7 +10,7 @@ to start a program comes with the file descriptors of its input and its output:
     {"command": [PYTHON, FILE, ARGUMENT...], "env": {...}}  ->  process ID
     {"exit_code_of": process ID}                            ->  null while it runs
 
-It ends when the other end of the socket is closed.
+It exits when the other end of the socket is closed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Servers forked from a process that has imported SGLang's dependencies.
 
-Of the 10 s of CPU time that a server takes to start, PyTorch and SGLang's other
-dependencies take 8, the same each time. SGLang itself is imported by each server anew.
+A server takes 10 s of CPU time to start, and the imports of PyTorch and SGLang's other
+dependencies take 8 of them. Each server imports SGLang itself again.
 """
 
 from __future__ import annotations

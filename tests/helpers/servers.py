@@ -88,15 +88,15 @@ def _noted(self, line):
 _Trace._stamp_parsed = _noted
 """
 
-# Appended to SGLang's routing in the tests' copies of it, in place of a kernel that the
-# CPU lacks: SGLang has it in PyTorch, too.
+# Appended to SGLang's routing in the tests' copies of it: SGLang's PyTorch version of a
+# kernel that the CPU lacks.
 NATIVE_ROUTING = """
 
 TopK.forward_cpu = TopK.forward_native
 """
 
 # Appended to SGLang's memory saver in the tests' copies of it, whose library needs CUDA:
-# memory that is "released" stays as it is, and all code around it runs.
+# "released" memory is kept, and all code around it runs.
 SAVES_NOTHING = """
 
 class _OnCpu(_TorchMemorySaverAdapterNoop):

@@ -1,9 +1,9 @@
 """Non-streaming responses of SGLang's own application, over a stand-in engine.
 
-Run in an interpreter with SGLang, with `benchmarks` on its path, and the name of a file; it
-writes one JSON object:
-for each case of `cases` the status, the headers, the body (as Latin-1), whether FastAPI's
-encoder was called, and how many models of a token's logprobs were made.
+Run in an interpreter with SGLang, with `benchmarks` on its path. The argument is a
+file, to which it writes one JSON object: for each case of `cases` the status, the
+headers, the body (as Latin-1), True if FastAPI's encoder was called, and the number of
+Pydantic models of a token's logprobs.
 """
 
 from __future__ import annotations

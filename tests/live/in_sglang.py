@@ -1,7 +1,7 @@
 """Tests of the patched classes themselves, with stand-ins around them.
 
-Run in an interpreter with SGLang, a patched copy first on its path; prints one JSON
-object: for each of `tests_in` this module, the error or null.
+Run in an interpreter with SGLang, with a patched copy first on its path. It prints one
+JSON object: the error of each of `tests_in` this module, or null.
 """
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class Proxy:
-    """Passes requests on to `target`, through the defect planted at the moment.
+    """Passes requests on to `target`, through the currently planted defect.
 
-    With an `api_key`, requests without it get what SGLang answers them.
+    With an `api_key`, requests without it get SGLang's error.
     """
 
     def __init__(self, target: str, api_key: str | None = None) -> None:

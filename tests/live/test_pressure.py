@@ -33,9 +33,8 @@ from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    # Every third step retracts a request, while the scheduler overlaps its steps, as on
-    # a
-    # GPU; long prompts are prefilled in pieces.
+    # Every third step retracts a request, while the scheduler overlaps its steps, as
+    # on a GPU; long prompts are prefilled in pieces.
     # In rare cases, SGLang's own check of an idle KV cache then crashes the server.
     "retracted": (
         ("--chunked-prefill-size", "64"),

@@ -143,8 +143,7 @@ def test_an_id_in_use_is_refused_by_each_worker(
             bodies = [
                 body_of(CHAT, rid="shared", stream=bool(i % 2)) for i in range(16)
             ]
-            # Each request opens a connection; the kernel spreads these over the
-            # workers.
+            # The kernel spreads the connections of the requests over the workers.
             answers = pool.map(lambda body: send(server, CHAT, **body), bodies)
         for answer in answers:
             assert_refused(answer)

@@ -963,8 +963,7 @@ def test_an_adapter_can_be_replaced_under_its_name(
         assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
         assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
         assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
-        # Requests on the old weights finish with them, new requests wait for the new
-        # ones.
+        # Running requests finish on the old weights, new requests wait.
         long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
         with ThreadPoolExecutor(2) as pool:
             old = pool.submit(ask, server, prompt, long, model="policy", stream=True)

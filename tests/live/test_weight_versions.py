@@ -1,8 +1,8 @@
 """Weight updates during requests: all answers finish, all tokens have their version.
 
-The mute weights say one token only, so the tokens themselves show which weights sampled
-them; the changed ones have other keys and values, so logprobs show a prompt that took
-old ones.
+The mute weights sample only one token, so a token shows which weights sampled it. The
+changed weights have other keys and values, so logprobs show a prompt computed by old
+weights.
 """
 
 from __future__ import annotations

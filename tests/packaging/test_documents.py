@@ -1,4 +1,4 @@
-"""Every block of every document, run; `documents` says how."""
+"""Run every block of every document; `documents` says how."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def test_the_training_page_has_the_figures_of_its_run(
     assert ran.stdout in page.read_text("utf-8")
 
 
-# The runner itself: of these two, every block is right, and every block is wrong that
-# has not the word `right`.
+# The runner itself: every block of right.md passes. A block of wrong.md fails, unless it
+# has the word `right`.
 RIGHT = (ROOT / "tests/packaging/right.md").read_text()
 WRONG = (ROOT / "tests/packaging/wrong.md").read_text()
 

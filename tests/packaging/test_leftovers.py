@@ -1,4 +1,4 @@
-"""An SGLang that is uninstalled, or replaced by an editable one, while it is patched."""
+"""A patched SGLang that is uninstalled, or replaced by an editable install."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ = (
 
 @pytest.fixture(scope="module")
 def part(sglang_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with a part of SGLang, as folder `python` of its repository."""
+    """A checkout with a part of SGLang, like `python` of its repository."""
     folder = tmp_path_factory.mktemp("part")
     (folder / "pyproject.toml").write_text(CHECKOUT)
     package = folder / "sglang"

@@ -1,4 +1,4 @@
-"""The package as it is built, and what it does where it is installed."""
+"""The built package, and the commands of an installed one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sdist(dist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Scratch:
-    """An environment with the package and what it needs alone."""
+    """An environment with only the package and its dependencies."""
     scratch = make_scratch(
         tmp_path_factory.mktemp("clean") / "scratch", Path(sys.executable), {}
     )
@@ -130,7 +130,7 @@ def test_an_index_accepts_the_metadata(dist: Path, wheel: Path) -> None:
 
 
 def page_of_an_index(readme: str, repository: str = "") -> str:
-    """A README as `setup.py` gives it to an index."""
+    """Return a README as `setup.py` converts it for an index."""
     made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
     page: str = made["long_description"](readme, repository)
     return page

@@ -1,4 +1,4 @@
-"""Sources in which one place is not as an edit needs it: refused, and by name."""
+"""Sources in which one place does not fit its edit are refused by name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def shape_of(edit: Edit) -> str:
 
 
 def variables(edit: Edit) -> list[str]:
-    """The variables and parameters of its function that an edit's code reads."""
+    """Return the variables of its function that an edit's code reads."""
     code = edit.argument.partition("=")[2] if isinstance(edit, AddKeyword) else ""
     code = code or edit.new_code
     assert isinstance(edit, ScopedEdit)
@@ -113,7 +113,7 @@ def test_a_missing_statement_is_refused(edit: Edit) -> None:
     [found] = anchors(source, edit)
     message = refusal_of(edit.file, surgery.dropped(source, [found]))
     assert f"in {edit.where}" in message
-    # Several edits may look for one statement; the first of them is told.
+    # Several edits may search for one statement; the refusal names the first.
     assert any(
         f"({other.name})" in message for other in EDITS if other.where == edit.where
     )

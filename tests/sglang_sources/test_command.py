@@ -1,4 +1,4 @@
-"""The real command on real copies of the v0.5.9 package, each a process of its own."""
+"""The real command on copies of the v0.5.9 package, each run a separate process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def picture(folder: Path) -> Picture:
-    """Mode and hash of every file below a folder, but for bytecode and the lock."""
+    """Return mode and hash of every file in a folder, except bytecode and the lock."""
     return {
         str(file.relative_to(folder)): (
             stat.S_IMODE(file.stat().st_mode),
@@ -96,7 +96,7 @@ def run(package: Path) -> Run:
 
 
 def document(ran: subprocess.CompletedProcess[str]) -> Any:
-    """The answer of a command that went well."""
+    """Return the JSON document of a command that succeeded."""
     assert (ran.returncode, ran.stderr) == (0, "")
     return json.loads(ran.stdout)
 
@@ -171,7 +171,7 @@ def test_the_text_output(run: Run, package: Path) -> None:
 
 @pytest.fixture
 def without_a_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Stand for a later version, whose patches do not change a file any more."""
+    """Stand for a later version, whose patches no longer change a file."""
     edits = registry.edits
 
     def others(name: str, version: str) -> tuple[Edit, ...]:

@@ -1,7 +1,8 @@
 """The changes of all patches in the files of each release, kept as readable diffs.
 
-Hunks only: the modules that land are read in `agentcore_patches/landing`. A release whose
-hunks are those of the one before says so. What has changed on purpose is written anew by
+The diffs have hunks only; landing modules are in `agentcore_patches/landing`. The file
+of a release with the same hunks as the release before has one line that says so. To
+write the diffs again after an intended change:
 
     AGENTCORE_WRITE_DIFFS=1 pytest tests/sglang_sources/test_diffs.py
 """
@@ -149,7 +150,7 @@ def test_an_augmented_assignment_binds_no_new_name(code: str, names: set[str]) -
 
 @pytest.mark.parametrize("version", FAMILIES)
 def test_new_names_do_not_clash_with_the_functions_names(version: str) -> None:
-    """A name that a shape binds is updated on purpose, and one that the code read."""
+    """Names that a shape binds or the code has read are updated on purpose."""
     bound: Counter[tuple[str, str, str]] = Counter()
     edits = {edit for name in NAMES for edit in registry.edits(name, version)}
     for edit in edits:

@@ -1,4 +1,4 @@
-"""Sources that hold somebody else's change of the same kind, or a part of ours."""
+"""Sources with another patch for token IDs, or with a part of this one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STREAMED = "                            delta=DeltaMessage(content=delta),\n"
 
 
 def _fields(kind: str) -> list[tuple[str, str]]:
-    """Fields for token IDs, by replacing strings, as such patches are made."""
+    """Add fields for token IDs by replacing strings, as such patches do."""
     new = f"    token_ids: {kind} = None\n"
     prompt = f"    prompt_token_ids: {kind} = None\n"
     return [

@@ -1,4 +1,4 @@
-"""An SGLang that no listed release is: the listed tree of one that fits, or refused."""
+"""An unlisted SGLang is patched like the release that fits, or refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentcore_patches.planning.plan import make_plan
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import NAMES, changed_files, patched
 
-# These have a post-release beside them, or are one.
+# These have a post-release, or are one.
 FITTING = {
     *("0.5.8", "0.5.8.post1", "0.5.10", "0.5.10.post1", "0.5.12", "0.5.12.post1"),
     *("0.5.13", "0.5.13.post1", "0.5.15", "0.5.15.post1"),
@@ -44,7 +44,7 @@ def test_an_unlisted_release_gets_its_own_edits_or_none(hidden: str) -> None:
 
 
 def unlisted(site: Path, release: str, version: str) -> Path:
-    """An install of a release's files that states another version."""
+    """Make an install of a release's files that states another version."""
     package = make_install(release, site, changed_files(release))
     for file in ("_version.py", "version.py"):
         (package / file).write_text(f'__version__ = "{version}"\n')

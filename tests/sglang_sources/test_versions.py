@@ -33,7 +33,7 @@ each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 each_family = pytest.mark.parametrize("version", FAMILIES)
 
 # Every selection for one release; each patch, and all of them, for the others. Those of
-# a release one after the other: what is parsed of it is remembered.
+# a release are consecutive, because its parsed sources are cached.
 each_selection = pytest.mark.parametrize(
     ("version", "selection"),
     [
@@ -121,7 +121,7 @@ def test_the_command_patches_and_reverts_an_install(
 
 
 def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
-    """Lines that are gone and lines that are new."""
+    """Return removed and added lines."""
     diff = list(
         difflib.unified_diff(old.decode().split("\n"), new.decode().split("\n"), n=0)
     )[2:]
@@ -136,13 +136,14 @@ def test_a_formatter_finds_nothing_to_do_in_new_lines() -> None:
         in_wheel = changes(originals[path], surgery.formatted(originals[path]))
         after = changes(text, surgery.formatted(text))
         for was, now in zip(in_wheel, after, strict=True):
-            # Old formatters drop a blank line that begins a block; code may precede it now.
+            # Old formatters drop a blank line at the start of a block, and new code may
+            # precede it.
             assert list(filter(None, now)) == list(filter(None, was)), path
             assert now.count("") <= was.count(""), path
 
 
 def test_a_renamed_server_argument_is_refused() -> None:
-    """As v0.5.10 did: the code would raise AttributeError where it runs."""
+    """v0.5.10 did so: the code would raise AttributeError at run time."""
     renamed = b"incremental_streaming_output"
 
     def read(path: str) -> bytes | None:

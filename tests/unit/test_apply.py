@@ -1,4 +1,4 @@
-"""`apply`, `revert` and `apply_patch`: what a program is told, on a small SGLang."""
+"""`apply`, `revert` and `apply_patch` as Python functions, on a small SGLang."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_changes_by_others_are_kept_and_reported(package: Path) -> None:
 
 @pytest.fixture
 def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package, as the one that this interpreter imports."""
+    """The package, importable in this interpreter."""
     monkeypatch.syspath_prepend(str(package.parent))
     (package / "__init__.py").touch()
     return package

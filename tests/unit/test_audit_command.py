@@ -38,7 +38,7 @@ Audited = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def audited(capsys: pytest.CaptureFixture[str]) -> Audited:
-    """Run the command: its exit code and what it printed."""
+    """Run the command; return its exit code and output."""
 
     def run(*args: object) -> tuple[int, str, str]:
         code = main(["audit", *map(str, args)])
@@ -309,7 +309,7 @@ values = st.recursive(
 
 
 def places_in(value: Any) -> list[tuple[Any, Any]]:
-    """Each container in a JSON value, with each of its keys."""
+    """Return each container in a JSON value, with each of its keys."""
     keys = (
         list(value)
         if isinstance(value, dict)

@@ -184,7 +184,7 @@ def test_versions_of_chunks_are_joined(tokens: Tokens) -> None:
         for choice in chunk["choices"]:
             choice.pop("weight_versions", None)
     chunks[0]["metadata"] = {"weight_version": "7"}
-    for _ in range(2):  # Reading leaves the record as it is.
+    for _ in range(2):  # Reading does not change the record.
         assert found(audited([line], tokens)) == {}
     chunks[2]["metadata"] = {"weight_version": "8"}
 
@@ -254,7 +254,7 @@ HAVE_NO_VERSIONS = ("rollout", "episode")
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of one turn; `never_in` are shapes that cannot have it alone."""
+    """A defect of one turn; shapes in `never_in` cannot have it without another one."""
 
     finding: str
     plant: Callable[[Recorded], None]
@@ -263,7 +263,7 @@ class Defect:
 
 
 DEFECTS = (
-    # Where a node has its tokens, a prompt without IDs has an answer without, too.
+    # In shapes with tokens per node, a prompt without IDs implies an answer without.
     Defect("ids-missing", no_ids, seen="0 IDs"),
     Defect("prompt-ids-missing", no_prompt_ids, ("episode",)),
     Defect("ids-out-of-step", an_id_too_few, seen="tokens counted, "),
@@ -334,14 +334,14 @@ def test_rounded_logprobs_may_be_zero() -> None:
 
 
 def in_letters(text: str) -> list[int]:
-    """A text in one token for each byte."""
+    """Encode a text with one token per byte."""
     return [one for letter in text for one in encode(letter)]
 
 
 def drifting(
     part: str, tokens_of: Callable[[str], list[int]] = in_letters, **more: Any
 ) -> Turns:
-    """A conversation of two turns, where the model spells a part of the first so."""
+    """Make two turns; the model samples a part of the first as these tokens."""
 
     def spelled(number: int, text: str) -> list[int]:
         before, found, after = text.partition(part)

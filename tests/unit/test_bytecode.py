@@ -1,4 +1,4 @@
-"""The bytecode files of the sources that are changed."""
+"""The bytecode files of changed sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.test_interrupted_transactions import acting_before, interrupt
 
 
 def compile_unchecked(source: Path, text: bytes) -> Path:
-    """A bytecode file that an interpreter runs whatever its source is."""
+    """Write a bytecode file that an interpreter runs without checking its source."""
     cache = Path(importlib.util.cache_from_source(str(source)))
     cache.parent.mkdir(exist_ok=True)
     code = marshal.dumps(compile(text, str(source), "exec"))

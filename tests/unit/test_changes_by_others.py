@@ -1,4 +1,4 @@
-"""Files that somebody else changed since they were patched."""
+"""Files that another program changed since they were patched."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_reinstall_is_recognized(install: Install) -> None:
     (install.package / SECOND).symlink_to(cache)
     for path in (FIRST, SECOND):
         write(install, path, vanilla(path))
-        # uv links the same files again: the new record is as the old one.
+        # uv links the same files again, so the new record equals the old one.
         os.utime(install.package / path, (1_600_000_000, 1_600_000_000))
     snapshot = transaction.inspect(install)
     assert snapshot.superseded and not snapshot.applied and not snapshot.changed

@@ -1,4 +1,4 @@
-"""The chat templates for tests: each is used, and is what its family says of it."""
+"""The chat templates for tests: each is used, and matches its family's attributes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def family(request: pytest.FixtureRequest) -> Family:
 def rendered(
     family: Family, *messages: dict[str, Any], tools: list[Any] | None = None
 ) -> str:
-    """The prompt for the next answer."""
+    """Return the prompt for the next answer."""
     text: str = tokenizer(family).apply_chat_template(
         [USER, *messages],
         tools=tools,
@@ -42,7 +42,7 @@ def rendered(
 
 
 def answered(family: Family, n_calls: int) -> list[dict[str, Any]]:
-    """An answer, and the results of its tool calls if the template takes any."""
+    """Return an answer, and its tool results if the template accepts any."""
     answer: dict[str, Any] = {"role": "assistant", "content": "  Sunny. "}
     if not family.tools:
         return [answer]
@@ -90,7 +90,7 @@ def test_the_template_takes_tools_where_the_family_says_so(family: Family) -> No
 
 
 def test_the_template_differs_from_what_the_model_samples(family: Family) -> None:
-    """All but Phi-4's, whose model samples text alone."""
+    """All except Phi-4's, whose model samples only text."""
     answer, *results = answered(family, 1)
     is_written = sampled(family, answer) in rendered(family, answer, *results)
     assert is_written is (family.name == "phi-4")

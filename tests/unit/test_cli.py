@@ -62,7 +62,7 @@ def test_the_shell_can_evaluate_the_completion_script(run: Run, shell: str) -> N
 
 
 def interrupted_at(module: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """The program, interrupted by its user while Python imports a module."""
+    """Run the program; interrupt it while Python imports a module."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "class Finder:\n"
@@ -105,7 +105,7 @@ def test_the_pages_of_the_documentation_can_be_read(run: Run) -> None:
 def test_a_page_fits_the_terminal(columns: int) -> None:
     shown = shown_on_terminal([*COMMAND, "docs", "security"], columns, PAGER="cat")
     assert "\x1b[" in shown
-    # A terminal may be light or dark: no background of our own.
+    # A terminal may be light or dark, so output sets no background.
     assert not re.search(r"\x1b\[[\d;]*\b4\d", shown)
     assert max(map(len, click.unstyle(shown).splitlines())) <= columns
 
@@ -146,7 +146,7 @@ def test_a_screen_is_folded_between_words(
     shown = click.unstyle(shown_on_terminal([*COMMAND, *screen], columns))
     assert "Traceback" not in shown
     for line in shown.splitlines():
-        # A word, or a command in backticks, is not broken.
+        # Words and commands in backticks are not broken.
         whole = len(re.sub("`[^`]*`", "", line).split()) <= 1
         assert len(line) <= columns or whole, line
 

@@ -1,4 +1,4 @@
-"""Our reading of responses and server-sent events, on bytes written by hand."""
+"""The client's parsing of responses and server-sent events, on hand-written bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentcore_verify import client
 
 
 def sse(*events: object, done: bool = True) -> list[bytes]:
-    """The lines of a stream, as a server writes them."""
+    """Return the lines of a stream, as a server writes them."""
     text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
     return (text + ("data: [DONE]\n\n" if done else "")).encode().split(b"\n")
 
@@ -22,7 +22,7 @@ def sse(*events: object, done: bool = True) -> list[bytes]:
 def chunk(
     delta: dict[str, Any] | None = None, index: int = 0, **fields: Any
 ) -> dict[str, Any]:
-    """One chunk with one choice; `prompt` and `usage` go beside it."""
+    """Return a chunk with one choice; other fields go beside the choice."""
     beside = {
         "prompt_token_ids": fields.pop("prompt", None),
         "usage": fields.pop("usage", None),
@@ -225,7 +225,7 @@ class TestResponse:
 
 
 class Canned(http.server.BaseHTTPRequestHandler):
-    """Answers with what the test put here; remembers the requests."""
+    """Answers with the test's canned response; remembers the requests."""
 
     status = 200
     body = b""
@@ -244,7 +244,7 @@ class Canned(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def canned() -> type[Canned]:
-    """A handler class of its own for each test."""
+    """A separate handler class for each test."""
     return type("CannedHere", (Canned,), {"seen": []})
 
 

@@ -63,7 +63,7 @@ def known(*messages: Any, **more: Any) -> bytes | None:
 
 
 def answered(*messages: Any, **more: Any) -> Conversation:
-    """A conversation whose last message is the answer to the others."""
+    """Return a conversation whose last message is the answer to the others."""
     *asked, answer = messages
     _, whole, _ = conversations.find(SERVING, request(*asked, **more))
     return conversations.with_answer(whole, answer, None)
@@ -104,7 +104,7 @@ def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:
 
 
 def made(*calls: Any) -> Any:
-    """The answer, with other tool calls."""
+    """Return the answer with other tool calls."""
     return said("assistant", "yes", tool_calls=[*calls])
 
 
@@ -143,7 +143,7 @@ def test_everything_that_identifies_a_conversation_counts(
 def test_reasoning_alone_before_an_answer_does_not_count() -> None:
     reasoning = said("assistant", None, reasoning_content="hm")
     assert known(USER, reasoning, ANSWER, RESULT) == known(USER, ANSWER, RESULT)
-    # An answer of its own counts, whatever it says.
+    # A separate answer counts, whatever its text.
     assert known(USER, reasoning, NEXT) not in (None, known(USER, NEXT))
     assert known(USER, reasoning, NEXT, ANSWER) != known(USER, NEXT, ANSWER)
     assert known(USER, ANSWER, ANSWER) != known(USER, ANSWER)
@@ -161,7 +161,7 @@ def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
 
     assert turns("a", "b", list) == turns("x", "y", list)
     assert turns("a", "b", list) != turns("a", "b", reversed)
-    # As many results, the other way round.
+    # The same results in the other order.
     assert turns("a", "b", list) != turns("b", "a", reversed)
 
 
@@ -202,7 +202,7 @@ def test_the_header_of_claude_code_does_not_count(
     assert known(system(one, role), USER, ANSWER) == known(
         system(other, role), USER, ANSWER
     )
-    # Nor further down, where some clients send system messages, too.
+    # Nor in later system messages, which some clients send.
     assert known(USER, ANSWER, system(one, role), ANSWER) == known(
         USER, ANSWER, system(other, role), ANSWER
     )
@@ -213,7 +213,7 @@ def test_the_header_of_claude_code_does_not_count(
     [
         # What follows the header counts.
         (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write."),
-        # Within a line it is not Claude Code's.
+        # In the middle of a line, it is not Claude Code's header.
         (f"Send {HEADER}1;", f"Send {HEADER}2;"),
         (f" {HEADER}1;", f" {HEADER}2;"),
         ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2"),
@@ -233,7 +233,7 @@ def test_the_header_in_other_messages_counts(role: str) -> None:
 
 @pytest.fixture
 def ignoring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sets the patterns that the environment ignores."""
+    """Set the ignored patterns in the environment."""
 
     def ignore(text: str) -> None:
         monkeypatch.setenv(conversations.IGNORE, text)
@@ -252,7 +252,7 @@ def test_patterns_of_the_environment_do_not_count(
     )
     budgets = [f"<total_tokens>{n} tokens left</total_tokens>" for n in (900, 80)]
     alike = [
-        # As the system prompt grows turn by turn, where messages are merged.
+        # Some agents merge messages, so the system prompt grows turn by turn.
         "You code.",
         f"You code.\n{budgets[0]}",
         f"You code.\n\n{budgets[0]}\n\n{budgets[1]}",
@@ -260,7 +260,7 @@ def test_patterns_of_the_environment_do_not_count(
         f"Today is Friday.\nYou code.\n{budgets[1]}",
     ]
     keys = {known(system(text), USER, ANSWER) for text in alike}
-    # A system message of a budget alone.
+    # A system message with only a budget.
     keys.add(known(system("You code."), USER, system(budgets[0]), ANSWER))
     keys.add(known(system("You code."), system(budgets[0]), USER, ANSWER))
     assert len(keys) == 1
@@ -291,13 +291,13 @@ def test_a_bad_pattern_fails_at_start(
 
 
 def numbered(number: int) -> Conversation:
-    """A conversation of one message, unlike those of other numbers."""
+    """Return a conversation of one message, different for each number."""
     made = Conversation(Head.of([number]), [])
     made.add(["assistant", str(number), []], 0)
     return made
 
 
-# What a conversation of one message takes besides its token IDs.
+# The bytes of a conversation of one message, besides its token IDs.
 OVERHEAD = 1100
 
 
@@ -384,7 +384,7 @@ def test_a_memory_never_exceeds_its_limit() -> None:
             memory.put(made, [number % 90] * (number * 7 % 900))
         assert memory.n_bytes <= memory.max_bytes
     assert len(memory) > 0
-    # Nothing is counted that is not there, and nothing stays that is not counted.
+    # The count covers exactly the entries that exist.
     while memory._entries or memory._evicted:
         memory._make_room()
     assert memory.n_bytes == memory._n_evicted_bytes == 0
@@ -434,7 +434,7 @@ def remembered() -> Memory:
             {},
             "message 3: tool_call_id",
         ),
-        # The longest history in common, whatever comes after it.
+        # The longest common history counts, whatever follows it.
         (
             [SYSTEM, USER, ANSWER, RESULT, said("assistant", "OK"), NEXT],
             {},
@@ -445,7 +445,7 @@ def remembered() -> Memory:
             {},
             "system",
         ),
-        # An answer of somebody else's: nothing differs from what is remembered.
+        # An answer from elsewhere: nothing differs from the remembered history.
         (
             [SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok"), USER, ANSWER],
             {},
@@ -469,7 +469,7 @@ def test_a_miss_is_compared_with_the_nearest_conversation() -> None:
         memory.put(answered(system(str(number)), USER, ANSWER), [number])
     cut = said("assistant", ANSWER.content)
     assert why_missed(memory, SYSTEM, USER, cut, NEXT) == "message 2: content"
-    # Of those with this system prompt, the one whose text is the same.
+    # Of the conversations with this system prompt, the one with the same text.
     assert why_missed(memory, system("39"), USER, cut) == "message 2: tool_calls"
     assert why_missed(memory, SYSTEM, USER, ANSWER, NEXT) == "system"
 

@@ -1,4 +1,4 @@
-"""The stand-in for `sgl_kernel`, in an interpreter of its own."""
+"""The stand-in for `sgl_kernel`, in a separate interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields that are true by default, and what a server says at its start."""
+"""Fields that are true by default, and a server's messages at start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """The variable is read once in a server's life."""
+    """A server reads the variable only once; each test reads it again."""
     defaults.names.cache_clear()
     yield
     defaults.names.cache_clear()

@@ -19,7 +19,7 @@ from agentcore_patches.landing.ended_requests import (
 
 
 class Manager:
-    """A tokenizer manager with one request, as far as `finish` looks at it."""
+    """A tokenizer manager with one request, with the attributes that `finish` reads."""
 
     def __init__(self) -> None:
         self.server_args = SimpleNamespace(weight_version="v1")
@@ -37,7 +37,7 @@ class Manager:
         self.released.append(lora_id)
 
     def finish(self, is_incremental: bool, reason: Any = None) -> dict[str, Any]:
-        """The answer to the request, once it is aborted."""
+        """Abort the request; return its answer."""
         logprobs = [(-0.5, 1, None), (-0.5, 2, None), (-0.5, 3, None)]
         out = {
             "text": "abc",
@@ -126,7 +126,7 @@ def test_an_uncounted_prompt_has_no_tokens() -> None:
     ("reason", "sglang_does_it", "released"),
     [
         (None, False, ["id"]),
-        # Where there is a reason, the answer is handed on by what releases it.
+        # If there is a reason, the code that releases the request hands on the answer.
         ({"type": "abort"}, False, []),
         (None, True, []),
     ],

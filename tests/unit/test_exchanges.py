@@ -1,4 +1,4 @@
-"""The object that a request shares with its conversions: what each endpoint puts in."""
+"""The object that a request shares with its conversions, and its fields by endpoint."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _traced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def process(chat_request: ChatRequest) -> Any:
-    """Process messages as chat does, with the prefix in front."""
+    """Process messages like chat, with the prefix in front."""
     processed: Any = prefix.continued(lambda serving, request: SimpleNamespace())
     return processed(SERVING, chat_request)
 

@@ -1,4 +1,4 @@
-"""Whole answers by properties: the bytes, or the refusal, that FastAPI makes of them."""
+"""Property tests: non-streaming responses have FastAPI's bytes or are left to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.helpers import chat_logprobs  # noqa: E402
 
 @pytest.fixture(autouse=True, scope="module")
 def _release() -> Iterator[None]:
-    """One in which FastAPI writes whole answers."""
+    """A release in which FastAPI writes non-streaming responses."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "PYDANTIC_ANSWERS", False)
         patch.setattr(release, "BYTES_OF_ID", False)
@@ -37,7 +37,7 @@ def _release() -> Iterator[None]:
 
 
 def dump_logprobs(meta_info: dict[str, Any]) -> bytes:
-    """The logprobs of a whole answer."""
+    """Write the logprobs of a non-streaming response."""
     openings = logprobs.Openings(None)
     return logprobs.write(meta_info, openings, answers.dump_numbers).encode()
 
@@ -98,7 +98,7 @@ def test_the_engines_answer_parses_to_what_fastapi_writes(content: Any) -> None:
     if written is not None:
         expected = fastapi(content)
         assert expected is not None
-        # Digit for digit, but for the form of an exponent.
+        # Digit for digit, except for the spelling of an exponent.
         assert repr(json.loads(written)) == repr(json.loads(expected))
 
 
@@ -120,7 +120,7 @@ def test_a_number_that_is_not_finite_is_left_to_fastapi(bad: float) -> None:
 
 
 class Text(str):
-    """As json takes it, and orjson not."""
+    """A string type that json accepts and orjson rejects."""
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ class Response(pydantic.BaseModel):  # type: ignore[misc,name-defined]
 
 
 class Serving(chat_logprobs.Serving):
-    """Makes chat answers as SGLang does."""
+    """Makes chat responses like SGLang."""
 
     def __init__(self, ret: list[Any], suffix: str = "") -> None:
         super().__init__(suffix)
@@ -222,7 +222,7 @@ class Serving(chat_logprobs.Serving):
 
 
 def engines(n_choices: int, n_tokens: int) -> list[Any]:
-    """The engine's answers, with logprobs."""
+    """Draw the engine's answers, with logprobs."""
     return [
         {
             "meta_info": {

@@ -1,4 +1,4 @@
-"""The advice in messages: the user's target, and the name that was meant."""
+"""The advice in messages: the user's target, and suggestions for names."""
 
 from __future__ import annotations
 

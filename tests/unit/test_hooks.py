@@ -1,4 +1,4 @@
-"""Places and their forms by release, and what a patch module must have."""
+"""Hooks and their forms by release, and the attributes of a patch module."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_each_scope_is_checked() -> None:
 
 
 def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
-    """A patch module as an author may write it."""
+    """Return a patch module as an author may write it."""
     made = ModuleType("a_patch", doc)
     vars(made).update({"HOOKS": (HOOK,), "RESPONSE_FIELDS": ("b",), **names})
     return made

@@ -1,4 +1,4 @@
-"""The check of images, on answers that are as they should be, and on others."""
+"""The check of images, on correct and incorrect answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Info:
 
 
 class Model(Subject):
-    """A model that says the same to every image."""
+    """A model that answers the same to every image."""
 
     prefilled: list[int] | None = None
     takes_images = True

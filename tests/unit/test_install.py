@@ -22,7 +22,7 @@ ENGINE = "srt/engine.py"
 
 
 def make_package(folder: Path, version: str | None = "0.5.9") -> Path:
-    """A package folder that says its version, or does not."""
+    """Make a package folder, with a version or without."""
     (folder / "srt").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / ENGINE).write_bytes(b"ENGINE = 1\n")
@@ -32,7 +32,7 @@ def make_package(folder: Path, version: str | None = "0.5.9") -> Path:
 
 
 def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
-    """The metadata that an installer leaves; that of a wheel lists its files."""
+    """Write an installer's metadata; that of a wheel lists its files."""
     listed = f"sglang/{ENGINE}" if of_wheel else "__editable__.sglang.pth"
     text = (site / listed).read_bytes() if of_wheel else b""
     return write_dist_info(site, version, {listed: text})
@@ -40,7 +40,7 @@ def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
 
 @pytest.fixture(autouse=True)
 def supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only 0.5.9 is supported, unless a test says otherwise."""
+    """Support only 0.5.9, unless a test sets other releases."""
     support(monkeypatch, "0.5.9")
 
 
@@ -335,7 +335,7 @@ def test_an_environment_without_sglang_is_not_suggested(
 
 
 def make_program(folder: Path, script: str) -> Path:
-    """A shell script that is called `python`."""
+    """Write a shell script named `python`."""
     folder.mkdir(exist_ok=True)
     program = folder / "python"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -344,7 +344,7 @@ def make_program(folder: Path, script: str) -> Path:
 
 
 def make_interpreter(folder: Path, *paths: Path) -> Path:
-    """This interpreter with other folders to import from, which prints what it likes."""
+    """Make an interpreter with these import folders, which prints extra output."""
     return make_program(
         folder,
         f"echo '[1]'\nPYTHONPATH='{os.pathsep.join(map(str, paths))}' {sys.executable} -S "
@@ -434,7 +434,7 @@ ANSWERS = (
         ("exit 7", r"failed with exit code 7 \(no message\)"),
         ("echo a >&2; echo no >&2; exit 1", r"failed with exit code 1 \(no\)"),
         ("true", "is not a Python interpreter"),
-        # An answer without what is before ours.
+        # The answer without the output before it.
         ("""echo '{"origin": null, "path": []}'""", "is not a Python interpreter"),
         *(
             (f"cat <<'END'\nagentcore-patch: {answer}\nEND", "is not a Python interp")

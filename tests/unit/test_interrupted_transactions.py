@@ -1,4 +1,4 @@
-"""Transactions that fail or are killed, and what they leave."""
+"""Transactions that fail or are killed, and their leftovers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def interrupt(change: Callable[[], object], number: int) -> None:
 
 
 def acting_before(number: int, act: Callable[[], None]) -> Callable[[Path, Path], Path]:
-    """A `Path.replace` that first does something the `number`th time it is for a source."""
+    """A `Path.replace` that first acts at the `number`th call for a source."""
     replace_file = Path.replace
     calls = iter(range(1, 1000))
 
@@ -186,7 +186,7 @@ def test_a_change_is_synced_in_order(
         done.append(f"{what} {name}\n")
 
     def noting_fsync(descriptor: int) -> None:
-        # Not before it has its mode and its time.
+        # Only after it has its mode and its time.
         assert stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o600
         note("sync", Path(f"/proc/self/fd/{descriptor}").readlink())
         fsync(descriptor)
@@ -365,7 +365,7 @@ def test_leftovers_beside_a_record_are_removed(install: Install) -> None:
 def test_a_state_folder_that_cannot_be_removed_is_reported(
     number: int, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first two are those of another command, which got the lock meanwhile."""
+    """The first two errors are those if another command got the lock meanwhile."""
     commit(install, FIRST)
     rmdir = Path.rmdir
 
@@ -426,7 +426,7 @@ def test_a_package_that_disappears_is_an_error(install: Install) -> None:
         pass
 
 
-# What other versions of this package wrote
+# State files of other versions of this package
 
 
 CHECKSUM = "0810d6422bf1b257107422432143f28bc25a9ce39ccf40b60018b6cda8fced3a"
@@ -435,7 +435,7 @@ CHECKSUM = "0810d6422bf1b257107422432143f28bc25a9ce39ccf40b60018b6cda8fced3a"
 def test_a_record_has_the_format_of_the_versions_since_0_2_0(install: Install) -> None:
     commit(install, FIRST)
     document = json.loads((install.package / FOLDER / "state.json").read_bytes())
-    # Another checksum is another form: give it another format.
+    # If the checksum differs, the form has changed: increase the format.
     assert (document["format"], document["checksum"]) == (2, CHECKSUM)
 
 
@@ -454,7 +454,7 @@ OLD_INFO = {"mode": 0o644, "uid": 0, "gid": 0, "xattrs": {}}
 
 
 def as_the_first_version_wrote_it(folder: Path) -> None:
-    """Give the record and the journal in our folder their first form."""
+    """Rewrite the record and the journal in the state folder in their first form."""
     names = {
         "prepared.json": "begun.json",
         "committed.json": "decided.json",

@@ -1,4 +1,4 @@
-"""The invariants of responses, on responses written by hand."""
+"""The invariants of responses, on hand-written responses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def call(**function: str) -> dict[str, Any]:
 
 
 def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
-    """A stream of these chunks, with the prompt on the first and a finish."""
+    """Return a stream of these chunks, with the prompt on the first and a finish."""
     first = {**chunks[0], "prompt_token_ids": ids(f"<user>{QUESTION}")}
     events = [first, *chunks[1:], chunk(finish_reason="stop", matched_stop=None)]
     request = {
@@ -82,7 +82,7 @@ def test_text_may_not_come_before_its_ids() -> None:
 
 
 REPEATED = (
-    # What a server of 0.5.9 sent with --stream-interval 4, spelled in characters.
+    # Chunks of a 0.5.9 server with --stream-interval 4, spelled in characters.
     chunk({"content": 'ty": "'}, token_ids=ids('ty": "')),
     chunk({"content": "東"}, token_ids=ids("東\ufffd")),
     chunk({"content": "東世\ufffd"}, token_ids=ids("世\ufffd\ufffd")),
@@ -227,7 +227,7 @@ def test_concurrent_answers_come_back_in_order() -> None:
     barrier = threading.Barrier(8)
 
     def ask(number: int) -> int:
-        barrier.wait(timeout=10)  # All of them are there, or none passes.
+        barrier.wait(timeout=10)  # All callers must arrive, or none passes.
         if number in (3, 5):
             raise Failed(f"number {number}")
         return number * number

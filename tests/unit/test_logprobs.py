@@ -1,4 +1,4 @@
-"""Logprobs: those that the engine did not give are an error; how the others are written."""
+"""Logprobs: missing ones are an error, and the others are written like SGLang's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.chat_logprobs import Serving  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def _release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An early one."""
+    """An early release."""
     monkeypatch.setattr(release, "SPECULATION_LOSES_LOGPROBS", True)
     monkeypatch.setattr(release, "BYTES_OF_ID", False)
     monkeypatch.setattr(logprobs, "_openings", None)
@@ -25,7 +25,7 @@ def _release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def manager_of(**values: Any) -> Any:
-    """A tokenizer manager with these arguments."""
+    """Return a tokenizer manager with these arguments."""
     server_args = {
         "dllm_algorithm": None,
         "speculative_algorithm": None,

@@ -1,4 +1,4 @@
-"""Prompts of token IDs with images: the images are expanded, all else stays."""
+"""Prompts of token IDs with images: only the images are expanded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
 
 
 class Ids(list[int]):
-    """As much of a tensor as is used."""
+    """The methods of a tensor that are used."""
 
     def tolist(self) -> list[int]:
         return [*self]
@@ -30,7 +30,7 @@ class Ids(list[int]):
 
 
 class Processor:
-    """Loads as SGLang does, without a model; decodes each ID to its number."""
+    """Loads like SGLang, without a model; decodes each ID to its number."""
 
     @images.keep_token_ids
     def load_mm_data(
@@ -136,7 +136,7 @@ def test_both_turns_are_prefilled_with_their_own_ids(
 ) -> None:
     first_turn = [i for text, _ in media for i in (*text, IMAGE)] + end
     expanded = [i for text, n in media for i in (*text, *[IMAGE] * n)] + end
-    # The text of all of it is tokenized in another way.
+    # The text of both turns together is tokenized differently.
     made = [i for _, n in media for i in (77, *[IMAGE] * n)] + [78]
     files = ["-"] * len(media)
     for turn in (first_turn, expanded):
@@ -171,7 +171,7 @@ def test_a_placeholder_without_an_image_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has 2 placeholders .* finds 1 of them"):
         check(("image", "a"))
     check(("image", "a"), ("image", "b"))
-    # Frames of one image; two images that are processed already, in one.
+    # Frames of one image; two preprocessed images in one.
     check(*[("image", "a")] * 3)
     check(("image", {"format": "processor_output"}))
 
@@ -203,10 +203,10 @@ TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
         (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE, 5, 6], False),
         (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE], False),
         (TEXTS, [], False),
-        # An image at either end has no text to hold on to.
+        # An image at either end has no adjacent text to match.
         ([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], True),
         ([IMAGE, 1, IMAGE], [IMAGE, 2, IMAGE], False),
-        # Without a place for an image it is taken only as it is.
+        # A prompt without placeholders must be unchanged.
         ([1, 2], [1, 2], True),
         ([1, 2], [1, 2, 3], False),
         ([1, 2], [3, 1, 2], False),
@@ -253,7 +253,7 @@ def test_a_request_without_images_is_left_alone(request_: Any) -> None:
 
 
 class Manager:
-    """Generates outputs, and knows whether that was ended."""
+    """Generates outputs, and records if the generator was closed."""
 
     def __init__(self) -> None:
         self.is_closed = False

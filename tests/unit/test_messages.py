@@ -1,4 +1,4 @@
-"""IDs and logprobs of chat lines, on the events that are made from them."""
+"""IDs and logprobs of chat lines, on the events made from these lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.events import collected, data_of, event
 
 
 def chunk(*token_ids: int, prompt: list[int] | None = None) -> str:
-    """A line of a chat stream, without its `data: `."""
+    """Return a line of a chat stream, without its `data: `."""
     choice: dict[str, Any] = {"index": 0, "logprobs": None}
     if token_ids:
         content = [{"logprob": -token_id / 10} for token_id in token_ids]
@@ -139,7 +139,7 @@ def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
 
 
 def refusal(message: str, code: int) -> str:
-    """A line by which a chat stream says that it failed."""
+    """Return the line with which a chat stream reports a failure."""
     error = {"object": "error", "message": message, "type": "x", "code": code}
     return f"data: {json.dumps({'error': error})}\n\n"
 

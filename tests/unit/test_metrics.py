@@ -1,4 +1,4 @@
-"""Metrics: what is counted, by which labels, and that nothing is without the flag."""
+"""Metrics: counts and their labels, and no metrics without the flag."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Series:
         multiprocess_mode: str = "",
     ):
         assert name not in self.made and documentation.endswith(".")
-        # Several tokenizer workers, each with a value of its own, are added up.
+        # The values of several tokenizer workers are added up.
         assert (multiprocess_mode == "livesum") != name.endswith("_total")
         self.made[name] = self
         self.labelnames = labelnames
@@ -76,7 +76,7 @@ class Series:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has counted nothing, with a stand-in for prometheus_client."""
+    """Reset all counters, with a stand-in for prometheus_client."""
     module = ModuleType("prometheus_client")
     vars(module).update(Counter=Series, Gauge=Series)
     monkeypatch.setitem(sys.modules, "prometheus_client", module)
@@ -91,7 +91,7 @@ def on() -> None:
 
 
 def counted() -> dict[tuple[str, ...], int]:
-    """The series that are not 0."""
+    """Return the series that are not 0."""
     return {key: one.value for key, one in metrics._series.items() if one.value}
 
 
@@ -124,7 +124,7 @@ def test_a_missing_patch_has_no_metrics(
     monkeypatch.setattr(release, "PATCHES", (patch,))
     metrics.start(ON)
     names = {name for name, *_ in metrics._series}
-    # Those hooks, by the landing code that they call.
+    # The hooks that count, by the landing code that they call.
     called = " ".join(
         edit.new_code for edit in registry.edits(patch, "0.5.9") if edit.new_code
     )
@@ -285,7 +285,7 @@ def test_an_error_in_a_stream_is_counted_once(on: None) -> None:
 
 
 def expressions() -> list[str]:
-    """The PromQL of the dashboard and of the alert rules."""
+    """Return the PromQL of the dashboard and of the alert rules."""
     dashboard = json.loads(DASHBOARD.read_text())
     panels = [
         target["expr"]
@@ -314,7 +314,7 @@ def test_dashboard_and_alerts_use_metrics_and_labels_that_exist() -> None:
             assert is_changing == name.endswith("_total"), expression
             of_expression |= known[name].keys()
             for label, operator, values in _MATCHER.findall(matchers):
-                if label == "instance":  # Prometheus adds it.
+                if label == "instance":  # Prometheus adds this label.
                     continue
                 for value in values.split("|") if operator == "=~" else [values]:
                     assert value in known[name][label], expression
@@ -340,7 +340,7 @@ def test_the_page_lists_every_metric_label_value_and_alert() -> None:
     for metric, (_, labels, _, patches) in zip(metrics.METRICS, rows, strict=True):
         of_labels = {*metric.labels}.union(*metric.labels.values())
         assert quoted(labels) == of_labels, metric.name
-        # The patches that another one of the row is a part of are left out.
+        # A row omits patches that another patch of the row requires.
         included = {"vllm-api"} | ({"weight-versions"} & {*metric.patches})
         if "token-ids" not in metric.patches:
             included.discard("weight-versions")

@@ -1,4 +1,4 @@
-"""New code that reads attributes which nothing in the install defines."""
+"""New code that reads attributes the install does not define."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference pages that follow from the code are as the code is now."""
+"""The generated reference pages are up to date with the code."""
 
 from __future__ import annotations
 

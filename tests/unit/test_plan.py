@@ -1,4 +1,4 @@
-"""From sources and patches to new texts, or to a refusal that says what to do."""
+"""From sources and patches to new texts, or to a refusal with a hint."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Registered: TypeAlias = dict[str, tuple[Edit, ...]]
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
-    """Patches for two small files, of which serving is to be written before the models."""
+    """Patches for two small files; serving is written before the models."""
     made: Registered = dict(MADE)
     monkeypatch.setattr(
         registry, "WRITING_ORDER", (FACTS_MODULE, LANDED, SERVING, MODELS)
@@ -116,7 +116,7 @@ def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> Non
 
 
 def reading(scope: str) -> ScopedEdit:
-    """An insertion that reads `model`."""
+    """Return an insertion that reads `model`."""
     return Insert(SERVING, scope, "text.ids = model.text", before="return text")
 
 
@@ -312,7 +312,7 @@ GONE = AddField(MODELS, "Gone", "ids: list = None")
 
 
 def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
-    """The release that fits, of some with these edits, the oldest first."""
+    """Return the fitting release, of some with these edits, the oldest first."""
     monkeypatch.setattr(registry, "edits", lambda name, version: edits[version])
     return fitting_release(
         ["alpha"],

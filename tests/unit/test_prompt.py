@@ -1,4 +1,4 @@
-"""Prompts: which token IDs are taken, and what answers say about them."""
+"""Prompts: which token IDs are accepted, and how responses return them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_image_token_beyond_the_vocabulary_is_accepted() -> None:
 
 
 def tokenizer_manager(**settings: Any) -> Any:
-    """A server with a context of 20, of which 3 are reserved, and what checks prompts."""
+    """Return a tokenizer manager with a context of 20, of which 3 are reserved."""
     args = {"skip_tokenizer_init": False, "allow_auto_truncate": False, "dp_size": 1}
     return SimpleNamespace(
         context_len=20,
@@ -282,7 +282,7 @@ def test_null_fields_are_removed_from_a_body(flag: bool) -> None:
 
 
 class Request:
-    """A request, its state, and what the tokenizer manager does with them."""
+    """A request, its state, and the tokenizer manager's calls on them."""
 
     def __init__(self, max_len: int | None = None, **asked: Any) -> None:
         asked = {"rid": "x", "return_prompt_token_ids": True} | asked
@@ -320,7 +320,7 @@ def test_a_prompt_of_embeddings_has_no_ids() -> None:
     assert kept.answer(0) is None
 
 
-# From 0.5.13 on SGLang puts the prompt on every chunk itself.
+# From 0.5.13 on, SGLang itself puts the prompt on every chunk.
 each_given = pytest.mark.parametrize("given", [{}, {"prompt_token_ids": [5, 6]}])
 
 

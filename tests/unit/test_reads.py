@@ -246,7 +246,7 @@ FILES = {MANAGER: MODULE, SERVER_ARGS: b"class ServerArgs:\n    interval: int = 
 
 
 def check(code: str, *edits: Edit) -> None:
-    """Look at a function of a module that lands, which a hook calls."""
+    """Check a function of a landing module that a hook calls."""
     refuse_undefined_attributes(
         [land("prompts", code), FACTS, hook(), *edits], {}, FILES.get
     )

@@ -60,7 +60,7 @@ each_release = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 
 @cache
 def all_edits(version: str = "") -> tuple[Edit, ...]:
-    """The edits of all patches, each once, for one release or for all."""
+    """Return the edits of all patches, each once, for one release or for all."""
     return tuple(
         dict.fromkeys(
             edit
@@ -72,8 +72,8 @@ def all_edits(version: str = "") -> tuple[Edit, ...]:
     )
 
 
-# Only append. A file that leaves `EVER_PATCHED` locks out who has patches of a version
-# that changed it: every command refuses their record.
+# Only append. If a file leaves `EVER_PATCHED`, installs patched by a version that
+# changed it are locked out: every command refuses their record.
 EVER_PATCHED = {
     "srt/disaggregation/decode.py",
     "srt/entrypoints/anthropic/protocol.py",
@@ -235,7 +235,7 @@ def test_only_the_list_of_releases_spells_the_oldest_release() -> None:
 
 @pytest.fixture
 def without_the_oldest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The patches, as they are when 0.5.8 and its post-release are not in the list."""
+    """The patches with 0.5.8 and its post-release removed from the list."""
     registry._patch.cache_clear()
     monkeypatch.setattr(releases, "SUPPORTED_VERSIONS", SUPPORTED_VERSIONS[2:])
     yield
@@ -288,7 +288,7 @@ SMALL = Patch(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a small patch."""
+    """Name of a small patch."""
     monkeypatch.setattr(registry, "_patch", lambda name: SMALL)
     yield "small"
     registry.edits.cache_clear()
@@ -395,7 +395,7 @@ def test_a_module_that_cannot_be_imported_is_reported(
         registry.summary("no-such")
 
 
-# What `list --edits` shows
+# `list --edits`
 
 
 def test_every_form_of_every_hook_is_listed_once() -> None:

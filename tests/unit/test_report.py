@@ -90,7 +90,7 @@ def test_a_run_passes_only_if_a_check_passed(
 def test_the_table_fits_its_width(width: int) -> None:
     text = render_table(ALL, width)
     assert max(map(len, text.splitlines())) <= width
-    assert text.isascii() is False  # What the model said stands as it is.
+    assert text.isascii() is False  # The model's text is unchanged.
     for result in ALL.results:
         assert result.name in text
 
@@ -168,8 +168,8 @@ def test_json_matches_its_declared_types(made: Report) -> None:
     assert mismatches(json.loads(render_json(made)), ReportDocument) == []
 
 
-# What the schemas that CI systems publish have in common (Jenkins, Ant, GitLab):
-# element -> (attributes it must have, those it may have, elements in it).
+# The common part of the schemas of CI systems (Jenkins, Ant, GitLab):
+# element -> (required attributes, optional attributes, child elements).
 SCHEMA: dict[str, tuple[set[str], set[str], set[str]]] = {
     "testsuites": (
         set(),
@@ -204,7 +204,7 @@ def assert_valid(element: ElementTree.Element) -> None:
 
 
 def suite(made: Report) -> ElementTree.Element:
-    """The one suite of a report, valid and with the right counts."""
+    """Return the one suite of a report; check its schema and counts."""
     root = ElementTree.fromstring(render_junit(made).encode())
     assert_valid(root)
     [found] = root

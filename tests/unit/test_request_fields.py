@@ -1,4 +1,4 @@
-"""Fields of requests: values that the engine takes pass, and others are named."""
+"""Fields of requests: values that the engine accepts pass, others are named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def error(sampling_params: Any = None, **fields: Any) -> str | None:
-    """Return what is wrong with a request of one prompt, unless it has others."""
+    """Return the error of a request, by default one with a single prompt."""
     prompt = {"text": None, "input_ids": [5, 6]}
     obj: Any = SimpleNamespace(sampling_params=sampling_params, **{**prompt, **fields})
     return request_fields.find_error(MANAGER, obj)

@@ -1,4 +1,4 @@
-"""Request IDs: reserved while a request is answered, and told apart in the engine."""
+"""Request IDs: reserved during a request, and unique in the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentcore_patches.landing import request_ids
 
 
 class Manager:
-    """A tokenizer manager: requests that are sent, and aborts."""
+    """A tokenizer manager that records sent requests and aborts."""
 
     def __init__(self, port: int = 1, workers: int = 1) -> None:
         self.rid_to_state: dict[str, Any] = {}
@@ -31,7 +31,7 @@ class Manager:
         self.aborted.append(rid)
 
     def send(self, rid: str) -> str:
-        """The engine's ID of a request that is sent now."""
+        """Send a request; return its engine ID."""
         manager: Any = self
         state: Any = SimpleNamespace()
         self.rid_to_state[rid] = state
@@ -42,7 +42,7 @@ class Manager:
 
 @dataclass
 class Request:
-    """A request, normalized; a list of IDs makes it a batch."""
+    """A normalized request; a list of IDs makes it a batch."""
 
     rid: Any
     stream: bool = False
@@ -53,7 +53,7 @@ class Request:
         return not isinstance(self.rid, list)
 
     def normalize_batch_and_arguments(self) -> None:
-        """It is normalized."""
+        """Do nothing: the request is normalized."""
 
     def regenerate_rid(self) -> None:
         self.rid = "random"
@@ -143,7 +143,7 @@ def test_an_id_is_in_use_until_the_response_arrives() -> None:
     async def ask() -> None:
         manager: Any = Manager()
         for _ in range(2):
-            # As SGLang does; it keeps the generator as long as it likes.
+            # Like SGLang, which may keep the generator for any time.
             responses = answers(manager, Request("a"), None)
             assert await anext(responses) == 0
             assert vars(manager)["reserved_rids"] == {}

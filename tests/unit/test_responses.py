@@ -1,4 +1,4 @@
-"""Token IDs and logprobs of /v1/responses, on the events that leave."""
+"""Token IDs and logprobs on the events of /v1/responses."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
 
 
 class Serving(SimpleNamespace):
-    """Stands for SGLang's handler of the endpoint."""
+    """Stand-in for SGLang's handler of the endpoint."""
 
     def create_error_response(self, message: str, **more: Any) -> Any:
         return {"error": message, **more}
@@ -249,7 +249,7 @@ def request(flag: object, **more: Any) -> Any:
 
 
 def streamed_by(served: Serving) -> list[Any]:
-    """The events of a stream that has a trace."""
+    """Return the events of a stream with a trace."""
     response = asyncio.run(served.create(request(True, stream=True)))
     return [data_of(line) for line in collected(response)]
 

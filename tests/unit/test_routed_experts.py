@@ -1,4 +1,4 @@
-"""Experts as the engine gives them, and as answers say them."""
+"""Routed experts, from the engine's output to the response's fields."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def said(rows: Any, **config: Any) -> Any:
         ({"n_routed_experts": 512}, 511, "uint16"),
         ({"num_local_experts": 65_536}, 9, "uint16"),
         ({"moe_num_experts": 65_537}, 9, "uint32"),
-        # Copies of experts have numbers beyond those of the model.
+        # Redundant experts have numbers beyond the model's own.
         ({"num_experts": 256}, 256, "uint16"),
-        # A model that calls them otherwise, or has a number for each layer.
+        # A model with another name for the number, or with a number per layer.
         ({}, 255, "uint8"),
         ({"moe_num_experts": [64, 64]}, 256, "uint16"),
     ],
@@ -172,7 +172,7 @@ def prompt(start: int, **more: Any) -> Any:
         (prompt(3, text=["abc", "abcd"]), None),
         (prompt(-1, input_ids=[1, 2]), "is -1, and must be 0 or more"),
         (prompt(0, input_ids=[1]), None),
-        # Nobody asks, or the engine alone knows how long the prompt is.
+        # No experts are requested, or only the engine knows the prompt's length.
         (prompt(9, input_ids=[1], return_routed_experts=False), None),
         (prompt(9, input_ids=[1], contains_mm_input=lambda: True), None),
         (prompt(9, input_ids=[1], session_params={"id": "a"}), None),

@@ -1,4 +1,4 @@
-"""The script's promises, and the making and caching of the model."""
+"""The script's properties, and the training and caching of the model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_stop_word_occurs_once_in_the_middle() -> None:
 
 
 def fake_python(folder: Path, body: str) -> Path:
-    """Something that is run as `PYTHON SCRIPT OUT` and appends to `runs`."""
+    """Write a program that is run as `PYTHON SCRIPT OUT` and appends to `runs`."""
     fake = folder / "python"
     fake.write_text(f"#!/bin/sh\necho run >> {folder / 'runs'}\n{body}\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)

@@ -1,4 +1,4 @@
-"""`serve` refuses bad options before it starts a server, and shows a request."""
+"""`serve` rejects bad options before it starts a server, and shows a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal ends the command whatever Python does when it arrives."""
+"""A signal stops the command at any point of its Python code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SIGNALS = pytest.mark.parametrize(
 
 
 class Told:
-    """Something that can be referred to weakly."""
+    """An object that supports weak references."""
 
 
 def send(number: int) -> None:
     os.kill(os.getpid(), number)
-    # Handlers run between two instructions of Python.
+    # Handlers run between two Python instructions.
     time.sleep(0.1)
 
 

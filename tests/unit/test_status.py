@@ -28,7 +28,7 @@ def test_the_rust_server_is_reported_if_it_would_be_used(
 ) -> None:
     monkeypatch.setenv("SGLANG_RUST_SERVER", value)
     run("apply")
-    # 0.5.9 has none.
+    # 0.5.9 has no Rust server.
     assert "SGLANG_RUST_SERVER" not in run("status").out
     monkeypatch.setattr(api, "FIRST_WITH_RUST", "0.5.9")
     told = run("status").out

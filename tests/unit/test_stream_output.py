@@ -1,4 +1,4 @@
-"""Merging of queued chunks by properties."""
+"""Property tests of merging queued chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ("mirror", "entropy")
 
 
 def a_state(queue: list[dict[str, Any]], keys: Iterable[str]) -> Any:
-    """The state of a request that streams, as far as merging looks at it."""
+    """Return the state of a streaming request: only attributes that merging reads."""
     return SimpleNamespace(
         out_list=queue, customized_info_accumulated={key: [] for key in keys}
     )
@@ -28,7 +28,7 @@ def a_state(queue: list[dict[str, Any]], keys: Iterable[str]) -> Any:
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Chunks of one request: new IDs and values each, the rest cumulative."""
+    """Draw chunks of one request: new IDs and values each, the rest cumulative."""
     chunks: list[dict[str, Any]] = []
     text, n_tokens = "", 0
     for _ in range(draw(st.integers(1, 5))):
@@ -47,12 +47,12 @@ def queues(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def expected_merge(queue: list[dict[str, Any]], known: set[str]) -> dict[str, Any]:
-    # One chunk alone is handed on as it is: a key that it lacks stays away.
+    # A single chunk is handed on unchanged: a missing key stays missing.
     joined = known if len(queue) > 1 else known & queue[0]["meta_info"].keys()
     expected = deepcopy(queue[-1])
     expected["output_ids"] = list(chain(*(chunk["output_ids"] for chunk in queue)))
     for key in joined:
-        # None for the tokens that the sampler gave no value for.
+        # None for tokens without a value from the sampler.
         parts = (
             chunk["meta_info"].get(key, [None] * len(chunk["output_ids"]))
             for chunk in queue

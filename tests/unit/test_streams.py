@@ -1,6 +1,6 @@
-"""Strings of streams as forks may write them, and what fails while fields are added.
+"""Streams as forks may write them, and errors while fields are added.
 
-Each case is asked of all that rewrites a stream: of chat, completions, /v1/messages and
+Each case runs on every stream rewriter: chat, completions, /v1/messages and
 /v1/responses.
 """
 
@@ -36,7 +36,7 @@ DONE = "data: [DONE]\n\n"
 
 
 def chunk(content: str, finish_reason: str | None = None) -> str:
-    """An event of chat, as SGLang writes it."""
+    """Return a chat event, as SGLang writes it."""
     choice = {"index": 0, "delta": {"content": content}, "logprobs": None}
     choice["finish_reason"] = finish_reason
     data = json.dumps({"id": "x", "choices": [choice]}, separators=(",", ":"))
@@ -44,7 +44,7 @@ def chunk(content: str, finish_reason: str | None = None) -> str:
 
 
 def result(*token_ids: int) -> Any:
-    """The engine's, with the versions of its weights."""
+    """Return the engine's result, with its weight versions."""
     entries = [(-token_id / 10, token_id, None) for token_id in token_ids]
     return {
         "prompt_token_ids": [5, 6],
@@ -156,13 +156,13 @@ def of_response_prefix(lines: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rewriter:
-    """A function that adds fields to a stream.
+    """The rewriter of one endpoint's streams.
 
     Attributes:
         start: rewrites a stream.
-        events: those of a stream that it rewrites.
+        events: the events of a stream that it rewrites.
         fails: the function that an error is planted in.
-        last: what the events that say an error begin with.
+        last: the start of an error event.
     """
 
     start: Callable[[Any], Any]
@@ -192,7 +192,7 @@ every_rewriter = pytest.mark.parametrize("name", REWRITERS)
 
 
 def rewritten(name: str, *strings: Any) -> list[Any]:
-    """The strings of a stream, when its fields have been added."""
+    """Return the strings of a stream after its fields have been added."""
 
     async def stream() -> AsyncIterator[Any]:
         for string in strings:
@@ -210,7 +210,7 @@ def joined(strings: list[Any]) -> str:
 
 
 def said(text: str) -> list[Any]:
-    """The events of a whole stream: what is before the data, and the data."""
+    """Return a stream's events: the part before the data, and the data."""
     events = []
     for one in text.replace("\r\n", "\n").strip("\n").split("\n\n"):
         start, _, data = one.partition("data:")
@@ -299,7 +299,7 @@ def test_lines_without_a_json_object_pass_unchanged(
 @every_rewriter
 @given(data=st.data())
 def test_no_byte_is_lost_wherever_events_are_split(name: str, data: Any) -> None:
-    """Half an event passes as it is; its tokens go on the next, or end in an error."""
+    """Half an event passes unchanged; its tokens go on the next, or cause an error."""
     text = "".join(REWRITERS[name].events).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
     ends = [0, *cuts, len(text)]
@@ -314,7 +314,7 @@ def test_no_byte_is_lost_wherever_events_are_split(name: str, data: Any) -> None
 
 
 def holds(found: Any, sent: Any) -> bool:
-    """True if an event has all that was sent, None aside."""
+    """True if an event has all sent fields that are not None."""
     if isinstance(sent, dict):
         return isinstance(found, dict) and all(
             holds(found.get(key), value) for key, value in sent.items()
@@ -328,7 +328,7 @@ def holds(found: Any, sent: Any) -> bool:
 def planted(
     request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> type[Exception]:
-    """An error of what adds fields to the stream."""
+    """An error in the code that adds fields to the stream."""
     kind: type[Exception] = request.param
 
     def fail(*args: Any) -> Any:

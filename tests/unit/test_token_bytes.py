@@ -17,7 +17,7 @@ pydantic = pytest.importorskip("pydantic")
 from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
 from tests.helpers.chat_logprobs import chat_logprobs  # noqa: E402
 
-# A part of a character, U+FFFD itself, two tokens with the same text, one without bytes.
+# A partial character, U+FFFD itself, two tokens with equal text, one without bytes.
 TEXTS = ["a", "\ufffd", "\ufffd", " \u00e9", "b", "b", "<|end|>"]
 BYTES = [[97], [240], [239, 191, 189], [32, 195, 169], [98], [98], None]
 UTILS = "sglang.srt.entrypoints.openai.utils"
@@ -25,7 +25,7 @@ UTILS = "sglang.srt.entrypoints.openai.utils"
 
 @pytest.fixture(autouse=True)
 def _release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whose bytes are those of a token ID, with a tokenizer that is a list."""
+    """A release that takes bytes from the token ID, with a list as the tokenizer."""
     utils = SimpleNamespace(
         _is_byte_level_tokenizer=bool,
         token_id_to_bytes=lambda tokenizer, token_id: tokenizer[token_id],
@@ -39,7 +39,7 @@ def _release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(meta_info: dict[str, Any], tokenizer: Any) -> str:
-    """The logprobs of a whole answer."""
+    """Write the logprobs of a non-streaming response."""
     openings = logprobs.Openings(tokenizer)
     return logprobs.write(meta_info, openings, answers.dump_numbers)
 

@@ -1,4 +1,4 @@
-"""A stream by properties: an engine that delivers, a server whose lines leave."""
+"""Property tests of streams: an engine delivers tokens, a server sends lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Engine:
     meta_info: dict[str, Any] = field(default_factory=dict)
 
     def delivers(self, n_tokens: int, n_ahead: int) -> dict[str, Any]:
-        """The engine's answer after `n_tokens` more, logprobs of `n_ahead` beyond."""
+        """Return the answer after `n_tokens` more; logprobs are `n_ahead` ahead."""
         start, end = len(self.token_ids), len(self.token_ids) + n_tokens
         new = [1000 * self.index + position for position in range(start, end)]
         self.token_ids += new
@@ -83,7 +83,7 @@ def choice_of(index: int, content: str = "") -> dict[str, Any]:
 
 
 def line_of(*indices: int, content: str = "a") -> str:
-    """A line as SGLang writes it, of some choices."""
+    """Return a line with some choices, as SGLang writes it."""
     chunk = {
         "id": "x",
         "choices": [choice_of(index, content) for index in indices],
@@ -112,8 +112,8 @@ def stamped(trace: Trace, *indices: int) -> dict[str, Any]:
 INDEX = st.integers(0, 2)
 PUSH = st.tuples(INDEX, st.integers(0, 4), st.integers(0, 3))
 STAMP = st.one_of(st.tuples(INDEX), st.just(()), st.just((1, 0)))
-# What happens, in order: `push` of a choice, how many tokens it has more, and how far its
-# logprobs run ahead; `stamp` of a line, mostly of one choice (that of usage has none).
+# Steps, in order: `push` of a choice, its number of new tokens, and how far its
+# logprobs run ahead; `stamp` of a line, mostly of one choice (a usage line has none).
 STREAMS = st.lists(
     st.one_of(
         st.tuples(st.just("push"), PUSH),
@@ -246,7 +246,7 @@ def test_each_choice_gets_the_prompt_on_its_first_line_on_request() -> None:
 def metadata(
     *generated: str | None, n_tokens: int = 1, first: dict[str, Any] | None = None
 ) -> list[Any]:
-    """That of each line of a stream, made of tokens of these versions."""
+    """Return the metadata of each line of a stream whose tokens have these versions."""
     trace = Trace(True, n_choices=1)
     trace.metadata = first or {}
     engine = Engine(0, True)
@@ -314,7 +314,7 @@ def test_incremental_logprobs_are_joined(
 
 
 def pushed(*n_tokens: int, **options: Any) -> Trace:
-    """A trace with tokens of choices 0, 1 and so on that wait."""
+    """Return a trace with pending tokens of choices 0, 1 and so on."""
     trace = Trace(True, **options)
     for index, count in enumerate(n_tokens):
         trace.push(index, Engine(index, True).delivers(count, 0))
@@ -424,7 +424,7 @@ def serving(incremental: bool = True) -> Any:
 
 @dataclass
 class Asked:
-    """A request, as far as the wrappers look at it."""
+    """A request with the attributes that the wrappers read."""
 
     return_token_ids: bool | None = None
     return_routed_experts: bool = False
@@ -439,7 +439,7 @@ Lines = Callable[..., AsyncIterator[str]]
 
 
 def three_chunks(closed: list[bool] | None = None) -> Lines:
-    """A generator of SGLang's of which a fork has one parameter more."""
+    """A generator of SGLang, to which a fork has added a parameter."""
 
     async def generate(
         self: Any,
@@ -567,7 +567,7 @@ def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
         trace.push(0, engine.delivers(1, 0))
         line = line_of(0).replace('"finish_reason":null', f'"finish_reason":{finish}')
         if parsed:
-            # An order that SGLang does not write, so that the line is parsed.
+            # SGLang does not write this order, so the line is parsed.
             chunk = json.loads(line.removeprefix("data: "))
             line = f"data: {json.dumps(chunk)}\n\n"
         [choice] = json.loads(trace.stamp(line).removeprefix("data: "))["choices"]

@@ -1,4 +1,4 @@
-"""Bringing files to other texts and back."""
+"""Replacing files and restoring them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_modes_and_attributes_are_kept(
     file = install.package / FIRST
     file.chmod(0o4750)
     os.setxattr(file, "user.note", b"kept")
-    names = os.listxattr  # And one that may not be read.
+    names = os.listxattr  # And a mode without read permission.
     monkeypatch.setattr(os, "listxattr", lambda file: [*names(file), "security.x"])
     changes: tuple[Callable[[], tuple[str, ...]], ...] = (
         lambda: commit(install, FIRST),

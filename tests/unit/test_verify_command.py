@@ -1,4 +1,4 @@
-"""Messages of `verify` before it starts a server."""
+"""Errors and output of `verify`, without a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.small_sglang import build
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
+    """Run the command; return exit code, standard output and standard error."""
     code = main(["verify", *args])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -36,7 +36,7 @@ PAGE = "hint: See `agentcore-patch docs troubleshooting`."
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
-    """The options of each run, of which one check fails without a server."""
+    """The options of each run; every run is replaced by one with a failed check."""
     seen: list[runner.Options] = []
 
     def run(options: runner.Options, progress: Progress) -> Report:
@@ -343,7 +343,7 @@ def test_every_check_explains_a_failure_to_trainers() -> None:
 
 
 class Busy(Subject):
-    """A server that refuses the first requests of those to `post`."""
+    """A server that rejects the first requests to `post`."""
 
     def __init__(self, n_refusals: int) -> None:
         super().__init__("http://nowhere")

@@ -1,4 +1,4 @@
-"""Requests in vLLM's form, translated; responses in vLLM's form, written."""
+"""Translation of vLLM's requests, and of responses to vLLM's format."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_experts_in_each_shape() -> None:
     npy = np.load(io.BytesIO(base64.b64decode(said("npy"))), allow_pickle=False)
     assert npy.dtype == "uint8" and (npy == rows).all()
     found = said("object")
-    # A client finds the object by its first bytes.
+    # Clients recognize the object by its first bytes.
     assert json.dumps(found, separators=(",", ":")).startswith('{"data":"')
     assert (found["shape"], found["dtype"], found["start"]) == ([4, 2, 3], "uint8", 5)
     flat = np.frombuffer(base64.b64decode(found["data"]), dtype=found["dtype"])

@@ -1,4 +1,4 @@
-"""Versions of weights, without SGLang: what lands, with stand-ins for requests."""
+"""Weight versions without SGLang: the landing code, with stand-ins for requests."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
             weight_versions.renew(req)
     assert one.extra_key != other.extra_key
     assert one.extra_key.split("\0")[1:] == ["salt"]
-    # SGLang may add to it: the size of an elastic group of experts.
+    # SGLang may add the size of an elastic expert group to the key.
     one.extra_key += " ep=4"
     weights.n_updates = 2
     weight_versions.renew(one)
@@ -130,14 +130,14 @@ def test_an_update_in_several_requests_counts_at_its_end(
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are answered without SGLang's classes."""
+    """Replace SGLang's response classes."""
     monkeypatch.setattr(
         weight_versions, "_answer", lambda recv_req, **said: SimpleNamespace(**said)
     )
 
 
 def release(holder: Any, recv_req: Any) -> Any:
-    """Act like SGLang, in short."""
+    """Act like SGLang, simplified."""
     assert holder.idle, "only when idle."
     holder.offload_tags.update(recv_req.tags)
     assert "broken" not in recv_req.tags
@@ -196,7 +196,7 @@ SPANS = [{"version": "b", "start": 0, "end": 2}]
 
 
 def whole(version: str = "b", **asked: Any) -> Any:
-    """A whole answer of tokens that this version of the weights sampled."""
+    """Return a non-streaming answer whose tokens have this weight version."""
 
     @weight_versions.whole
     def build(serving: Any, request: Any, ret: Any) -> Any:

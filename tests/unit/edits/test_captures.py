@@ -1,4 +1,4 @@
-"""Captured expressions are put into new code as they are."""
+"""Captured expressions keep their text and meaning in new code."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SUBSTITUTIONS = [
     ("g($X)", "g(a.b)", "$X.X = 1", "a.b.X = 1"),
     ("g($X)", "g(a)", "y = lambda X: $X", "y = lambda X: a"),
     ("g($X)", "g(a)", "y = 'X', $X  # X", "y = 'X', a  # X"),
-    # What was put in is not looked at again, and a name is a whole word.
+    # Inserted code is not searched again, and a name is a whole word.
     ("g($X, $Y)", "g(Y.a, X.b)", "h($X, $Y)", "h(Y.a, X.b)"),
     ("g($X, $Y)", "g(Y, X)", "h($X + $Y)", "h(Y + X)"),
     ("g($X)", "g(a)", "h(XX, X_X, $X)", "h(XX, X_X, a)"),
@@ -133,7 +133,7 @@ def test_an_expression_keeps_its_meaning(
 
 
 def _substituted(shape: str, statement: str, new: str) -> ast.AST:
-    """The new code with captures put in by `ast`, which knows no parentheses."""
+    """Insert captures into the new code by `ast`, which has no parentheses."""
     shape, new = (code.replace("$", "capture_") for code in (shape, new))
     captured: dict[str, ast.expr] = {}
 
@@ -162,7 +162,7 @@ def _same(made: str, meant: ast.AST) -> bool:
 
 
 def _flat(tree: ast.AST) -> ast.AST:
-    """`(a or b) or c` as `a or b or c`, which means the same; loads and stores alike."""
+    """Normalize `(a or b) or c` to `a or b or c`, and stores to loads."""
 
     class Flat(ast.NodeTransformer):
         def visit_BoolOp(self, node: ast.BoolOp) -> ast.BoolOp:

@@ -1,4 +1,4 @@
-"""Whole files: many definitions at once, encodings, line ends, what cannot be read."""
+"""Whole files: many definitions at once, encodings, line ends, unreadable files."""
 
 from __future__ import annotations
 
