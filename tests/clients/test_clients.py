@@ -1,4 +1,4 @@
-"""The parts of a trace that reach users of real clients, losses included.
+"""The parts of a trace that reach users of real clients, and the lost ones.
 
 `docs/reference/compatibility.md` says what is measured here.
 """

@@ -22,7 +22,7 @@ FIELDS = [field.name for field in routers.FIELDS]
 pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
 
 
-def test_verify_says_which_fields_the_router_drops(router: str) -> None:
+def test_verify_names_the_fields_that_the_router_drops(router: str) -> None:
     command = [sys.executable, "-m", "agentcore_patches", "verify", "--json"]
     done = subprocess.run(
         [*command, "--base-url", router], capture_output=True, text=True

@@ -93,7 +93,7 @@ def local_ray() -> Iterator[LocalRay]:
 
 
 def hold() -> None:
-    """Start a node for each line of the input; end them all when it ends."""
+    """Start a node for each line of the input; stop all nodes when the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     from ray.cluster_utils import Cluster

@@ -76,7 +76,7 @@ def serve() -> None:
 
 
 def run_stopped(request: Any) -> None:
-    """Wait for SIGCONT, run a command that prints to a file, and end this process."""
+    """Wait for SIGCONT, run a command with output to a file, and exit this process."""
     code = 1
     try:
         output = os.open(request["output"], os.O_WRONLY | os.O_TRUNC)

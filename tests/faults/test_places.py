@@ -50,7 +50,7 @@ def in_own_mounts(check: Callable[[Path], object], root: Path) -> str:
     apart = ["unshare", "--mount", *user]
     allowed = subprocess.run([*apart, "true"], capture_output=True, text=True)
     if allowed.returncode != 0:
-        pytest.skip(f"nothing may be mounted here: {allowed.stderr}")
+        pytest.skip(f"mounting is not permitted here: {allowed.stderr}")
     code = f"import test_places as t; t.{check.__name__}(t.Path({str(root)!r}))"
     ended = subprocess.run(
         [*apart, sys.executable, "-c", code],

@@ -120,10 +120,10 @@ def billing_header(number: int) -> str:
 def turns(
     base_url: str, how: str, questions: tuple[str, ...] = QUESTIONS, **more: Any
 ) -> Iterator[Answer]:
-    """The answers of a conversation.
+    """Hold a conversation; yield its answers.
 
-    `how` says who knows the tokens of the earlier turns: "request", "message" (each
-    message carries its own), or "server".
+    `how` is the source of the earlier turns' tokens: "request", "message" (each message
+    carries its own), or "server".
     """
     messages: list[Message] = []
     asked: dict[str, Any] = {}

@@ -150,7 +150,7 @@ class Trees:
 
 
 class Launch(Protocol):
-    """Starts a server on a tree; a context manager that ends it."""
+    """Start a server on a tree; the context manager stops it."""
 
     def __call__(
         self,

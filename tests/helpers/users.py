@@ -12,7 +12,7 @@ USER, GROUP = 12345, 12346
 
 def require_root() -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can make files of another user, or be one")
+        pytest.skip("only root can create files of another user or act as one")
 
 
 def give_away(place: Path) -> None:

@@ -24,7 +24,7 @@ WHEEL_PYTHON = "3.11"
 
 VERSION_FILES = ("__init__.py", "_version.py", "version.py")
 
-# What tests read besides the files that they ask for first: taken with them, since each
+# Files that tests read later, fetched together with the first ones, since each
 # download is of the whole wheel.
 ALSO = re.compile(
     r"srt/(server_args|constants|environ|(arg_groups|configs|entrypoints|managers|mem_cache|parser|session"

@@ -143,7 +143,7 @@ def test_an_update_that_succeeds_on_all_ranks_gives_the_version() -> None:
                 assert (success, version) == (True, "new")
 
 
-def test_an_update_that_fails_on_any_rank_fails_on_all_and_says_where() -> None:
+def test_an_update_that_fails_on_any_rank_fails_on_all_and_names_it() -> None:
     for name, where in (
         ("all raise", "on ranks 0, 1 of 2: KeyError: 'no such group'. "),
         ("the first raises", "on ranks 0 of 2: KeyError: 'no such group'. "),

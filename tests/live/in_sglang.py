@@ -57,7 +57,7 @@ def tokenizer_manager(**args: Any) -> Any:
     manager.preferred_sampling_params = None
     manager.enable_priority_scheduling = False
     manager.elastic_worker_count = 1
-    manager._config_updates = []  # Of 0.5.17.
+    manager._config_updates = []  # For 0.5.17.
     for name in ("enable_lora", "incremental_streaming_output", "skip_tokenizer_init"):
         setattr(manager, name, getattr(manager.server_args, name, False))
     manager.mm_processor = None

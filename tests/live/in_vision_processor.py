@@ -90,7 +90,7 @@ def test_a_preprocessed_image_needs_its_placeholder_too() -> None:
     except ValueError as error:
         assert "no placeholder for the images" in str(error)
     else:
-        raise AssertionError("it was taken")
+        raise AssertionError("the prompt was accepted")
 
 
 if __name__ == "__main__":

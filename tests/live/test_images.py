@@ -113,7 +113,7 @@ def test_a_second_turn_starts_with_the_ids_of_the_first(vision_server: Server) -
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("how", ["request", "message"])
-def test_a_prefix_keeps_its_images_and_takes_new_ones(
+def test_a_prefix_keeps_its_images_and_accepts_new_ones(
     vision_server: Server, how: str, stream: bool
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
@@ -262,7 +262,7 @@ def of_vllm(server: Server, token_ids: list[int], stream: bool, **more: Any) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_vllms_endpoint_takes_images(vision_server: Server, stream: bool) -> None:
+def test_vllms_endpoint_accepts_images(vision_server: Server, stream: bool) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     given = with_one_place(vision_server, prompt)
     range_ = {"offset": given.index(placeholder(vision_server)), "length": PLACES}
@@ -316,7 +316,7 @@ def test_vllms_endpoint_refuses_images_that_do_not_fit(
     assert held_requests(vision_server) == []
 
 
-def test_a_text_alone_is_answered(vision_server: Server) -> None:
+def test_a_prompt_without_images_is_answered(vision_server: Server) -> None:
     both(vision_server, "What is this?")
     both(vision_server, "-", input_ids=[5, 6, 7])
 

@@ -274,7 +274,7 @@ def test_messages_continue_without_extra_fields(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_messages_take_a_prefix_and_refuse_a_bad_one(
+def test_messages_accept_a_prefix_and_reject_a_bad_one(
     server: Server, release: str, stream: bool
 ) -> None:
     require_traced(MESSAGES, release)

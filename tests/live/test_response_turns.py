@@ -463,7 +463,7 @@ def test_a_prefix_is_refused_by_early_releases(
     server: Server, release: str, prefix: Any, said: str, streaming: bool
 ) -> None:
     if is_between(release, "0.5.14", ""):
-        pytest.skip(f"/v1/responses of SGLang {release} takes a prefix")
+        pytest.skip(f"/v1/responses of SGLang {release} accepts a prefix")
     body: Json = {"input": "Say hello.", "max_output_tokens": 3}
     body["model"] = Subject(server.base_url).served_model()
     with refused("required_prefix_token_ids", said):

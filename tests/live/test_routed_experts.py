@@ -343,7 +343,7 @@ def test_a_pause_does_not_change_the_experts(
     way: str, routing: Server, model: Path, pause: str
 ) -> None:
     if way == "two-workers":
-        pytest.skip("several workers are not paused")
+        pytest.skip("several workers cannot be paused")
     with ThreadPoolExecutor() as pool:
         asking = [
             pool.submit(

@@ -39,7 +39,7 @@ def correct(proxy: Proxy, sglang_python: Path) -> Subject:
     return Subject(proxy.url, python=sglang_python, launched=True)
 
 
-# The model takes no images; `test_images` has that check's defects.
+# The model accepts no images; `test_images` has that check's defects.
 TEXT_CHECKS = [name for name in checks.NAMES if name != "images"]
 
 

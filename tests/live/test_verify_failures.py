@@ -258,7 +258,7 @@ def test_a_model_path_that_does_not_exist_is_a_usage_error(stubbed: Stubbed) -> 
     assert stubbed.logs() == []
 
 
-def test_a_closed_stdout_is_no_error(stubbed: Stubbed) -> None:
+def test_a_closed_stdout_is_not_an_error(stubbed: Stubbed) -> None:
     process = stubbed.start("babbles", "--check", "stop")
     assert process.stdout is not None
     process.stdout.close()

@@ -1,4 +1,4 @@
-"""vLLM's endpoints: the same tokens as /generate, whole and streamed."""
+"""vLLM's endpoints: the same tokens as /generate, streaming and not."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class Document:
                 break
         for program in re.findall(r"^\.venv/bin/(\S+)", told.stdout, re.MULTILINE):
             if not Path(sys.executable).with_name(program).exists():
-                raise Failed(f"make {target} runs {program}, which is not there")
+                raise Failed(f"make {target} runs {program}, which is missing")
         return ran
 
     @property

@@ -84,7 +84,7 @@ def document(
 
 
 @each([path for path in DOCUMENTS if any(blocks(path.read_text()))])
-def test_every_block_does_what_it_says(path: Path, document: Document) -> None:
+def test_every_block_works_as_shown(path: Path, document: Document) -> None:
     failures = document.failures(path.read_text())
     assert not failures, "\n\n".join(failures)
 

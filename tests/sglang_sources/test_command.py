@@ -52,8 +52,8 @@ def wheel(
 ) -> Iterator[Path]:
     """A folder with the package and its metadata, every file as RECORD has it.
 
-    Tests get hard links to its files; a command that wrote into one would change them
-    all, so that is looked at in the end.
+    Tests get hard links to its files. A command that wrote into one would change them
+    all, so the fixture checks them at the end.
     """
     found = install.find(sglang_package)
     assert found.dist_info is not None

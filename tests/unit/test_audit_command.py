@@ -93,7 +93,7 @@ def test_findings_exit_with_1_and_are_explained(
     assert "FOUND: logprobs-missing" in audited(defective, "-q")[1]
 
 
-def test_without_a_tokenizer_the_table_says_what_was_not_checked(
+def test_without_a_tokenizer_the_table_names_the_skipped_checks(
     audited: Audited, clean: Path
 ) -> None:
     code, out, _ = audited(clean)

@@ -98,7 +98,7 @@ def test_interleaved_conversations_are_kept_apart(tokens: Tokens) -> None:
         assert found(audit) == {} and audit.compared == 4
 
 
-def test_a_turn_sampled_twice_is_no_break(tokens: Tokens) -> None:
+def test_a_turn_sampled_twice_is_not_a_broken_prefix(tokens: Tokens) -> None:
     turns = conversation(3)
     lines = records("chat", [turns[0], turns[1], turns[1], turns[2]])
 
@@ -421,7 +421,7 @@ def test_a_trimmed_text_is_drift(tokens: Tokens) -> None:
     assert row.causes == {"whitespace": 1}
 
 
-def test_a_trimmed_stop_string_is_no_finding(tokens: Tokens) -> None:
+def test_a_trimmed_stop_string_is_not_a_finding(tokens: Tokens) -> None:
     [turn] = conversation(1)
     turn.says(encode("Hello there"), "Hello ")
     [line] = records("chat", [turn])

@@ -79,7 +79,7 @@ def test_special_tokens_are_single_ids(family: Family) -> None:
     assert all(name in hidden for name in family.added_tokens)
 
 
-def test_the_template_takes_tools_where_the_family_says_so(family: Family) -> None:
+def test_the_template_accepts_tools_if_the_family_says_so(family: Family) -> None:
     assert ("get_weather" in rendered(family, tools=[TOOL])) is family.tools
     assert ("Paris" in rendered(family, *answered(family, 1))) is family.tools
     try:

@@ -518,7 +518,7 @@ def test_misses_are_logged_periodically(
     )
 
 
-def test_arguments_nested_too_deeply_are_taken_as_text() -> None:
+def test_arguments_nested_too_deeply_are_treated_as_text() -> None:
     deep = said("assistant", "", tool_calls=[call("f", "[" * 100_000)])
     assert known(USER, deep) == known(USER, deep) != known(USER, ANSWER)
 

@@ -169,7 +169,7 @@ def test_a_rejection_is_raised_with_its_message() -> None:
         {"type": "abort", "message": "late", "status_code": 503},
     ],
 )
-def test_every_other_chunk_goes_on(reason: dict[str, Any] | None) -> None:
+def test_every_other_chunk_is_passed_on(reason: dict[str, Any] | None) -> None:
     raise_refusal(content(reason))
 
 

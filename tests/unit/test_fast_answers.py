@@ -87,7 +87,7 @@ CONTENT = st.recursive(
 
 
 @given(CONTENT)
-def test_what_is_written_is_what_fastapi_writes(content: Any) -> None:
+def test_orjson_writes_the_bytes_that_fastapi_writes(content: Any) -> None:
     written = orjson_bytes(content)
     assert written is None or written == fastapi(content)
 
@@ -244,7 +244,7 @@ def test_a_whole_answer_has_the_bytes_of_its_models(
     monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
     serving = Serving(engines(3, 5), suffix)
     whole = asyncio.run(serving._handle_non_streaming_request())
-    assert serving.n_models == 15, "nobody but `answer` is given less"
+    assert serving.n_models == 15, "only `answer` may skip models"
     expected = (
         whole.model_dump_json().encode()
         if pydantic_answers

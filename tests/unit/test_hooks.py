@@ -85,7 +85,7 @@ def test_a_hook_ends_with_the_first_release_without_an_edit() -> None:
     assert hook(EDIT, {"0.5.9": NONE, "0.5.13": OTHER}).ends == ""
 
 
-def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
+def test_an_edit_applies_only_to_releases_with_its_file() -> None:
     chosen = hook(replace(EDIT, file=ANTHROPIC_SERVING))
     chosen.check()
     assert chosen.edits("0.5.8.post1") == ()
@@ -128,7 +128,7 @@ def test_an_edit_is_made_in_each_of_several_scopes(
     assert others == [replace(first, scope=scope) for scope in ("Other", "A.Third")]
 
 
-def test_a_file_that_is_only_looked_at_is_not_written() -> None:
+def test_a_file_that_is_only_checked_is_not_written() -> None:
     hook(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
 
 

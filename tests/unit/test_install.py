@@ -88,7 +88,7 @@ def test_a_nearby_folder_is_refused_with_a_suggestion(
         find(tmp_path / given)
 
 
-def test_a_folder_may_begin_with_the_home_folder(
+def test_a_folder_may_start_with_a_tilde(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package(tmp_path / "sglang")
@@ -361,7 +361,7 @@ def test_another_interpreters_sglang_is_found(tmp_path: Path) -> None:
     assert found.found == f"imported by {python}"
 
 
-def test_a_name_without_a_folder_is_looked_up(
+def test_a_program_name_is_looked_up_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package(tmp_path / "site" / "sglang")

@@ -233,7 +233,7 @@ def test_an_error_on_a_file_descriptor_names_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(descriptor: int, *arguments: object, **named: object) -> None:
-        # Some calls say which descriptor it was.
+        # Some calls name the descriptor.
         names = [descriptor] if call == "os.utime" else []
         raise OSError(number, os.strerror(number), *names)
 
@@ -317,7 +317,7 @@ def test_an_inspection_during_a_change_is_repeated(
     assert transaction.inspect(install).holds(["ours"], "two")
 
 
-def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -> None:
+def test_recovery_keeps_files_that_others_changed_meanwhile(install: Install) -> None:
     before = photograph(install)
     kill(install, 3, lambda: commit(install, *ALL))
     write(install, SECOND, b"by hand\n")

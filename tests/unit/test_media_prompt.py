@@ -311,7 +311,7 @@ def test_the_offsets_of_images_are_returned_unless_images_adjoin() -> None:
     assert vllm_images.placeholders(processor(), [], 1) is None
 
 
-def test_a_model_without_images_takes_none() -> None:
+def test_a_text_model_rejects_images() -> None:
     manager: Any = SimpleNamespace(mm_processor=None)
     part = {"type": "image_url", "url": "a"}
     assert vllm_images.read(manager, []) == []

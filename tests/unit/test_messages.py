@@ -36,7 +36,7 @@ def test_the_message_gets_the_prompt_and_the_event_the_first_tokens() -> None:
     }
 
 
-def test_a_prompt_alone_waits_for_the_message() -> None:
+def test_a_prompt_without_tokens_waits_for_the_message() -> None:
     trace = MessageTrace()
     trace.push(chunk(prompt=[5]))
     stamped = trace.stamp(event('{"message":{}}'))

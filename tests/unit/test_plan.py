@@ -296,7 +296,7 @@ def test_a_field_that_is_absent_as_required_adds_no_outcome(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_collection_is_as_before_after_planning(enabled: bool) -> None:
+def test_planning_restores_garbage_collection(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
     try:
         make_plan(SOURCES, Selection(("alpha",), VERSION))

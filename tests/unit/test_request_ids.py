@@ -134,7 +134,7 @@ def test_an_empty_id_is_replaced() -> None:
     assert reserved(Manager(), "").rid == "random"
 
 
-def test_a_request_is_no_duplicate_of_itself() -> None:
+def test_a_request_is_not_a_duplicate_of_itself() -> None:
     manager: Any = Manager()
     assert request_ids.check(manager, reserved(manager, "a")) is None
 

@@ -70,7 +70,7 @@ def test_concurrent_callers_train_the_model_once(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def test_leftovers_of_a_killed_call_are_not_taken_for_a_model(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_call_are_not_used_as_a_model(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'test -z "$(ls "$2")" && touch "$2/model"')
     cache = tmp_path / "cache"
     model = ensure_scripted_model(python, cache)

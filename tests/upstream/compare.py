@@ -192,7 +192,7 @@ def _run(
     # 1: tests failed.
     if done.returncode not in (0, 1):
         print(done.stdout[-8000:], done.stderr[-4000:], sep="\n")
-        raise SystemExit(f"pytest ended with exit code {done.returncode}")
+        raise SystemExit(f"pytest exited with code {done.returncode}")
     return read_outcomes(report.read_text())
 
 
