@@ -1,11 +1,11 @@
-"""Event-loop CPU of a whole answer, from the engine's result to its bytes.
+"""Event-loop CPU of a non-streaming response, from the engine's result to its bytes.
 
     python benchmarks/answers.py [--quick] [--json FILE]
 
-SGLang's own FastAPI application is called as an ASGI server calls it, over a stand-in for
-the engine, in alternating processes. Ratios are of the medians over the rounds. Vanilla
-SGLang lacks vLLM's endpoint: its /generate is measured instead. The requests with 32,000
-token IDs are timed from the call to the moment the engine gets them.
+SGLang's own FastAPI application is called like from an ASGI server, with a stand-in
+engine. Patched and unpatched processes alternate. Ratios compare the medians over the
+rounds. Unpatched SGLang lacks vLLM's endpoint: its /generate is measured instead.
+Requests with 32,000 token IDs are timed from the call until the engine gets them.
 Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
@@ -32,11 +32,11 @@ from trees import compare
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of answer.
+    """One kind of response.
 
     Attributes:
         tokens: length of the answer.
-        logprobs: whether it has them.
+        logprobs: True if it has logprobs.
         top: how many `top_logprobs` for each token.
     """
 
@@ -112,7 +112,7 @@ def result_of(workload: Workload) -> dict[str, Any]:
 
 
 def answer(app: Application, workload: Workload) -> float:
-    """Seconds of CPU from the engine's result to the bytes of one answer."""
+    """Measure seconds of CPU from the engine's result to the bytes of one response."""
     if workload.path == VLLM_GENERATE and not app.has_vllm:
         workload = replace(workload, path=GENERATE)
     app.result = result_of(workload)
@@ -125,7 +125,7 @@ def answer(app: Application, workload: Workload) -> float:
 
 
 def request(app: Application, path: str) -> float:
-    """Seconds of CPU from a prompt of 32,000 IDs to the engine's turn."""
+    """Measure seconds of CPU from a prompt of 32,000 IDs until the engine gets it."""
     ids = [i % MODEL_VOCABULARY for i in range(PROMPT_IDS)]
     body = {**app.smallest(path), "input_ids": ids}
     body.pop("text", None)
@@ -135,16 +135,16 @@ def request(app: Application, path: str) -> float:
     status, _, text = asyncio.run(app.post(path, body))
     if status != 200:
         raise SystemExit(f"{path}: {status}, {text[:300]!r}")
-    # What it takes to write the request is the client's.
+    # Writing the request is the client's cost.
     writing = time.thread_time()
     json.dumps(body).encode()
     return app.arrived - began - (time.thread_time() - writing)
 
 
 def measure() -> dict[str, float]:
-    """All workloads in this process, the best of a few each, in milliseconds."""
+    """Measure all workloads in this process: milliseconds, the best of a few runs."""
     app = Application()
-    gc.freeze()  # What SGLang has imported is the same for both.
+    gc.freeze()  # Both versions have imported the same modules.
     times = {}
     for workload in WORKLOADS:
         times[workload.name] = min(answer(app, workload) for _ in range(3))

@@ -39,7 +39,7 @@ def result(n: int, **meta_info: Any) -> dict[str, Any]:
 
 
 def server_args(**args: Any) -> Any:
-    """The arguments of a server without a model, where SGLang looks for them."""
+    """Put the arguments of a server without a model where SGLang looks for them."""
     from sglang.srt.server_args import ServerArgs
 
     made = ServerArgs(model_path="dummy", **args)
@@ -48,7 +48,7 @@ def server_args(**args: Any) -> Any:
     if find_spec("sglang.srt.runtime_context"):
         from sglang.srt.runtime_context import get_context
 
-        # 0.5.14 has a context, and looks elsewhere.
+        # 0.5.14 moved them into a context.
         if hasattr(get_context(), "set_server_args"):
             get_context().set_server_args(made)
     return made
@@ -78,7 +78,7 @@ class Application:
         self.arrived = 0.0
         self.delivered = 0.0
         self.written = 0.0
-        # Its methods that patches call are the real ones.
+        # Patches call these methods, so they are the real ones.
         manager = object.__new__(TokenizerManager)
         vars(manager).update(
             generate_request=self._generate,
@@ -144,7 +144,7 @@ class Application:
 
     @staticmethod
     def smallest(path: str) -> dict[str, Any]:
-        """The smallest request that an endpoint takes."""
+        """The smallest request that an endpoint accepts."""
         if path == VLLM_GENERATE:
             return {"token_ids": [1], "sampling_params": {"max_tokens": 1}}
         if path == CHAT:
@@ -154,7 +154,7 @@ class Application:
     async def post(
         self, path: str, body: dict[str, Any]
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
+        """Send a request; return the response's status, headers and body."""
         sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
         got: list[dict[str, Any]] = []
 
@@ -185,7 +185,7 @@ class Application:
         try:
             await self.app(scope, receive, send)
         except Exception:
-            # Starlette answers 500, then raises what uvicorn logs.
+            # Starlette answers 500, then raises the error for uvicorn to log.
             if not got or got[0]["status"] != 500:
                 raise
         start, *parts = got

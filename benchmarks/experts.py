@@ -1,12 +1,12 @@
-"""CPU time and bytes of an answer with the experts of each token, against vanilla.
+"""CPU time and bytes of a response with routed experts, patched against unpatched.
 
     python benchmarks/experts.py [--quick] [--json FILE]
 
-64 layers, top 8, 16,000 tokens, chat. As in `answers.py`, SGLang's own application is
-called over a stand-in for the engine, in alternating processes, and times are from the
-engine's result to the last byte. Vanilla gives the experts of the first choice in `sglext`,
-which patched answers keep. Needs SGLang in this interpreter; its install is copied, never
-changed.
+64 layers, top 8, 16,000 tokens, chat. As in `answers.py`, SGLang's own application runs
+with a stand-in engine, in alternating processes. Times are from the engine's result to
+the last byte. Unpatched SGLang returns the experts of the first choice in `sglext`,
+which patched responses keep. Needs SGLang in this interpreter; its install is copied,
+never changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def experts() -> str:
 
 
 def answer(stream: bool, asked: dict[str, Any]) -> tuple[float, int]:
-    """Milliseconds of CPU of the best answer of a few, and its bytes."""
+    """Measure the fastest of a few responses: milliseconds of CPU, and its bytes."""
     application = Application()
     times = []
     for _ in range(REPEATS):

@@ -2,10 +2,10 @@
 
     python benchmarks/install.py [--quick] [--json FILE]
 
-Twice: with the bytecode that the installer left beside the packages (uv: none, pip: all)
-and with that of all modules. All are run in turns, so that a busy machine slows them
-alike; the first turn does not count. Ratios are of the medians. Needs SGLang in this interpreter; its
-install is copied, never changed.
+Measured twice: with the installer's bytecode (uv: none, pip: all), and with bytecode of
+all modules. The commands run in turns, so that a busy machine slows them alike; the
+first turn does not count. Ratios compare the medians. Needs SGLang in this interpreter;
+its install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trees import copies
 
 
 def timed(env: Mapping[str, str], *command: str) -> float:
-    """Seconds that a command of this interpreter takes."""
+    """Run a command of this interpreter; return the seconds it takes."""
     began = time.perf_counter()
     subprocess.run(
         [sys.executable, *command],

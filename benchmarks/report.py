@@ -25,7 +25,7 @@ def options(docstring: str) -> argparse.Namespace:
 
 
 def compared(what: str, **figures: Sequence[float]) -> Row:
-    """A row: the median of each of two series, and the second's by the first's."""
+    """Return a row: the medians of two series, and the second divided by the first."""
     medians = {name: statistics.median(found) for name, found in figures.items()}
     first, second = medians.values()
     return {"what": what, **medians, "ratio": second / first}

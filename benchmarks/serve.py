@@ -1,13 +1,13 @@
-"""Throughput and inter-token time of a real server on the CPU, patched against vanilla.
+"""Throughput and inter-token time of real servers on the CPU, patched and unpatched.
 
     python benchmarks/serve.py [--quick] [--json FILE]
 
-Both servers run side by side with the scripted model; the loads go to one and the other
-in turns, and the one that waits sleeps. Per turn: 16 streams at once, with and without
-logprobs, then non-streaming requests, 16 at a time. In turns of their own: 64 answers of
-256 tokens with `top_logprobs: 5`, not streamed, that end together, while one stream goes
-on. Ratios are of the medians over the turns, so that above 1 the patched server is faster.
-Needs SGLang in this interpreter; its install is copied, never changed.
+Both servers run side by side with the scripted model. The loads go to one and the other
+in turns, and the waiting server sleeps. Per turn: 16 concurrent streams, with and
+without logprobs, then non-streaming requests, 16 at a time. In separate turns: 64
+non-streaming answers of 256 tokens with `top_logprobs: 5` that finish together, beside
+one stream. Ratios compare the medians over the turns; above 1, the patched server is
+faster. Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def streams(session: aiohttp.ClientSession, url: str, **more: Any) -> list
 async def whole(
     session: aiohttp.ClientSession, url: str, at_once: int, tokens: int, **more: Any
 ) -> float:
-    """Non-streaming requests answered per second."""
+    """Measure the non-streaming requests answered per second."""
     slots = asyncio.Semaphore(at_once)
 
     async def one() -> None:
@@ -89,7 +89,7 @@ async def whole(
 
 
 def connect() -> aiohttp.ClientSession:
-    """A session that sends as many requests at once as it is given."""
+    """Open a session without a limit on concurrent requests."""
     return aiohttp.ClientSession(
         timeout=aiohttp.ClientTimeout(total=120),
         connector=aiohttp.TCPConnector(limit=0),
@@ -97,7 +97,7 @@ def connect() -> aiohttp.ClientSession:
 
 
 async def crowd(url: str) -> dict[str, float]:
-    """64 whole answers at once, and the longest gap of a stream that outlives them."""
+    """Time 64 concurrent responses, and the longest gap of a stream beside them."""
     async with connect() as session:
         arrived, rate = await asyncio.gather(
             stream(session, url, CROWD_TOKENS + 64),
@@ -112,7 +112,7 @@ async def crowd(url: str) -> dict[str, float]:
 
 
 async def turn(url: str) -> dict[str, float]:
-    """All other loads once, on one server."""
+    """Run all other loads once, on one server."""
     async with connect() as session:
         rate, p50, p99 = await streams(session, url)
         logprobs_rate, _, _ = await streams(session, url, logprobs=True)

@@ -1,11 +1,11 @@
-"""CPU time per chunk of the streaming chat generator, patched against vanilla.
+"""CPU time per chunk of the streaming chat generator, patched against unpatched.
 
     python benchmarks/stream.py [--quick] [--json FILE]
 
-Both run SGLang's own `OpenAIServingChat` over a stand-in for the engine that delivers
-one token at a time, in alternating processes; the stand-in costs both alike, and more
-with each chunk, since an answer's text is cumulative. Ratios are of the medians over the
-rounds. Needs SGLang in this interpreter; its install is copied, never changed.
+Both run SGLang's own `OpenAIServingChat` with a stand-in engine that delivers one token
+at a time, in alternating processes. The stand-in costs both alike, and more with each
+chunk, since an answer's text is cumulative. Ratios compare the medians over the rounds.
+Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ TOOL = {
 
 
 def chunk(workload: Workload) -> float:
-    """Microseconds of CPU per chunk in this process, of the better of three streams."""
+    """Measure microseconds of CPU per chunk here, the best of three streams."""
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.server_args import ServerArgs
 
     defaults = {field.name: field.default for field in dataclasses.fields(ServerArgs)}
-    # From v0.5.10 on --stream-output has another name, and makes the text the new one.
+    # v0.5.10 renamed --stream-output, and makes the text incremental, too.
     only_new_text = "incremental_streaming_output" in defaults
     flag = "incremental_streaming_output" if only_new_text else "stream_output"
     n = workload.chunks

@@ -1,4 +1,4 @@
-"""Copies of the installed SGLang to measure on: one vanilla, one patched."""
+"""Copies of the installed SGLang to measure: one unpatched, one patched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def copies() -> Iterator[tuple[Path, Path]]:
-    """Folders that hold a `sglang`, ready for PYTHONPATH: a vanilla and a patched one."""
+    """Folders for PYTHONPATH with an unpatched and a patched `sglang`."""
     with tempfile.TemporaryDirectory(prefix="agentcore-bench-") as folder:
         vanilla, patched = Path(folder) / "vanilla", Path(folder) / "patched"
         for tree in (vanilla, patched):
@@ -60,9 +60,9 @@ def compare(
     quick: int,
     full: int,
 ) -> None:
-    """A whole benchmark: what `measure` finds, in turn on each of `copies`.
+    """Run a benchmark: call `measure` on each of `copies` in turn.
 
-    `quick` and `full` are how often.
+    `quick` and `full` are the numbers of rounds.
     """
     if sys.argv[1:] == ["--child"]:
         print(json.dumps(measure()))

@@ -28,7 +28,7 @@ ROUNDS = 400
 
 
 def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, int]]:
-    """Milliseconds to the first token, cached and all tokens of the prompt, turn by turn."""
+    """Return each turn's milliseconds to the first token, cached and prompt tokens."""
     messages: list[dict[str, Any]] = []
     past: dict[str, Any] = {}
     found = []
@@ -78,7 +78,7 @@ def measured_turns(tree: Path, conversations: int) -> list[report.Row]:
 
 
 def costs() -> list[report.Row]:
-    """Milliseconds to make a prompt of 41 messages."""
+    """Measure the milliseconds to make a prompt of 41 messages."""
     from sglang.srt.agentcore import conversations, remembered
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 

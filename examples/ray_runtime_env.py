@@ -3,9 +3,10 @@
     python examples/ray_runtime_env.py                          a Ray of its own
     RAY_ADDRESS=10.0.0.1:6379 python examples/ray_runtime_env.py    a running cluster
 
-agentcore-patches and SGLang have to be installed on each node. The first worker of a node
-patches the files, the others wait for it and find all in place. Where that fails, `apply`
-raises, the worker does not start and its tasks fail: nothing trains on unpatched SGLang.
+agentcore-patches and SGLang must be installed on each node. The first worker of a node
+patches the files; the others wait, and find the patches in place. If that fails,
+`apply` raises, the worker does not start and its tasks fail: nothing trains on
+unpatched SGLang.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ RUNTIME_ENV = {"worker_process_setup_hook": "agentcore_patches.apply"}
 
 @ray.remote
 def rollout() -> str:
-    """Stands for a task that imports SGLang; it tells what it would import."""
+    """Stand for a task that imports SGLang; return the package it would import."""
     import os
 
     from agentcore_patches import status

@@ -3,13 +3,14 @@
     agentcore-patch serve --model MODEL --port 30000 &
     python train_with_trl.py MODEL --url http://127.0.0.1:30000
 
-Runs in an environment of its own: `pip install trl==1.16.0 openai requests`. MODEL is what
-`weather_model.py` writes. Each step prints a line of JSON. For your own training, keep
-`Turn`, `exact`, `Rollouts.push` and `Trainer`, and replace the tool, `_play` and `reward_of`.
+Needs a separate environment: `pip install trl==1.16.0 openai requests`. MODEL is the
+folder that `weather_model.py` writes. Each step prints a line of JSON. For your own
+training, keep `Turn`, `exact`, `Rollouts.push` and `Trainer`, and replace the tool,
+`_play` and `reward_of`.
 
 `--arm` chooses where the tokens and the logprobs of a trajectory come from:
 
-exact        both from the server; each turn starts with the tokens of the turns before
+exact        both from the server; each turn starts with the previous tokens
 retokenized  from text, as on a server without patches: the conversation is tokenized
              again, and missing logprobs are zeros
 text         both from the server, but the history is sent as text only: the turns do not
@@ -54,12 +55,12 @@ RATIOS = (0.8, 1.25)
 Message = dict[str, Any]
 
 
-# What the server said.
+# The server's responses.
 
 
 @dataclass
 class Turn:
-    """One answer: its message, and its trace where the server sends one."""
+    """One response: its message, and its trace if the server sends one."""
 
     message: Message = field(
         default_factory=lambda: {"role": "assistant", "content": ""}
@@ -71,7 +72,7 @@ class Turn:
     weight_versions: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, chunk: Any) -> None:
-        """Take in a chunk of the stream."""
+        """Add a chunk of the stream."""
         self.prompt_ids += getattr(chunk, "prompt_token_ids", None) or []
         for choice in chunk.choices:
             self.message["content"] += choice.delta.content or ""
@@ -104,7 +105,7 @@ class Turn:
 
 @dataclass
 class Trajectory:
-    """Token IDs to learn from, and a mask of those that the model sampled."""
+    """Token IDs to learn from, and a mask of the tokens that the model sampled."""
 
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
@@ -123,7 +124,7 @@ class Trajectory:
 
 @dataclass
 class Conversation:
-    """A question, and the turns that followed."""
+    """A question, and the turns that answer it."""
 
     messages: list[Message]
     turns: list[Turn] = field(default_factory=list)
@@ -158,7 +159,7 @@ def glued(conversation: Conversation, tokenizer: Any) -> Trajectory:
     past = first.prompt_ids + first.token_ids
     for turn in others:
         trajectory.broken |= turn.prompt_ids[: len(past)] != past
-        # What follows the answer: the tool's message is the only one behind it.
+        # The prompt after the answer: only the tool's message follows it.
         ends = [i for i, one in enumerate(turn.prompt_ids) if one == end]
         trajectory.add(turn.prompt_ids[ends[-2] + 1 :])
         trajectory.add(turn.token_ids, turn.logprobs)

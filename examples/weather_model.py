@@ -57,7 +57,7 @@ CHAT_TEMPLATE = """\
 
 
 def conversation(rng: random.Random) -> list[tuple[str, bool]]:
-    """Return a conversation in pieces: the text, and whether the model says it."""
+    """Return a conversation in pieces: the text, and True if the model says it."""
     cities = list(WEATHER)
     pieces = [(f"{START}user\n{rng.choice(QUESTIONS)}{END}\n", False)]
     for city in rng.choices(cities, k=2):

@@ -1,7 +1,7 @@
 """Shared fixtures: an interpreter with SGLang, the model, copies, the summary.
 
-The suite may be run by several processes (pytest-xdist). Tests that share a server are
-run by one of them, and what tests count is added up over all.
+Several processes may run the suite (pytest-xdist). Tests that share a server run in one
+process, and the tests' counters are added up over all processes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LONGEST_FIRST = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares a server: the tests of a mode, or else of a module.
+    """Keep tests that share a server together: those of a mode, or else of a module.
 
     The groups that take longest come first, so that all processes end at the same time.
     """
@@ -74,7 +74,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 class Summary:
-    """Prints at the end of a run what its tests counted."""
+    """Print the tests' counters at the end of a run."""
 
     def __init__(self) -> None:
         self.counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -97,7 +97,7 @@ class Summary:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # What a script runs in the background ignores Ctrl-C, and so would the commands
+    # Background processes of a script ignore Ctrl-C, and so would the commands
     # that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Summary())
@@ -105,7 +105,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def count(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
-    """Things counted over the whole run, by what they are called."""
+    """Counters over the whole run, by name."""
     counts: Counter[str] = Counter()
     yield counts
     module = request.path.stem.removeprefix("test_").replace("_", " ")
@@ -114,7 +114,7 @@ def count(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
 
 @pytest.fixture(scope="session")
 def sglang_python() -> Path:
-    """An interpreter with SGLang: $AGENTCORE_TEST_PYTHON, or the one running now."""
+    """An interpreter with SGLang: $AGENTCORE_TEST_PYTHON, or this one."""
     if named := os.environ.get("AGENTCORE_TEST_PYTHON"):
         return Path(named)
     if importlib.util.find_spec("sglang"):

@@ -34,7 +34,7 @@ Ask = Callable[..., dict[str, dict[str, Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
 
 INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
-    # Its client does not import Ray, PyTorch and Transformers.
+    # SkyRL's client does not import Ray, PyTorch and Transformers.
     "skyrl==0.3.0": (("--no-deps", "skyrl==0.3.0"), ("aiohttp", "pydantic")),
     # With the PyTorch of SGLang 0.5.9, which is in the cache.
     "trl==1.16.0": (("trl==1.16.0", "requests", "torch==2.9.1"),),
@@ -89,7 +89,7 @@ def newer_python() -> str | Path:
 
 @pytest.fixture(scope="package")
 def defaulting(trees: Trees, launch: Launch) -> Iterator[Server]:
-    """A patched server that gives what clients do not know to ask for."""
+    """A patched server that returns all fields by default."""
     named = "return_token_ids,return_prompt_token_ids,return_meta_info"
     with launch(trees.patched, env={"AGENTCORE_DEFAULTS": named}) as running:
         yield running
@@ -108,7 +108,7 @@ def run_script(environment: Environment) -> RunScript:
             env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
         )
         assert done.returncode == 0, done.stderr
-        # Some clients print on their own account first.
+        # Some clients print messages of their own first.
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 

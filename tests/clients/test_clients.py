@@ -1,4 +1,4 @@
-"""The parts of a trace that reach users of real clients, losses included.
+"""The parts of a trace that reach users of real clients, and the lost ones.
 
 `docs/reference/compatibility.md` says what is measured here.
 """
@@ -49,7 +49,7 @@ Row = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Trace:
-    """The trace that the server sent, for comparison with the client's."""
+    """The server's own trace, to compare with the client's."""
 
     prompt: list[int]
     token_ids: list[int]
@@ -68,10 +68,10 @@ def _sent(server: Server, **asked: Any) -> Trace:
     )
 
 
-# Each token on a chunk of its own: what some clients lose is that of the last one.
+# One token per chunk: some clients lose the last chunk's.
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("requirement", CLIENTS)
-def test_a_client_has_what_the_page_says(
+def test_a_client_gets_what_the_page_promises(
     server: Server, ask_by: Ask, requirement: str, count: Counter[str]
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
@@ -89,7 +89,7 @@ def test_answers_pass_the_router(
     assert measured == _table(client)
 
 
-def test_a_client_that_asks_for_nothing_has_what_the_server_defaults_to(
+def test_a_client_that_requests_no_fields_gets_the_server_defaults(
     server: Server, defaulting: Server, ask_by: Ask, count: Counter[str]
 ) -> None:
     read = ask_by(
@@ -106,7 +106,7 @@ def test_a_client_that_asks_for_nothing_has_what_the_server_defaults_to(
 def _rows(
     client: str, read: dict[str, dict[str, Any]], server: Server, count: Counter[str]
 ) -> list[Row]:
-    """A row for each way of asking."""
+    """Return a row for each kind of request."""
     usual = _sent(server)
     rows = []
     for how, one in read.items():
@@ -132,7 +132,7 @@ def _token_ids(read: dict[str, Any], sent: Trace) -> str:
         return "no"
     if token_ids == sent.token_ids:
         return "yes"
-    # How many IDs are on a chunk depends on the machine's load.
+    # The number of IDs on a chunk depends on the machine's load.
     n_missing = len(sent.token_ids) - len(token_ids)
     assert token_ids == sent.token_ids[:-n_missing]
     few = n_missing < len(token_ids)
@@ -147,7 +147,7 @@ def _logprobs(read: dict[str, Any], sent: Trace) -> str:
 
 
 def _table(client: str) -> list[Row]:
-    """The rows of the page for a client."""
+    """Return the page's rows for a client."""
     lines = re.findall(r"^\|(.+)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]
     return [

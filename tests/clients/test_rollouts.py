@@ -1,6 +1,6 @@
-"""Whole rollouts by trainers' own clients, through vLLM's endpoints.
+"""Complete rollouts by trainers' own clients, through vLLM's endpoints.
 
-None of the clients' lines are changed. Their results must be those of `/generate`.
+The clients' code is unchanged. Their results must equal those of `/generate`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ END_ID = 2
 def generated(
     server: Server, prompt: Sequence[int], tokens: int = 400, **more: Any
 ) -> Json:
-    """The answer of `/generate` to a prompt, and the logprobs of its tokens."""
+    """Return the answer of `/generate` to a prompt, and its tokens' logprobs."""
     params = {"temperature": 0, "max_new_tokens": tokens, "stop_token_ids": [END_ID]}
     asked = {"input_ids": [*prompt], "sampling_params": params, "return_logprob": True}
     answer = post(server, "/generate", **asked, **more)
@@ -141,10 +141,10 @@ def test_verifiers_and_renderers(
 def assert_like_generate(
     server: Server, trace: Json, answers: int, tokens: int = 400, image: int = -1
 ) -> None:
-    """A rollout sampled the tokens that `/generate` samples after the same prompts.
+    """Check that a rollout has the tokens that `/generate` samples for its prompts.
 
     Args:
-        answers: how often the model was asked.
+        answers: number of requests to the model.
         tokens: the most tokens of an answer.
         image: the token that starts an image.
     """
@@ -218,7 +218,7 @@ def sleeping(trees: Trees, launch: Launch) -> Iterator[Server]:
         yield running
 
 
-# So slow that the pause comes in the middle of the answers.
+# Slow enough for the pause to hit the answers midway.
 @pytest.mark.usefixtures("slow_engine")
 def test_skyrl(run_script: RunScript, sleeping: Server) -> None:
     prompts = [prompt_of(sleeping, one.name) for one in LINES]
@@ -256,7 +256,7 @@ def test_skyrl(run_script: RunScript, sleeping: Server) -> None:
     for refusal in found["refused"]:
         assert refusal["status"] == 501
         assert "weight_dir" in refusal["message"]
-    # A part that still slept would make it 503.
+    # The response would be 503 if any part still slept.
     assert requests.get(f"{sleeping.base_url}/health", timeout=60).status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""`verify` through a router: what is dropped is said, and is not the patch's fault."""
+"""`verify` through a router: it reports the fields that the router drops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIELDS = [field.name for field in routers.FIELDS]
 pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
 
 
-def test_verify_says_which_fields_the_router_drops(router: str) -> None:
+def test_verify_names_the_fields_that_the_router_drops(router: str) -> None:
     command = [sys.executable, "-m", "agentcore_patches", "verify", "--json"]
     done = subprocess.run(
         [*command, "--base-url", router], capture_output=True, text=True
@@ -31,7 +31,7 @@ def test_verify_says_which_fields_the_router_drops(router: str) -> None:
     document = json.loads(done.stdout)
     outcomes = {check["name"]: check["outcome"] for check in document["checks"]}
     run = {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}
-    # This server has no reasoning parser, which a router does not tell.
+    # This server has no reasoning parser, which a router does not report.
     expected = dict.fromkeys(THROUGH_ROUTER, "passed") | {"reasoning": "not exercised"}
     assert run == expected
     notes = " ".join(document["notes"])
@@ -47,7 +47,7 @@ def test_no_field_is_dropped_by_the_server_itself(server: Server) -> None:
     assert routers.dropped_fields(subject) == []
 
 
-def test_what_the_documents_say_of_the_router(router: str, server: Server) -> None:
+def test_the_router_behaves_as_documented(router: str, server: Server) -> None:
     chat = CASES["plain"].body(max_tokens=4)
     by_ids = client.chat(router, **chat, input_ids=[5, 6, 7])
     assert by_ids["prompt_token_ids"] == client.chat(router, **chat)["prompt_token_ids"]
@@ -71,7 +71,7 @@ def test_what_the_documents_say_of_the_router(router: str, server: Server) -> No
     assert routed["meta_info"]["prompt_tokens"] == 2
 
 
-def test_what_the_router_drops_the_server_may_default_to(
+def test_server_defaults_replace_flags_that_the_router_drops(
     defaulting_router: str, server: Server
 ) -> None:
     body = CASES["one tool call"].body(logprobs=True)

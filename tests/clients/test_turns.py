@@ -1,4 +1,4 @@
-"""Conversations of real clients whose prompts begin with the turns before."""
+"""Conversations of real clients whose prompts start with the previous turns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_openai_and_nemo_gym(run_script: RunScript, server: Server) -> None:
             assert turn["prompt"][: len(required)] == required
 
 
-def test_anthropic_without_a_field_of_ours(
+def test_anthropic_without_extra_fields(
     run_script: RunScript, remembering: Server
 ) -> None:
     task = {**task_for(remembering), "tools": MESSAGES_TOOLS}
@@ -62,10 +62,10 @@ def test_anthropic_without_a_field_of_ours(
 
 
 @pytest.mark.slow_client
-def test_verifiers_by_the_servers_memory(
+def test_verifiers_with_the_conversation_memory(
     run_script: RunScript, trees: Trees, launch: Launch
 ) -> None:
-    """Its second turn falls back to text, in which the reasoning is gone."""
+    """The second turn falls back to text, which has lost the reasoning."""
     args = ("--reasoning-parser", "deepseek-r1")
     env = {"AGENTCORE_PREFIX_CACHE_MB": "16"}
     with launch(trees.patched, *args, env=env) as server:

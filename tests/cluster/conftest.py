@@ -70,7 +70,7 @@ def nodes(
 
 @pytest.fixture(scope="module")
 def patched(tree: Tree) -> dict[str, bytes]:
-    """The texts that apply gives on this machine."""
+    """The files as apply patches them on this machine."""
     package = tree("alone")
     apply(sglang_dir=package)
     return texts(package)

@@ -1,8 +1,8 @@
-"""A Ray cluster on 127.0.0.1, each node with an environment of its own.
+"""A Ray cluster on 127.0.0.1, each node with its own environment.
 
-Run as a program it is the process that holds the cluster: for each line of its input, a
-node's environment in JSON, it starts one and answers with what is known of it. At the end
-of its input it takes everything down.
+As a program, this module holds the cluster. Each line of its input is a node's
+environment in JSON: it starts the node, and prints the node's attributes. At the end of
+its input, it stops the cluster.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import psutil
 from agentcore_verify.server import free_port
 
 SETTINGS = {
-    # Else Ray replaces 127.0.0.1 by an address that others reach, and binds to all.
+    # Otherwise Ray replaces 127.0.0.1 by a public address, and binds to all.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Else a Ray that a program starts for itself writes a token into the home folder.
+    # Otherwise a Ray that a program starts writes a token into the home folder.
     "RAY_AUTH_MODE": "disabled",
-    # Else workers get a thirtieth of a busy machine: they wait for each other to patch, and
-    # for longer than `apply` waits for its lock.
+    # Otherwise workers get a thirtieth of a busy machine: they wait for each other
+    # longer than `apply` waits for its lock.
     "RAY_worker_niceness": "0",
-    # Else the first driver has as many workers started as a node has CPUs.
+    # Otherwise the first driver starts as many workers as a node has CPUs.
     "RAY_prestart_worker_first_driver": "0",
-    # Else a client's server may die as Ray forks it while other threads call into gRPC.
+    # Otherwise a client's server may crash: Ray forks it while threads call into gRPC.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
 }
 
@@ -93,7 +93,7 @@ def local_ray() -> Iterator[LocalRay]:
 
 
 def hold() -> None:
-    """Start a node for each line of the input; end them all when it ends."""
+    """Start a node for each line of the input; stop all nodes when the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     from ray.cluster_utils import Cluster

@@ -55,13 +55,13 @@ class Cluster:
 
 
 def add(ray: LocalRay, package: Path, *before: Path) -> LocalNode:
-    """A node whose workers import from these folders first, and then the package."""
+    """Add a node whose workers import from these folders, then from the package's."""
     path = os.pathsep.join(str(folder) for folder in (*before, package.parent))
     return ray.add_node(PYTHONPATH=path)
 
 
 def texts(package: Path) -> dict[str, bytes]:
-    """The files that apply writes, as they are; those that it adds may be absent."""
+    """Return the files that apply writes; created files may be absent."""
     files = {path: package / path for path in FILES}
     return {path: file.read_bytes() for path, file in files.items() if file.is_file()}
 
@@ -76,7 +76,7 @@ def workers(nodes: Iterable[LocalNode]) -> list[psutil.Process]:
 
 
 def command_line(process: psutil.Process) -> list[str]:
-    """Of a process that may end while it is asked; empty then."""
+    """Return the command line of a process; empty if it has exited."""
     try:
         return process.cmdline()
     except psutil.NoSuchProcess:

@@ -46,7 +46,7 @@ WRITTEN = f"{len(FILES)} files written"
 
 
 def rows(shown: str) -> dict[str, list[str]]:
-    """The cells of a table's rows by the node's short ID."""
+    """Return the cells of a table's rows, by the node's short ID."""
     table = shown.partition("\n\n")[0].splitlines()[1:]
     cells = [re.split(" {2,}", line.strip()) for line in table]
     return {row[2]: row for row in cells}
@@ -84,7 +84,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_nodes_that_cannot_be_patched_say_why(
+def test_nodes_that_cannot_be_patched_report_the_reason(
     nodes: Cluster, patched: dict[str, bytes]
 ) -> None:
     good, conflicting, newer = nodes.members
@@ -126,7 +126,7 @@ def lines_about(member: Member, shown: str) -> list[str]:
     return [line for line in shown.splitlines() if line.startswith(start)]
 
 
-def test_options_are_for_each_node(nodes: Cluster) -> None:
+def test_options_apply_to_each_node(nodes: Cluster) -> None:
     target = nodes.members[1].package
     before = texts(target)
 
@@ -142,7 +142,7 @@ def test_options_are_for_each_node(nodes: Cluster) -> None:
         assert result.applied.install.package == target
 
 
-def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> None:
+def test_a_hanging_node_times_out(nodes: Cluster) -> None:
     last = nodes.members[-1]
     raylet = psutil.Process(last.node.raylet)
     raylet.suspend()
@@ -164,7 +164,7 @@ def test_a_node_that_hangs_is_waited_for_no_longer_than_told(nodes: Cluster) -> 
     )
 
 
-def test_ctrl_c_ends_it_with_all_it_started(nodes: Cluster) -> None:
+def test_ctrl_c_stops_the_command_and_all_its_processes(nodes: Cluster) -> None:
     held = nodes.members[-1].package
     with transaction.locked(find(held)):
         command = subprocess.Popen(
@@ -222,7 +222,7 @@ print(json.dumps(ray.get(crowd[0].imports.remote())))
 """
 
 
-def test_workers_that_start_at_once_all_start_on_patched_sources(
+def test_workers_that_start_together_all_import_patched_sources(
     nodes: Cluster, patched: dict[str, bytes], sglang_python: Path
 ) -> None:
     code = CROWD.format(
@@ -244,7 +244,7 @@ def test_workers_that_start_at_once_all_start_on_patched_sources(
         assert texts(member.package) == patched
 
 
-def test_the_example_runs_on_a_ray_of_its_own(
+def test_the_example_starts_its_own_ray(
     nodes: Cluster, tree: Tree, patched: dict[str, bytes]
 ) -> None:
     package = tree("own")
@@ -270,7 +270,7 @@ ray.get(rollout.options(max_retries=0).remote())
 """
 
 
-def test_no_worker_starts_on_sources_that_cannot_be_patched(nodes: Cluster) -> None:
+def test_no_worker_starts_if_its_sources_cannot_be_patched(nodes: Cluster) -> None:
     for member in nodes.members:
         (member.package / CHAT).write_text("class OpenAIServingChat: ...\n")
     code = REFUSED.format(folder=str(EXAMPLE.parent))
@@ -281,7 +281,7 @@ def test_no_worker_starts_on_sources_that_cannot_be_patched(nodes: Cluster) -> N
     assert "agentcore_patches.errors.SourceConflict" in ran.stdout + ran.stderr
 
 
-def test_lost_and_unfit_nodes_keep_no_other_waiting(
+def test_lost_and_unsuitable_nodes_do_not_delay_the_others(
     nodes: Cluster, tree: Tree, tmp_path: Path, patched: dict[str, bytes]
 ) -> None:
     without = tmp_path / "without"
@@ -330,7 +330,7 @@ def test_lost_and_unfit_nodes_keep_no_other_waiting(
         assert texts(member.package) == patched
 
 
-def test_of_a_traceback_that_ray_gives_the_last_line_is_told(
+def test_the_error_is_the_last_line_of_a_ray_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*args: object, **kwargs: object) -> None:

@@ -1,11 +1,11 @@
 """Commands that start fast: the transactions alone, or the real command.
 
     driver.py PACKAGE ACTION    run a transaction
-    driver.py                   run what is asked for on stdin, each in a fork
+    driver.py                   run each request on stdin in a fork
 
-A fork has everything imported, and stops itself before it does anything, so that a
-tracer sees nothing but the command. What `apply` plans, from the texts alone, is planned
-once for all forks that find the same texts.
+A fork has everything imported, and stops itself before the command, so that a tracer
+sees only the command. The plan of `apply` depends only on the sources, so it is made
+once for all forks with the same sources.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.faults import trees
 
 
 def run(package: Path, action: str) -> int:
-    """Run an action of `trees.run`; the exit code that the command would have."""
+    """Run an action of `trees.run`; return the command's exit code."""
     try:
         trees.run(package, action)
     except AgentcoreError as error:
@@ -48,7 +48,7 @@ def remembered_plan(
     selection: Selection,
     read: Callable[[str], bytes | None],
 ) -> Plan:
-    """`make_plan`, made once for the same texts."""
+    """Call `make_plan` once for the same texts; remember its result."""
     key = (tuple(sources.items()), selection)
     if key not in _plans:
         _plans[key] = make_plan(sources, selection, read)
@@ -62,7 +62,7 @@ def serve() -> None:
         request = json.loads(line)
         action, *options = request["args"]
         if options:
-            # What the command imports, libcst with it.
+            # All imports of the command, including libcst.
             for name in registry.names():
                 registry.edits(name, SUPPORTED_VERSIONS[-1])
             if action == "apply" and not _plans:
@@ -76,7 +76,7 @@ def serve() -> None:
 
 
 def run_stopped(request: Any) -> None:
-    """Wait for SIGCONT, run a command that prints to a file, and end this process."""
+    """Wait for SIGCONT, run a command with output to a file, and exit this process."""
     code = 1
     try:
         output = os.open(request["output"], os.O_WRONLY | os.O_TRUNC)

@@ -1,4 +1,4 @@
-"""The real command with the real patches: killed where files move, and in crowds."""
+"""The real command with the real patches: killed at renames, and run concurrently."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def wheel() -> Mapping[str, bytes]:
 
 @pytest.fixture
 def make(wheel: Mapping[str, bytes], tmp_path: Path) -> Make:
-    """Makes packages of these files alone, each in a folder of its own."""
+    """Make packages with only these files, each in a separate folder."""
     numbers = iter(range(1000))
 
     def make() -> Path:
@@ -70,7 +70,7 @@ def start(package: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def contents(package: Path) -> dict[str, bytes]:
-    """All files, but for what is ours."""
+    """Return all files except agentcore-patch's own."""
     return {
         path: text
         for path, text in trees.contents(package).items()
@@ -78,7 +78,7 @@ def contents(package: Path) -> dict[str, bytes]:
     }
 
 
-# What was applied before, and the command that is killed.
+# Patches applied first, and the command that is killed.
 STEPS: dict[str, tuple[list[str] | None, str]] = {
     "apply": (None, "apply"),
     "selection": (["token-ids"], "apply"),
@@ -87,7 +87,7 @@ STEPS: dict[str, tuple[list[str] | None, str]] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_the_next_command_mends_what_a_killed_one_left(
+def test_the_next_command_repairs_what_a_killed_one_left_behind(
     step: str, make: Make, count: Counter[str]
 ) -> None:
     earlier, last = STEPS[step]
@@ -137,7 +137,9 @@ def test_the_next_command_mends_what_a_killed_one_left(
     count["kills of the real command, each mended by the next one"] += len(places)
 
 
-def test_of_32_real_applies_one_does_the_work(make: Make, count: Counter[str]) -> None:
+def test_only_one_of_32_concurrent_applies_does_the_work(
+    make: Make, count: Counter[str]
+) -> None:
     package = make()
     crowd = [start(package, "apply") for _ in range(32)]
     changed = 0
@@ -150,7 +152,7 @@ def test_of_32_real_applies_one_does_the_work(make: Make, count: Counter[str]) -
     count["real commands that ran at once"] += 32
 
 
-def test_8_real_applies_and_8_reverts_leave_one_state(
+def test_8_applies_and_8_reverts_leave_a_consistent_state(
     make: Make, count: Counter[str]
 ) -> None:
     patched, package = make(), make()

@@ -21,7 +21,7 @@ from tests.helpers.trees import photograph
 
 
 def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
-    """Run a command for each action, all together: their exit codes and errors."""
+    """Run a command for each action, all at once; return exit codes and errors."""
     gate = package.parents[1] / "gate"
     gate.touch()
     with gate.open() as held:
@@ -39,7 +39,7 @@ def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def edition_of(package: Path) -> str:
-    """Return the edition of the sources, if all are of the same one."""
+    """Return the edition of the sources; fail if they are of several."""
     marks = {
         path: text.split(b'"')[1].split()[-1].decode()
         for path, text in trees.texts(package).items()
@@ -51,7 +51,7 @@ def edition_of(package: Path) -> str:
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_16_applies_and_16_reverts_leave_one_edition_whole(
+def test_16_applies_and_16_reverts_leave_one_complete_edition(
     attempt: int, tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
@@ -68,11 +68,11 @@ def test_16_applies_and_16_reverts_leave_one_edition_whole(
     assert photograph(tmp_path) == first
 
 
-# What is in our folder at a point of a command's work.
+# Files in the state folder at stages of a command's work.
 POINTS = ("lock", "store", "prepared.json", "committed.json", "state.json")
 
 
-def test_commands_killed_at_work_do_not_stop_the_others(
+def test_killed_commands_do_not_block_the_others(
     tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
@@ -99,7 +99,7 @@ def test_commands_killed_at_work_do_not_stop_the_others(
 def kill_at_work(
     crowd: Sequence[subprocess.Popen[str]], lock: Path, point: Path
 ) -> subprocess.Popen[str] | None:
-    """Kill the process that holds the lock once a file is there; None if all ended."""
+    """Kill the lock's holder once a file exists; return None if all have exited."""
     while any(process.poll() is None for process in crowd):
         with suppress(OSError):
             holder = lock.read_text().removeprefix("process ")
@@ -111,7 +111,7 @@ def kill_at_work(
     return None
 
 
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_process_dies(tmp_path: Path) -> None:
     package = trees.build(tmp_path)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD.format(package=str(package))],

@@ -24,14 +24,14 @@ ACTIONS = ("apply", "upgrade", "revert")
 BEFORE = {"apply": "vanilla", "upgrade": "apply", "revert": "upgrade"}
 STAYED = re.compile(r"Nothing was changed\.|The command was not started\.")
 DONE = re.compile(r"SGLang's files are as they were|Only \S+ was left over")
-# Reading fails in two ways, changing things in four.
+# Calls that read fail in two ways, calls that write in four.
 ERRORS = ("EIO", "EACCES", "ENOSPC", "EROFS")
 READING_ERRORS = ERRORS[:2]
 
 
 @pytest.fixture(scope="module")
 def models() -> Iterator[dict[str, Path]]:
-    """Packages on which an action was the last; copies of them are what is harmed.
+    """Packages in the state after each action; tests damage copies of them.
 
     They are in memory if that can be, where syncing costs nothing.
     """
@@ -47,7 +47,7 @@ def models() -> Iterator[dict[str, Path]]:
 
 
 def expected(action: str) -> dict[str, bytes]:
-    """The sources once an action was the last."""
+    """Return the sources in the state after an action."""
     chosen = trees.SELECTIONS.get(action, ())
     vanilla = {path: trees.text(path, "vanilla") for path in trees.SOURCES}
     return vanilla | {path: trees.text(path, action) for path in chosen}
@@ -60,7 +60,7 @@ def a_copy(model: Path) -> Iterator[Path]:
 
 
 def tree_of(package: Path) -> Photograph:
-    """The whole tree of a package, its cache included."""
+    """Return the complete tree of a package, including its cache."""
     return photograph(package.parents[1])
 
 
@@ -76,7 +76,7 @@ def each(task: Callable[..., None], *columns: Iterable[object]) -> int:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
+def test_the_next_command_repairs_a_kill_at_any_system_call(
     action: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]
@@ -114,7 +114,7 @@ def test_a_kill_at_any_call_leaves_what_the_next_command_mends(
 
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
+def test_an_error_in_any_system_call_leaves_the_old_or_the_new_tree(
     action: str, error: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]
@@ -147,7 +147,7 @@ def test_an_error_of_any_call_leaves_the_old_tree_or_the_new(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_kill_of_the_recovery_is_mended_as_well(
+def test_the_next_command_repairs_a_killed_recovery(
     action: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     old, new = expected(BEFORE[action]), expected(action)
@@ -158,7 +158,7 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
     )
     replacing = [call for call in renames if "srt/" in call.line]
     done = 0
-    # Before the decision, in the middle of the files, and when only ours are left.
+    # Before the commit, in the middle of the files, and when only state files are left.
     for call in (decision, replacing[1], places[-5]):
         with a_copy(models[BEFORE[action]]) as model:
             tracing.kill_at(call, model, action)
@@ -180,7 +180,7 @@ def test_a_kill_of_the_recovery_is_mended_as_well(
 
 @pytest.mark.parametrize("kind", ["rename", "unlink", "fsync"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_disk_that_fails_for_good_is_mended_once_it_works_again(
+def test_the_next_command_repairs_once_a_failed_disk_works_again(
     action: str, kind: str, models: dict[str, Path], count: Counter[str]
 ) -> None:
     model = models[BEFORE[action]]

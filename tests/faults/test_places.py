@@ -1,4 +1,4 @@
-"""Installs in places that do not let everything be done, and what they share."""
+"""Installs on read-only, full, layered and shared file systems."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.helpers.users import GROUP, USER, give_away, require_root
 
 @contextmanager
 def refused(root: Path, number: int) -> Iterator[None]:
-    """Expect an AccessError that names an error, and a tree that stays as it is."""
+    """Expect an AccessError that names an error, and an unchanged tree."""
     before = photograph(root)
     with pytest.raises(AccessError) as caught:
         yield
@@ -45,12 +45,12 @@ def refused(root: Path, number: int) -> Iterator[None]:
 
 
 def in_own_mounts(check: Callable[[Path], object], root: Path) -> str:
-    """Call a function of this module where it may mount what it likes; its output."""
+    """Call a function in a mount namespace of its own; return its output."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     apart = ["unshare", "--mount", *user]
     allowed = subprocess.run([*apart, "true"], capture_output=True, text=True)
     if allowed.returncode != 0:
-        pytest.skip(f"nothing may be mounted here: {allowed.stderr}")
+        pytest.skip(f"mounting is not permitted here: {allowed.stderr}")
     code = f"import test_places as t; t.{check.__name__}(t.Path({str(root)!r}))"
     ended = subprocess.run(
         [*apart, sys.executable, "-c", code],
@@ -78,7 +78,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, count: Counter[str]) -> Non
 
 
 def fill_a_disk(root: Path) -> None:
-    """Apply and revert with ever more room, on a disk of little."""
+    """Apply and revert on a small disk with more and more free space."""
     mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", root)
     package = trees.build(root)
     first = photograph(root)
@@ -122,7 +122,7 @@ def test_a_read_only_mount_is_refused(tmp_path: Path) -> None:
 
 
 def mount_read_only(root: Path) -> None:
-    """Vanilla, patched, and interrupted, below a mount that is read-only."""
+    """Run on an unpatched, a patched and an interrupted install, mounted read-only."""
     package = trees.build(root)
     site = package.parent
     mount("--bind", site, site)
@@ -178,7 +178,7 @@ def mount_over_files(root: Path) -> None:
         run(package, "apply")
 
 
-def test_a_layer_over_an_image_is_what_changes(tmp_path: Path) -> None:
+def test_only_the_layer_over_an_image_changes(tmp_path: Path) -> None:
     in_own_mounts(mount_layers, tmp_path)
 
 
@@ -222,16 +222,16 @@ def another_user() -> Iterator[None]:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A folder that other users may enter as well.
+    """A folder that other users may enter, too.
 
-    Not below pytest's, which each session closes again to other users.
+    It is not below pytest's folder, which each session closes to other users.
     """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
-def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
+def test_another_user_can_run_status_but_not_apply(open_path: Path) -> None:
     package = trees.build(open_path)
     with refused(open_path, errno.EACCES), another_user():
         run(package, "apply")
@@ -249,7 +249,7 @@ def test_another_user_is_refused_and_may_look(open_path: Path) -> None:
 
 
 def mark_that_runs(package: Path, path: str, *options: str) -> str:
-    """Return the mark that a new interpreter reads; it may write bytecode."""
+    """Import the mark in a new interpreter, which may write bytecode; return it."""
     module = "sglang." + path.removesuffix(".py").replace("/", ".")
     ended = subprocess.run(
         [sys.executable, *options, "-c", f"import {module} as m; print(m.MARK)"],
@@ -262,7 +262,7 @@ def mark_that_runs(package: Path, path: str, *options: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["timestamp", "checked-hash", "unchecked-hash"])
-def test_no_interpreter_runs_bytecode_of_another_text(
+def test_no_interpreter_runs_stale_bytecode(
     mode: str, tmp_path: Path, count: Counter[str]
 ) -> None:
     package = trees.build(tmp_path)
@@ -282,7 +282,7 @@ def test_no_interpreter_runs_bytecode_of_another_text(
         count["imports after a change, none of stale bytecode"] += 4
 
 
-def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
+def test_unremovable_bytecode_that_would_run_is_refused(
     open_path: Path,
 ) -> None:
     package = trees.build(open_path)
@@ -293,7 +293,7 @@ def test_bytecode_that_cannot_be_removed_and_would_run_is_refused(
         run(package, "apply")
 
 
-def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
+def test_unremovable_bytecode_that_would_not_run_is_left(
     open_path: Path,
 ) -> None:
     package = trees.build(open_path)
@@ -314,7 +314,7 @@ def test_bytecode_that_cannot_be_removed_and_would_not_run_may_stay(
 # Links
 
 
-def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> None:
+def test_revert_replaces_a_dangling_link_with_the_file(tmp_path: Path) -> None:
     package = trees.build(tmp_path)
     run(package, "apply")
     shutil.rmtree(tmp_path / "cache")
@@ -324,7 +324,7 @@ def test_a_link_whose_cache_is_gone_comes_back_as_the_file(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mode", ["hardlink", "clone", "copy", "symlink"])
-def test_environments_that_share_a_cache_stay_as_they_are(
+def test_other_environments_on_the_same_cache_stay_unchanged(
     mode: str, tmp_path: Path, count: Counter[str]
 ) -> None:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -344,7 +344,7 @@ def test_environments_that_share_a_cache_stay_as_they_are(
 
     one, other = environment("one"), environment("other")
     assert (one / PROTOCOL).is_symlink() == (mode == "symlink")
-    # uv links as well where it cannot clone.
+    # uv makes hard links where it cannot clone.
     shared = (one / PROTOCOL).stat().st_nlink > 1
     assert shared if mode == "hardlink" else not shared or mode != "copy"
     first = photograph(tmp_path)

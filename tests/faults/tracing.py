@@ -1,4 +1,4 @@
-"""Faults from outside: a system call of another process fails, or is its last."""
+"""Fault injection: a system call of another process fails, or kills it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-# Processors differ in which of these they have.
+# Not every processor architecture has all of these calls.
 CHANGING = (
     *("write", "fsync", "ftruncate", "utimensat"),
     *("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir"),
@@ -39,7 +39,7 @@ _CALL = re.compile(r"^(?:\d+\s+)?(\w+)\((.*)$")
 
 @dataclass(frozen=True)
 class Call:
-    """The `number`th call of a kind that a command makes, counted from one."""
+    """The `number`th call of this kind that a command makes, counted from one."""
 
     kind: str
     number: int
@@ -62,7 +62,7 @@ class Ended:
 class _Starter:
     """A process of `driver.py` that forks commands, one at a time.
 
-    It and strace take turns, which costs least on the same processor.
+    It takes turns with strace, so both run on the same processor.
     """
 
     _processors = itertools.cycle(sorted(os.sched_getaffinity(0)))
@@ -79,7 +79,7 @@ class _Starter:
         os.sched_setaffinity(self._process.pid, self._processor)
 
     def run(self, package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
-        """Run a command below strace to its end."""
+        """Run a command under strace until it exits."""
         assert self._process.stdin and self._process.stdout
         with tempfile.NamedTemporaryFile(mode="r", errors="replace") as output:
             request = {"package": str(package), "args": args, "output": output.name}
@@ -104,7 +104,7 @@ _idle: list[_Starter] = []
 
 
 def _run(package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
-    # Threads that run at the same time have a starter each.
+    # Each thread has its own starter.
     starter = _idle.pop() if _idle else _Starter()
     ended = starter.run(package, args, options)
     _idle.append(starter)
@@ -112,19 +112,19 @@ def _run(package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
 
 
 def require_strace() -> str:
-    """The path of strace; without it these tests cannot be run, which is a failure."""
+    """Return the path of strace; fail if it is not installed."""
     strace = shutil.which("strace")
     assert strace, "The fault tests need strace (apt-get install strace)."
     return strace
 
 
 def command(package: Path, action: str) -> list[str]:
-    """The transactions alone, as a process of its own."""
+    """Return the command line that runs only a transaction."""
     return [sys.executable, "-S", str(DRIVER), str(package), action]
 
 
 def start(*command: str | Path) -> subprocess.Popen[str]:
-    """Start a program that prints into pipes, with nothing of this environment."""
+    """Start a program with pipes for its output and an empty environment."""
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ def start(*command: str | Path) -> subprocess.Popen[str]:
 
 
 def calls(package: Path, *args: str) -> list[Call]:
-    """Run a command to its end; the calls it makes on its package, in order.
+    """Run a command until it exits; return its calls on its package, in order.
 
     The command is an action of the driver's, or the arguments of `agentcore-patch`.
     """
@@ -156,7 +156,7 @@ def calls(package: Path, *args: str) -> list[Call]:
 
 
 def kill_at(call: Call, package: Path, *args: str) -> None:
-    """Run a command up to a call, which is not made any more."""
+    """Run a command and kill it just before a call."""
     ended = _inject(call, f"signal=SIGKILL:when={call.number}", package, args)
     assert ended.returncode == -signal.SIGKILL, (call, ended)
 
@@ -164,7 +164,7 @@ def kill_at(call: Call, package: Path, *args: str) -> None:
 def fail_at(
     call: Call, error: str, package: Path, *args: str, for_good: bool = False
 ) -> Ended:
-    """Run a command whose call fails; `for_good`: and every later one of its kind."""
+    """Run a command whose call fails; `for_good`: all later ones of its kind, too."""
     when = f"{call.number}{'+' if for_good else ''}"
     return _inject(call, f"error={error}:when={when}", package, args)
 

@@ -23,13 +23,13 @@ PROTOCOL = "srt/entrypoints/openai/protocol.py"
 SERVING = "srt/entrypoints/openai/serving_chat.py"
 SOURCES = (IO_STRUCT, MANAGER, PROTOCOL, SERVING)
 
-# What the original has not got, in folders that it has not got either.
+# Created files, in folders that the original does not have either.
 TRACES = "srt/agentcore/traces.py"
 PROMPTS = "srt/agentcore/chat/prompts.py"
 CREATED = (TRACES, PROMPTS)
 
-# The files of two selections, in writing order: of SGLang's own, one leaves, one stays,
-# one comes; of the created ones, one stays, one comes.
+# The files of two selections, in writing order. SGLang's own: one leaves, one stays,
+# one comes. Created files: one stays, one comes.
 SELECTIONS = {
     "apply": (TRACES, IO_STRUCT, MANAGER, PROTOCOL),
     "upgrade": (TRACES, PROMPTS, MANAGER, PROTOCOL, SERVING),
@@ -37,7 +37,7 @@ SELECTIONS = {
 
 
 def text(path: str, edition: str) -> bytes:
-    """A module that says which file and edition it is; every edition as long."""
+    """Return a module that names its file and edition; all editions have one length."""
     return f'MARK = "{path} {edition:8}"\n{"# padding" * 500}\n'.encode()
 
 
@@ -75,7 +75,7 @@ def build(root: Path) -> Path:
 
 
 def copy(package: Path, root: Path) -> Path:
-    """A second tree like the first, with a cache of its own."""
+    """Copy the tree together with its cache."""
     old = package.parent.parent
     shutil.copytree(old, root, symlinks=True)
     copied = root / "site" / "sglang"
@@ -90,7 +90,7 @@ def install_of(package: Path, version: str = "0.5.9") -> Install:
 
 
 def run(package: Path, action: str) -> str | None:
-    """Run `apply`, `upgrade`, `revert` or `recover`; what was put right before it."""
+    """Run `apply`, `upgrade`, `revert` or `recover`; return what it repaired first."""
     with transaction.locked(install_of(package)) as work:
         if action == "revert":
             work.revert()
@@ -103,7 +103,7 @@ def run(package: Path, action: str) -> str | None:
 
 
 def texts(package: Path) -> dict[str, bytes]:
-    """The sources and the created files as they are."""
+    """Return the current sources and created files."""
     return {
         path: (package / path).read_bytes()
         for path in (*SOURCES, *CREATED)
@@ -112,7 +112,7 @@ def texts(package: Path) -> dict[str, bytes]:
 
 
 def stale_bytecode(package: Path) -> list[str]:
-    """Bytecode files an interpreter would run that were made from another text."""
+    """Return the bytecode files of other sources that an interpreter would run."""
     found = []
     for path in texts(package):
         source = package / path

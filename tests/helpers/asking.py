@@ -51,7 +51,7 @@ CASES = {
     "tool call required": Case(
         "call_list",
         tools=True,
-        # A reasoning parser would take the JSON for reasoning.
+        # A reasoning parser would mistake the JSON for reasoning.
         options={"tool_choice": "required", "separate_reasoning": False},
     ),
     "reasoning": Case("reasoning"),
@@ -82,7 +82,7 @@ CASES = {
 
 
 def grammar_serves_required_calls(release: str) -> bool:
-    """True if SGLang takes a required tool call from the scripted model.
+    """True if SGLang accepts a required tool call from the scripted model.
 
     From v0.5.11 on its grammar is made of the parser's tags, and llguidance, the backend
     without a GPU, takes `<tool_call>` for one token; the scripted model spells it.
@@ -91,18 +91,18 @@ def grammar_serves_required_calls(release: str) -> bool:
 
 
 def skip_what_no_grammar_serves(release: str, name: str) -> None:
-    """Skip the required tool call where SGLang refuses it to the scripted model."""
+    """Skip the required tool call where SGLang rejects it for the scripted model."""
     if name == "tool call required" and not grammar_serves_required_calls(release):
         pytest.skip(f"SGLang {release} refuses its grammar")
 
 
 def ask(server: Server, case: Case, **more: Any) -> Answer:
-    """The answer to a case, logprobs included."""
+    """Return the answer to a case, including logprobs."""
     return client.ask(server.base_url, **case.body(logprobs=True, **more))
 
 
 def assert_whole(answer: Answer) -> None:
-    """Prompt IDs on the first event alone; on every chunk a logprob for each ID."""
+    """Check: only the first event has prompt IDs, every chunk a logprob per ID."""
     assert answer.errors == ()
     assert answer.prompt_positions == (0,)
     for completion in answer.completions:
@@ -113,7 +113,7 @@ def assert_whole(answer: Answer) -> None:
 
 
 def assert_equal(streamed: Answer, whole: Answer) -> None:
-    """The same completions, with the same IDs and logprobs."""
+    """Check that completions, IDs and logprobs are equal."""
     assert streamed.prompt_token_ids == whole.prompt_token_ids
     assert len(streamed.completions) == len(whole.completions)
     for one, other in zip(streamed.completions, whole.completions, strict=True):
@@ -123,7 +123,7 @@ def assert_equal(streamed: Answer, whole: Answer) -> None:
 
 
 def assert_logprobs(one: Completion, other: Completion) -> None:
-    """The same tokens with the same logprobs, alternatives included."""
+    """Check that tokens, logprobs and alternatives are equal."""
     assert one.logprobs is not None and other.logprobs is not None
     assert [entry["token"] for entry in one.logprobs] == [
         entry["token"] for entry in other.logprobs
@@ -134,7 +134,7 @@ def assert_logprobs(one: Completion, other: Completion) -> None:
 
 
 def _values(logprobs: Sequence[dict[str, Any]]) -> list[float]:
-    """The logprob of each token, then of its alternatives."""
+    """Return the logprob of each token, then those of its alternatives."""
     return [
         value["logprob"]
         for entry in logprobs

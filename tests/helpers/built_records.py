@@ -44,7 +44,7 @@ def tokenizer() -> Tokenizer:
 
 
 def save_tokenizer(folder: Path) -> Path:
-    """A folder of a model that has just the tokenizer."""
+    """Write a model folder that holds only the tokenizer."""
     folder.mkdir(exist_ok=True)
     tokenizer().save(str(folder / "tokenizer.json"))
     return folder
@@ -60,7 +60,7 @@ def decode(ids: Sequence[int]) -> str:
 
 @dataclass
 class Recorded:
-    """A turn before it has a shape; tests plant defects in it."""
+    """A turn that is not yet in any format; tests plant defects in it."""
 
     messages: list[Json]
     prompt: list[int] | None
@@ -84,7 +84,7 @@ class Recorded:
 
 
 def raw_answer(text: str, reasoning: str, call: tuple[str, str] | None) -> str:
-    """An answer as the model writes it."""
+    """Return an answer as the model writes it."""
     thought = f"<think>\n{reasoning}\n</think>\n\n" if reasoning else ""
     called = ""
     if call:
@@ -112,9 +112,9 @@ def conversation(
     system: str = "Be kind.",
     tokens_of: Callable[[int, str], list[int]] = lambda _, text: encode(text),
 ) -> list[Recorded]:
-    """The turns of a conversation, each with exactly the tokens of those before it.
+    """Return the turns of a conversation; each starts with the tokens of the last one.
 
-    `tokens_of` says which tokens the model samples for the text of a turn.
+    `tokens_of` returns the tokens that the model samples for a turn's text.
     """
     messages: list[Json] = [{"role": "system", "content": system}]
     ids = encode(f"{START}system\n{system}{END}\n")
@@ -151,7 +151,7 @@ def _given(**fields: Any) -> Json:
 
 
 def _thirds(values: list[Any] | None) -> list[list[Any]]:
-    """A list in three parts, as a stream has it."""
+    """Split a list into three parts, like a stream."""
     if values is None:
         return [[], [], []]
     third = len(values) // 3
@@ -284,7 +284,7 @@ def _blocks(turn: Recorded) -> list[Json]:
 
 
 def _to_claude(turn: Recorded) -> Json:
-    """A request of messages; the answers in its history are whole content blocks."""
+    """Convert a chat request to one of /v1/messages, with content blocks as history."""
     system, *rest = turn.messages
     return {"system": system["content"], "messages": rest, "tools": turn.tools}
 
@@ -369,7 +369,7 @@ def _exchange(turn: Recorded, session: str | None, **answer: Any) -> Json:
 
 
 def rollout(turns: Sequence[Recorded], session: str | None) -> Json:
-    """A line of verifiers 0.1."""
+    """Return a line of verifiers 0.1."""
     steps = [
         {
             "prompt": turn.messages,
@@ -389,7 +389,7 @@ def rollout(turns: Sequence[Recorded], session: str | None) -> Json:
 
 
 def episode(turns: Sequence[Recorded], session: str | None) -> Json:
-    """A line of verifiers 0.4. A node has the tokens that its message adds."""
+    """Return a line of verifiers 0.4. A node has the tokens that its message adds."""
     nodes: list[Json] = []
     calls: list[Json] = []
     done = 0
@@ -436,7 +436,7 @@ SHAPES = (*BY_TURN, *BY_ROLLOUT)
 def records(
     shape: str, turns: Sequence[Recorded], session: str | None = "s"
 ) -> list[Json]:
-    """The lines of a recorded conversation."""
+    """Return the lines of a recorded conversation."""
     if shape in BY_ROLLOUT:
         return [BY_ROLLOUT[shape](turns, session)]
     return [BY_TURN[shape](turn, session) for turn in turns]

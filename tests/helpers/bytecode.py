@@ -1,4 +1,4 @@
-"""Compiled modules of SGLang, made once and given to every copy of it."""
+"""Compiled modules of SGLang, made once and copied to every copy of SGLang."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 from agentcore_verify import cpu
 from tests.helpers.once import once
 
-# What a server imports, and what its scheduler imports to find the class of a model; the
-# names of what is not SGLang's own are written to a file. Left out is what cannot be
-# imported by itself: modules that a package left which failed, as some do without a GPU,
-# and those in folders that another module put on the path, as setuptools does.
+# Imports the modules of a server and of its scheduler's model registry, and writes the
+# names of those outside SGLang to a file. It leaves out modules that cannot be
+# imported alone: submodules of a package whose import failed, as some do without a GPU,
+# and modules in folders that another module put on the path, as setuptools does.
 IMPORTS = """
 import functools, importlib.machinery, itertools, sys
 
@@ -56,14 +56,14 @@ class Bytecode:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment of a Python that keeps what it compiles."""
+        """Environment variables with which Python keeps its bytecode."""
         return {"PYTHONDONTWRITEBYTECODE": ""}
 
     def give_to(self, package: Path) -> None:
-        """Give a copy of the installed package what was compiled from that one.
+        """Copy the bytecode of the installed package to a copy of the package.
 
-        Python goes by time and size of the source, so files that are equal are given
-        the time of the installed ones.
+        Python compares time and size of the source, so equal files get the installed
+        files' time.
         """
         self.compile()
         for file in package.rglob("*.py"):
@@ -71,14 +71,14 @@ class Bytecode:
             if original.exists() and filecmp.cmp(original, file, shallow=False):
                 times = original.stat()
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-        # A server that runs from there may be writing some more.
+        # A server running there may write more bytecode meanwhile.
         unfinished = shutil.ignore_patterns("*.pyc.*")
         for made in self.installed.rglob("__pycache__"):
             if (folder := package / made.relative_to(self.installed)).parent.exists():
                 shutil.copytree(made, folder, ignore=unfinished, dirs_exist_ok=True)
 
     def compile(self) -> Path:
-        """Compile what a server imports, unless that was done.
+        """Compile the modules that a server imports, once.
 
         Returns the file `dependencies`, with a name a line, in order.
         """

@@ -1,4 +1,4 @@
-"""The logprobs of a chat choice as SGLang's models have them, token by token."""
+"""The logprobs of a chat choice as SGLang's Pydantic models write them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Serving:
     """Makes logprobs as SGLang does, or a fork that adds a suffix to each token.
 
     Attributes:
-        n_models: how many tokens were made into models.
+        n_models: number of tokens converted to models.
     """
 
     tokenizer_manager = SimpleNamespace(tokenizer=None)

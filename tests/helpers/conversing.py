@@ -40,7 +40,7 @@ BAD_PREFIXES: tuple[tuple[dict[str, Any], str], ...] = tuple(
 
 
 def body(messages: list[Message], **more: Any) -> dict[str, Any]:
-    """A chat request for the next turn."""
+    """Return a chat request for the next turn."""
     return {
         "messages": messages,
         "tools": list(TOOLS),
@@ -51,7 +51,7 @@ def body(messages: list[Message], **more: Any) -> dict[str, Any]:
 
 
 def message_of(completion: Completion) -> Message:
-    """The assistant's message as most clients send it back: without its reasoning."""
+    """Return the assistant's message as clients send it back: without reasoning."""
     message: Message = {"role": "assistant", "content": completion.content}
     if completion.tool_calls:
         message["tool_calls"] = [
@@ -66,17 +66,17 @@ def message_of(completion: Completion) -> Message:
 
 
 def is_sent_back(completion: Completion) -> bool:
-    """True if `message_of` has all that was said: the tiny model breaks some calls."""
+    """True if `message_of` has the full answer: the tiny model breaks some calls."""
     return all(_arguments(call) == call.arguments for call in completion.tool_calls)
 
 
 def _arguments(call: ToolCall) -> str:
-    """The arguments of a call, none if they are not what SGLang takes back."""
+    """Return the arguments of a call; empty if SGLang would not accept them back."""
     return call.arguments if is_object(call.arguments) else "{}"
 
 
 def is_object(text: str) -> bool:
-    """True if a text is a JSON object, as SGLang wants the arguments of a call."""
+    """True if a text is a JSON object, which SGLang requires of call arguments."""
     try:
         return isinstance(json.loads(text), dict)
     except ValueError:
@@ -93,13 +93,13 @@ def follow_up(completion: Completion, question: str) -> list[Message]:
 
 
 def ids_of(answer: Answer, choice: int = 0) -> list[int]:
-    """The token IDs of a turn: its prompt and what one choice answered."""
+    """Return the token IDs of a turn: its prompt and one choice's completion."""
     completion = answer.completions[choice]
     return [*(answer.prompt_token_ids or ()), *(completion.token_ids or ())]
 
 
 def prefix_of(answer: Answer) -> dict[str, Any] | None:
-    """Return `metadata.prefix` of a response, None without one."""
+    """Return `metadata.prefix` of a response, or None."""
     said = [
         event["metadata"]["prefix"]
         for event in answer.events
@@ -110,7 +110,7 @@ def prefix_of(answer: Answer) -> dict[str, Any] | None:
 
 
 def billing_header(number: int) -> str:
-    """The first line of Claude Code's system prompt, other in each request."""
+    """First line of Claude Code's system prompt, which differs in each request."""
     return (
         f"x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; "
         f"cch={number:05};"
@@ -120,10 +120,10 @@ def billing_header(number: int) -> str:
 def turns(
     base_url: str, how: str, questions: tuple[str, ...] = QUESTIONS, **more: Any
 ) -> Iterator[Answer]:
-    """The answers of a conversation.
+    """Hold a conversation; yield its answers.
 
-    `how` says who knows the tokens of the earlier turns: "request", "message" (each
-    message carries its own), or "server".
+    `how` is the source of the earlier turns' tokens: "request", "message" (each message
+    carries its own), or "server".
     """
     messages: list[Message] = []
     asked: dict[str, Any] = {}

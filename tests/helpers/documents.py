@@ -59,5 +59,5 @@ def _fits(value: Any, described: Any) -> bool:
         return value is None
     if isinstance(described, type) and issubclass(described, Enum):
         return value in [member.value for member in described]
-    # As in JSON: true is no number.
+    # As in JSON, true is not a number.
     return isinstance(described, type) and type(value) is described

@@ -1,4 +1,4 @@
-"""Requests to any endpoint, as they are written, and answers as they came."""
+"""Raw requests to any endpoint, and raw responses."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ RESPONSES_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
 
 
 def send(server: Server, path: str, **body: Any) -> requests.Response:
-    """The response to a request, whatever its status."""
+    """Send a request; return the response, whatever its status."""
     return requests.post(server.base_url + path, json=body, timeout=60)
 
 
 def post(server: Server, path: str, **body: Any) -> Json:
-    """The JSON object that answers a request without streaming."""
+    """Send a non-streaming request; return the response's JSON object."""
     with client.post(server.base_url + path, {"model": "default", **body}) as response:
         answer: Json = response.json()
     return answer
 
 
 def prompt_of(server: Server, name: str, **more: Any) -> list[int]:
-    """The token IDs of the prompt that chat makes of a line of the script."""
+    """Return the prompt IDs that chat makes of a line of the script."""
     body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 1, **more}
     ids: list[int] = post(server, CHAT, **body)["prompt_token_ids"]
     return ids
 
 
 def stream(server: Server, path: str, **body: Any) -> list[Json]:
-    """The events that answer a streaming request, without `[DONE]`."""
+    """Send a streaming request; return the events without `[DONE]`."""
     body = {"model": "default", **body, "stream": True}
     with client.post(server.base_url + path, body) as response:
         text = response.content.decode()
@@ -74,12 +74,12 @@ def stream(server: Server, path: str, **body: Any) -> list[Json]:
 
 
 def answers(server: Server, path: str, streaming: bool, **body: Any) -> list[Json]:
-    """The events of a stream, or else the one answer."""
+    """Return the events of a stream, or the one response."""
     return stream(server, path, **body) if streaming else [post(server, path, **body)]
 
 
 def openai_client(server: Server) -> Any:
-    """OpenAI's own client of a server, through no proxy."""
+    """Return OpenAI's own client for a server, without a proxy."""
     return openai.OpenAI(
         base_url=f"{server.base_url}/v1",
         api_key="none",
@@ -90,7 +90,7 @@ def openai_client(server: Server) -> Any:
 
 @contextmanager
 def refused(*words: str) -> Iterator[pytest.ExceptionInfo[HttpError]]:
-    """Checks that what the block asks for is answered 400, with these words."""
+    """Check that requests in the block are rejected with 400 and these words."""
     with pytest.raises(HttpError) as refusal:
         yield refusal
     assert refusal.value.status == 400
@@ -99,7 +99,7 @@ def refused(*words: str) -> Iterator[pytest.ExceptionInfo[HttpError]]:
 
 
 def ids_in(events: list[Json]) -> list[int]:
-    """The token IDs of events that have them beside their choices or in one of these."""
+    """Return the token IDs of events, which are on the event or on its choices."""
     return [
         token_id
         for event in events
@@ -109,7 +109,7 @@ def ids_in(events: list[Json]) -> list[int]:
 
 
 def require_traced(path: str, release: str) -> None:
-    """Skip a test where a release serves no messages, or no functions in responses."""
+    """Skip if the release lacks /v1/messages, or functions in /v1/responses."""
     last = {MESSAGES: "0.5.8", RESPONSES: "0.5.13"}.get(path)
     if last and is_between(release, "", last):
         pytest.skip(f"{path} of SGLang {release} is not traced")

@@ -1,4 +1,4 @@
-"""Streams of server-sent events, as what lands in SGLang sees them."""
+"""Streams of server-sent events, as the landing modules see them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def data_of(event: str) -> Any:
 
 
 def collected(lines: Any, n_lines: int = 100) -> list[str]:
-    """The first lines of a stream, which is closed then."""
+    """Return the first lines of a stream, then close it."""
 
     async def collect() -> list[str]:
         found: list[str] = []

@@ -1,4 +1,4 @@
-"""Imports modules once, and forks a process for each Python program that it is told.
+"""Imports modules once, then forks a process for each Python program on request.
 
 Run by file path in the interpreter of the programs; it uses only the standard library:
 
@@ -10,7 +10,7 @@ to start a program comes with the file descriptors of its input and its output:
     {"command": [PYTHON, FILE, ARGUMENT...], "env": {...}}  ->  process ID
     {"exit_code_of": process ID}                            ->  null while it runs
 
-It ends when the other end of the socket is closed.
+It exits when the other end of the socket is closed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _become(request: Any, descriptors: list[int], own_path: list[str]) -> None:
         os.close(each)
     os.environ.clear()
     os.environ.update(request["env"])
-    tempfile.tempdir = None  # It was found by another TMPDIR.
+    tempfile.tempdir = None  # The cached folder is that of another TMPDIR.
     sys.path[:] = [*request["env"]["PYTHONPATH"].split(os.pathsep), *own_path]
     sys.argv[:] = request["command"][1:]
     runpy.run_path(sys.argv[0], run_name="__main__")

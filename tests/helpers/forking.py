@@ -1,7 +1,7 @@
-"""Servers that are forked from a process that has imported what SGLang needs.
+"""Servers forked from a process that has imported SGLang's dependencies.
 
-Of the 10 s of CPU time that a server takes to start, PyTorch and SGLang's other
-dependencies take 8, the same each time. SGLang itself is imported by each server anew.
+A server takes 10 s of CPU time to start, and the imports of PyTorch and SGLang's other
+dependencies take 8 of them. Each server imports SGLang itself again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class ForkServer:
             log: file for what these imports print.
         """
         self._lock = threading.Lock()
-        self._connection, theirs = socket.socketpair(
+        self._connection, child_end = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET
         )
-        with theirs, log.open("wb") as output:
-            number = str(theirs.fileno())
+        with child_end, log.open("wb") as output:
+            number = str(child_end.fileno())
             self._process = subprocess.Popen(
                 [bytecode.python, fork_server.__file__, bytecode.compile(), number],
                 env={
@@ -45,7 +45,7 @@ class ForkServer:
                     **bytecode.env,
                     "PYTHONPATH": str(cpu.SITE),
                 },
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -80,16 +80,16 @@ class ForkedProcess:
     ) -> None:
         self._fork_server = fork_server
         self._code: int | None = None
-        theirs, ours = os.pipe()
-        self.stdin: IO[bytes] | None = os.fdopen(ours, "wb")
+        read_end, write_end = os.pipe()
+        self.stdin: IO[bytes] | None = os.fdopen(write_end, "wb")
         try:
             request = {"command": command, "env": dict(env)}
-            self.pid: int = fork_server.ask(request, theirs, output.fileno())
+            self.pid: int = fork_server.ask(request, read_end, output.fileno())
         finally:
-            os.close(theirs)
+            os.close(read_end)
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return its exit code; None while it runs."""
         if self._code is None:
             self._code = self._fork_server.ask({"exit_code_of": self.pid})
         return self._code

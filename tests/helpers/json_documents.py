@@ -16,7 +16,7 @@ from agentcore_verify.results import Outcome
 
 
 class LeftoversDocument(TypedDict):
-    """A folder in which an uninstalled SGLang left agentcore-patch's files."""
+    """A folder of an uninstalled SGLang that still has agentcore-patch's files."""
 
     folder: str
     hides: bool
@@ -25,7 +25,7 @@ class LeftoversDocument(TypedDict):
 
 
 class SGLangDocument(TypedDict):
-    """The install that a command was about."""
+    """The install that a command worked on."""
 
     path: str
     version: str
@@ -150,7 +150,7 @@ class EditsDocument(TypedDict):
 
 
 class RowDocument(TypedDict):
-    """One position of two sequences; a side that has nothing there is empty."""
+    """One position of two sequences; empty on the side that is shorter."""
 
     position: int
     left: str
@@ -219,7 +219,7 @@ class ReportDocument(TypedDict):
 
 
 class ExampleDocument(TypedDict):
-    """The first place where something was found."""
+    """The first place where a finding occurs."""
 
     place: str
     session: str | None

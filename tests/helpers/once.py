@@ -1,4 +1,4 @@
-"""Resources that one process of a test run makes for all of them."""
+"""Resources that one process of a test run makes for all its processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from filelock import FileLock
 
 
 def once(made: Path, make: Callable[[Path], None]) -> Path:
-    """The file or folder `made`; whoever comes first makes it, and others wait.
+    """Return the file or folder `made`; the first process makes it, the others wait.
 
     `make` is given the path to write to, which is renamed once it is complete.
     """

@@ -14,7 +14,7 @@ VERSION = "0.5.9"
 
 
 def refusal(sources: Mapping[str, bytes], patches: Sequence[str]) -> str:
-    """The message with which the planner refuses sources; fails if it takes them."""
+    """Return the planner's refusal of sources; fail if it accepts them."""
     with pytest.raises(SourceConflict) as refused:
         make_plan(sources, Selection(tuple(patches), VERSION))
     return str(refused.value)

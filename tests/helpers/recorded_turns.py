@@ -1,4 +1,4 @@
-"""Record what a server answers, as `audit` reads it."""
+"""Record a server's responses in the format that `audit` reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WITH_TOOLS = ("tool", "two_tools", "text_then_tool", "reasoning_then_tool")
 
 
 def endpoints(release: str) -> tuple[str, ...]:
-    """The endpoints of a release whose answers may have token IDs."""
+    """Return the endpoints of a release whose responses can have token IDs."""
     last = {MESSAGES: "0.5.8", RESPONSES: "0.5.13"}
     return tuple(
         path
@@ -35,7 +35,7 @@ def endpoints(release: str) -> tuple[str, ...]:
 
 
 def request_to(path: str, name: str, **more: Any) -> Json:
-    """The request with a line of the script."""
+    """Return the request with a line of the script."""
     messages = line(name).messages
     body: Json = {"temperature": 0, "max_tokens": 700}
     if path == RESPONSES:
@@ -56,7 +56,7 @@ def request_to(path: str, name: str, **more: Any) -> Json:
 def record(
     server: Server, path: str, body: Json, *, streaming: bool, session: str
 ) -> Json:
-    """A request and its answer, as a line of a recording."""
+    """Send a request; return it and its response as a line of a recording."""
     if streaming and path in (CHAT, COMPLETIONS):
         body = {**body, "stream_options": {"include_usage": True}}
     events = answers(server, path, streaming, **body)
@@ -67,7 +67,7 @@ def record(
 def conversations(
     server: Server, paths: Sequence[str], lines: Sequence[str], model: str
 ) -> Iterator[Json]:
-    """Each line of the script at each endpoint, streamed and not."""
+    """Record each line of the script at each endpoint, streaming and not."""
     prompts = {name: _prompt(server, name) for name in lines}
     for path in paths:
         for streaming in (False, True):
@@ -80,7 +80,7 @@ def conversations(
 
 
 def next_turns(server: Server, paths: Sequence[str], model: str) -> list[Json]:
-    """Conversations of two turns, where the second asks for the tokens of the first."""
+    """Record conversations whose second turn requires the tokens of the first."""
     found = []
     for path in paths:
         for streaming in (False, True):
@@ -107,7 +107,7 @@ def next_turns(server: Server, paths: Sequence[str], model: str) -> list[Json]:
 
 
 def _prompt(server: Server, name: str) -> list[int]:
-    """The prompt of a line, as chat has it."""
+    """Return the prompt of a line, as chat makes it."""
     [answer] = answers(server, CHAT, False, **request_to(CHAT, name, max_tokens=1))
     found: list[int] = answer["prompt_token_ids"]
     return found

@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def record_hash(text: bytes) -> str:
-    """The hash of a file, as RECORD has it."""
+    """Return the hash of a file in RECORD's format."""
     encoded = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode()
     return f"sha256={encoded.rstrip('=')}"
 
 
 def record(files: Mapping[str, bytes], version: str) -> str:
-    """The RECORD of an SGLang with these files, by their path in site-packages."""
+    """Return the RECORD of an SGLang with these files, by path in site-packages."""
     lines = [
         f"{path},{record_hash(text)},{len(text)}\n" for path, text in files.items()
     ]
@@ -23,12 +23,12 @@ def record(files: Mapping[str, bytes], version: str) -> str:
 
 
 def metadata(version: str) -> str:
-    """The METADATA of an SGLang."""
+    """Return the METADATA of an SGLang."""
     return f"Metadata-Version: 2.4\nName: sglang\nVersion: {version}\n"
 
 
 def write_dist_info(site: Path, version: str, files: Mapping[str, bytes]) -> Path:
-    """The folder that an installer writes beside an SGLang with these files."""
+    """Write the dist-info folder of an SGLang with these files."""
     folder = site / f"sglang-{version}.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(metadata(version))

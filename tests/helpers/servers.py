@@ -26,7 +26,7 @@ MODES: dict[str, tuple[str, ...]] = {
 """The modes of the server in which everything promised must hold."""
 
 # Appended to SGLang's sampler in the tests' copies of it: one engine step takes this
-# long while the file is there, so that a test can do something in the middle of it.
+# long while the file exists, so that a test can act in the middle of it.
 THROTTLE = """
 
 import os as _os, time as _time
@@ -42,7 +42,7 @@ Sampler.forward = _throttled
 """
 
 # Appended to SGLang's sampler in the tests' copies of it: a fifth of the tokens of a
-# request with this temperature, which no other has, get no finite logprob.
+# request with this temperature get no finite logprob. No other request has it.
 NOT_FINITE = 0.0625
 SPOIL = f"""
 
@@ -88,15 +88,15 @@ def _noted(self, line):
 _Trace._stamp_parsed = _noted
 """
 
-# Appended to SGLang's routing in the tests' copies of it, in place of a kernel that the
-# CPU lacks: SGLang has it in PyTorch, too.
+# Appended to SGLang's routing in the tests' copies of it: SGLang's PyTorch version of a
+# kernel that the CPU lacks.
 NATIVE_ROUTING = """
 
 TopK.forward_cpu = TopK.forward_native
 """
 
 # Appended to SGLang's memory saver in the tests' copies of it, whose library needs CUDA:
-# memory that is "released" stays as it is, and all code around it runs.
+# "released" memory is kept, and all code around it runs.
 SAVES_NOTHING = """
 
 class _OnCpu(_TorchMemorySaverAdapterNoop):
@@ -105,8 +105,8 @@ class _OnCpu(_TorchMemorySaverAdapterNoop):
 _TorchMemorySaverAdapterReal = _OnCpu
 """
 
-# What wants a GPU: what keeps the experts of each token (moved in 0.5.12), LoRA adapters,
-# and what releases memory (moved in 0.5.13).
+# Code that needs a GPU: the recorder of experts (moved in 0.5.12), LoRA adapters,
+# and the release of memory (moved in 0.5.13).
 FOR_GPU = (
     "srt/layers/moe/routed_experts_capturer.py",
     "srt/state_capturer/base.py",
@@ -115,7 +115,7 @@ FOR_GPU = (
     "srt/managers/scheduler_components/weight_updater.py",
 )
 
-# What they write, and what a CPU can do.
+# Their GPU code, and its replacement on the CPU.
 ON_CPU = {
     "pin_memory=True": "pin_memory=False",
     ".pin_memory()": "",
@@ -124,7 +124,7 @@ ON_CPU = {
 
 
 def run_on_cpu(package: Path) -> None:
-    """Have a copy of SGLang do on a CPU what it does on a GPU alone."""
+    """Make GPU-only code in a copy of SGLang run on the CPU."""
     with (package / "srt/layers/moe/topk.py").open("a") as routing:
         routing.write(NATIVE_ROUTING)
     with (package / "srt/utils/torch_memory_saver_adapter.py").open("a") as saver:
@@ -132,8 +132,8 @@ def run_on_cpu(package: Path) -> None:
     for path in map(package.joinpath, FOR_GPU):
         if path.exists():
             text = path.read_text()
-            for theirs, ours in ON_CPU.items():
-                text = text.replace(theirs, ours)
+            for on_gpu, on_cpu in ON_CPU.items():
+                text = text.replace(on_gpu, on_cpu)
             path.write_text(text)
 
 
@@ -150,7 +150,7 @@ class Trees:
 
 
 class Launch(Protocol):
-    """Starts a server on a tree; a context manager that ends it."""
+    """Start a server on a tree; the context manager stops it."""
 
     def __call__(
         self,
@@ -163,13 +163,13 @@ class Launch(Protocol):
 
 
 def held(server: Server) -> list[str]:
-    """The IDs of the requests that a server holds now."""
+    """Return the IDs of the requests that a server holds now."""
     ids: list[str] = requests.get(f"{server.base_url}/held_requests", timeout=10).json()
     return ids
 
 
 def held_requests(server: Server) -> list[str]:
-    """The IDs of the requests that a server holds, once it has had time to let go."""
+    """Return the requests that a server still holds after time to drop them."""
     deadline = time.monotonic() + 10
     while (left := held(server)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -177,7 +177,7 @@ def held_requests(server: Server) -> list[str]:
 
 
 def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
-    """Arguments of a server as a release has them: one has lost its old name."""
+    """Return server arguments in a release's spelling: one was renamed."""
     names = {}
     if is_between(release, "0.5.20", ""):
         names["--stream-output"] = "--incremental-streaming-output"
@@ -186,5 +186,5 @@ def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def release_of(python: Path) -> str:
-    """The release of SGLang that an interpreter has."""
+    """Return the SGLang release of an interpreter."""
     return versions.require_release(install.find(python=python))

@@ -35,7 +35,7 @@ def make(
         ([*prompt], _tokenizer().encode(answer + END, add_special_tokens=False))
         for prompt, answer in zip(prompts, answers, strict=True)
     ]
-    # On a busy machine, threads that spin while they wait make this much slower.
+    # On a busy machine, spinning threads make this much slower.
     torch.set_num_threads(1)
     train(_tokenizer(), pairs, folder)
     return _without_unknown(folder)

@@ -14,22 +14,22 @@ from fcntl import ioctl
 
 def shown_on_terminal(command: Sequence[str], columns: int, **env: str) -> str:
     """Return the output of a command, stderr included, on a terminal of this width."""
-    # It would count more than the terminal.
+    # COLUMNS would override the terminal's width.
     without_size = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-    ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
+    controller, terminal = pty.openpty()
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
     process = subprocess.Popen(
         command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
         env={**without_size, **env},
     )
-    os.close(theirs)
+    os.close(terminal)
     shown = b""
-    with suppress(OSError):  # Linux raises it once all was read.
-        while some := os.read(ours, 65536):
+    with suppress(OSError):  # Linux raises EIO at the end of the output.
+        while some := os.read(controller, 65536):
             shown += some
-    os.close(ours)
+    os.close(controller)
     process.wait()
     return shown.decode().replace("\r\n", "\n")

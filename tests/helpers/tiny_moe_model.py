@@ -42,7 +42,7 @@ def make(scripted_model: Path, folder: Path, n_experts: int) -> Path:
     model = Qwen3MoeForCausalLM(config).float()
     with torch.no_grad():
         for parameter in model.parameters():
-            # Apart enough that what is greedy does not depend on the batch.
+            # Far enough apart that greedy decoding does not depend on the batch.
             parameter.normal_(0, 0.3) if parameter.dim() > 1 else None
     model.save_pretrained(folder)
     for name in FILES:

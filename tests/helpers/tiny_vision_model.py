@@ -98,10 +98,10 @@ def make(scripted_model: Path, folder: Path) -> None:
     model = Qwen2VLForConditionalGeneration(config).float()
     with torch.no_grad():
         for parameter in model.parameters():
-            # Apart enough that greedy decoding does not depend on the batch.
+            # Far enough apart that greedy decoding does not depend on the batch.
             parameter.normal_(0, 0.15) if parameter.dim() > 1 else None
     model.save_pretrained(folder)
-    # As released: what is about text stands beside the rest.
+    # As in the released models, text settings are at the top level.
     path = folder / "config.json"
     written = json.loads(path.read_text())
     flat = {**written.pop("text_config"), **written}

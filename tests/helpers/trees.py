@@ -10,7 +10,7 @@ Photograph: TypeAlias = dict[str, tuple[object, ...]]
 
 
 def contents(folder: Path, pattern: str = "*") -> dict[str, bytes]:
-    """The content of every file below a folder, or of those named so, by its path in it."""
+    """Return the content of every file below a folder with such a name, by path."""
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in folder.rglob(pattern)
@@ -19,7 +19,7 @@ def contents(folder: Path, pattern: str = "*") -> dict[str, bytes]:
 
 
 def photograph(root: Path) -> Photograph:
-    """Kind, mode, owner, content and time of all that is below a folder, by its path."""
+    """Return kind, mode, owner, content and time of all files below a folder."""
     found: Photograph = {}
     for place in sorted(root.rglob("*")):
         status = place.lstat()
@@ -35,5 +35,5 @@ def photograph(root: Path) -> Photograph:
 
 
 def without_ours(photograph: Photograph) -> Photograph:
-    """A photograph without what lies in our folder, and temporary files of ours."""
+    """Return a photograph without the state folder and agentcore-patch's drafts."""
     return {name: seen for name, seen in photograph.items() if ".agentcore" not in name}

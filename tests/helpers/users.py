@@ -12,11 +12,11 @@ USER, GROUP = 12345, 12346
 
 def require_root() -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can make files of another user, or be one")
+        pytest.skip("only root can create files of another user or act as one")
 
 
 def give_away(place: Path) -> None:
-    """Make a file, or a folder with everything below it, another user's."""
+    """Give a file, or a folder with its contents, to another user."""
     require_root()
     for path in (place, *place.rglob("*")):
         os.chown(path, USER, GROUP, follow_symlinks=False)

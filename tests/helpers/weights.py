@@ -17,19 +17,19 @@ Tensors = dict[str, torch.Tensor]
 
 
 def mute(tensors: Tensors) -> None:
-    """All logits are zero, so that greedy decoding takes the first token."""
+    """Set all logits to zero, so that greedy decoding takes the first token."""
     tensors["model.norm.weight"].zero_()
 
 
 def changed(tensors: Tensors) -> None:
-    """Other keys and values, and so other logprobs."""
+    """Change the keys and values, and so the logprobs."""
     for name, tensor in tensors.items():
         if "v_proj.weight" in name or "k_proj.weight" in name:
             tensor.mul_(1.3)
 
 
 def without(model: Path, folder: Path, *keys: str) -> Path:
-    """A copy of a model whose configuration files do not have these keys."""
+    """Copy a model without these keys in its configuration files."""
     shutil.copytree(model, folder)
     for file in folder.glob("*.json"):
         config = json.loads(file.read_text())
@@ -40,7 +40,7 @@ def without(model: Path, folder: Path, *keys: str) -> Path:
 
 
 def make(model: Path, folder: Path, change: Callable[[Tensors], None]) -> Path:
-    """A copy of a model with other weights."""
+    """Copy a model and change its weights."""
     shutil.copytree(model, folder)
     file = folder / "model.safetensors"
     tensors = load_file(file)
@@ -58,7 +58,7 @@ ADAPTED = {"q_proj": (128, 128), "v_proj": (128, 64)}
 
 
 def make_adapter(folder: Path, seed: int) -> Path:
-    """A LoRA adapter for the scripted model, of random weights."""
+    """Write a LoRA adapter with random weights for the scripted model."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, (n_in, n_out) in ADAPTED.items():

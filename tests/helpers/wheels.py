@@ -1,4 +1,4 @@
-"""Files of released SGLang wheels: downloaded once, and only what is needed is kept."""
+"""Files of released SGLang wheels: downloaded once; only needed files are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHEEL_PYTHON = "3.11"
 
 VERSION_FILES = ("__init__.py", "_version.py", "version.py")
 
-# What tests read besides the files that they ask for first: taken with them, since each
+# Files that tests read later, fetched together with the first ones, since each
 # download is of the whole wheel.
 ALSO = re.compile(
     r"srt/(server_args|constants|environ|(arg_groups|configs|entrypoints|managers|mem_cache|parser|session"
@@ -33,7 +33,7 @@ ALSO = re.compile(
 
 
 def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
-    """Files of a release's wheel, by path below `sglang`, as the release has them.
+    """Return files of a release's wheel, by path below `sglang`.
 
     A path that the wheel does not have is left out.
     """
@@ -62,7 +62,7 @@ def make_install(version: str, site: Path, paths: Sequence[str]) -> Path:
     Returns: its package folder.
     """
     package = site / "sglang"
-    wheel_files(version, VERSION_FILES)  # Fetches the record.
+    wheel_files(version, VERSION_FILES)  # This fetches the record.
     also = filter(ALSO.fullmatch, _record(cached(version)))
     files = wheel_files(version, [*paths, *VERSION_FILES, *also])
     for path, text in files.items():
@@ -95,7 +95,7 @@ def _download(version: str, folder: Path, paths: Sequence[str]) -> None:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write whole or not at all: other processes read the cache, too."""
+    """Write a file atomically: other processes read the cache, too."""
     file.parent.mkdir(parents=True, exist_ok=True)
     making = file.with_name(f"{file.name}.{os.getpid()}")
     making.write_bytes(content)
@@ -104,7 +104,7 @@ def _write(file: Path, content: bytes) -> None:
 
 @cache
 def _record(folder: Path) -> Mapping[str, str]:
-    """The hash of each Python file of the package, by path below `sglang`."""
+    """Return the hash of each Python file of the package, by path below `sglang`."""
     try:
         text = (folder / "RECORD").read_text("utf-8")
     except FileNotFoundError:
@@ -117,5 +117,5 @@ def _record(folder: Path) -> Mapping[str, str]:
 
 
 def _outside() -> dict[str, str]:
-    """The environment of a command that is not run by an editor or a hook of Python."""
+    """Return the environment without settings of an editor or a Python hook."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}

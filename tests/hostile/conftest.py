@@ -26,7 +26,7 @@ from tests.unit.small_sglang import build
 
 @pytest.fixture(autouse=True)
 def no_waiting() -> Iterator[None]:
-    """End a test that waits for a file which nobody writes."""
+    """Interrupt a test that hangs on a FIFO without a writer."""
     signal.alarm(120)
     yield
     signal.alarm(0)
@@ -44,10 +44,10 @@ def landing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def theirs(package: Path) -> Iterator[Planted]:
-    """As root: the small SGLang, in a folder that everybody may enter, of another user.
+def planted(package: Path) -> Iterator[Planted]:
+    """The small SGLang of another user, in a folder open to everybody; needs root.
 
-    Beside it lie files that only root may read or write.
+    Beside it are files that only root may read or write.
     """
     require_root()
     with tempfile.TemporaryDirectory() as folder:

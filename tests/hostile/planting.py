@@ -1,4 +1,4 @@
-"""A package of another user, and documents that this user writes into it."""
+"""A package of another user, and state documents that this user plants in it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.helpers.users import give_away
 
 @dataclass(frozen=True)
 class Planted:
-    """The package of another user, and a folder of root's beside it."""
+    """A package of another user, and a folder of root beside it."""
 
     package: Path
     secrets: Path
 
     @property
     def folder(self) -> Path:
-        """Our folder in the package."""
+        """The state folder in the package."""
         return self.package / FOLDER
 
     def outside(self) -> Photograph:
-        """All that is root's."""
+        """Return all files of root."""
         return photograph(self.secrets)
 
     def plant(self, name: str, document: dict[str, Any]) -> None:
-        """Write a document with a right checksum into our folder, as its owner would."""
+        """Plant a document with a valid checksum in the state folder."""
         self.folder.mkdir(exist_ok=True)
         (self.folder / "store").mkdir(exist_ok=True)
         (self.folder / name).write_bytes(signed(document))
@@ -38,7 +38,7 @@ class Planted:
 
 
 def signed(document: dict[str, Any]) -> bytes:
-    """A document as we would write it."""
+    """Return a document with a valid checksum."""
     content = {k: v for k, v in document.items() if k not in ("format", "checksum")}
     return json.dumps(
         {"format": 2, "checksum": records._checksum(content), **content}

@@ -50,7 +50,7 @@ def test_originals_stay_while_anything_is_patched(package: Path) -> None:
     assert contents(package) == SOURCES
 
 
-def test_files_that_are_all_gone_come_back_by_force(package: Path) -> None:
+def test_forced_revert_restores_deleted_files(package: Path) -> None:
     apply(sglang_dir=package)
     for path in (MODELS, SERVING):
         (package / path).unlink()
@@ -60,7 +60,7 @@ def test_files_that_are_all_gone_come_back_by_force(package: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_module_of_ours_without_a_record_is_told_unless_it_is_elsewhere(
+def test_a_landed_module_without_a_record_is_reported_unless_linked(
     linked: bool, package: Path, tmp_path: Path
 ) -> None:
     landing = package / LANDING
@@ -77,7 +77,7 @@ def test_a_module_of_ours_without_a_record_is_told_unless_it_is_elsewhere(
 
 
 def in_a_child_of(user: int, group: int, work: str) -> None:
-    """Run Python code as another user, in a process of its own."""
+    """Run Python code as another user, in a child process."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -92,27 +92,27 @@ def in_a_child_of(user: int, group: int, work: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_new_owner_of_everything_can_revert(theirs: Planted) -> None:
-    for place in (theirs.package, *theirs.package.rglob("*")):
+def test_a_new_owner_of_everything_can_revert(planted: Planted) -> None:
+    for place in (planted.package, *planted.package.rglob("*")):
         os.chown(place, 0, 0)
-    first = contents(theirs.package)
-    apply(sglang_dir=theirs.package)
-    give_away(theirs.package)
+    first = contents(planted.package)
+    apply(sglang_dir=planted.package)
+    give_away(planted.package)
 
-    in_a_child_of(USER, GROUP, f"revert(sglang_dir={str(theirs.package)!r})")
+    in_a_child_of(USER, GROUP, f"revert(sglang_dir={str(planted.package)!r})")
 
-    assert contents(theirs.package) == first
-    assert {p.stat().st_uid for p in theirs.package.rglob("*")} == {USER}
+    assert contents(planted.package) == first
+    assert {p.stat().st_uid for p in planted.package.rglob("*")} == {USER}
 
 
 @pytest.mark.usefixtures("landing")
-def test_a_user_of_their_own_tree_needs_no_root(theirs: Planted) -> None:
-    os.chown(theirs.package, USER, 0)  # A group that they are not in.
-    first = photograph(theirs.package)
-    target = f"sglang_dir={str(theirs.package)!r}"
+def test_the_owner_of_a_tree_needs_no_root(planted: Planted) -> None:
+    os.chown(planted.package, USER, 0)  # The user is not in this group.
+    first = photograph(planted.package)
+    target = f"sglang_dir={str(planted.package)!r}"
     in_a_child_of(USER, GROUP, f"assert apply({target}).changed")
     in_a_child_of(USER, GROUP, f"assert revert({target}).changed")
-    assert photograph(theirs.package) == first
+    assert photograph(planted.package) == first
 
 
 def test_an_original_is_as_private_as_its_source(package: Path) -> None:
@@ -129,7 +129,9 @@ def test_an_original_is_as_private_as_its_source(package: Path) -> None:
     assert stat.S_IMODE((package / MODELS).stat().st_mode) == 0o700
 
 
-def test_our_folder_is_of_the_packages_group_and_not_for_all(package: Path) -> None:
+def test_the_state_folder_has_the_packages_group_and_is_not_world_writable(
+    package: Path,
+) -> None:
     require_root()
     os.chown(package, 0, GROUP)
     package.chmod(0o777)
@@ -138,7 +140,7 @@ def test_our_folder_is_of_the_packages_group_and_not_for_all(package: Path) -> N
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o775, GROUP)
 
 
-def test_a_default_of_the_folder_gives_no_file_a_list_of_rights(
+def test_a_default_acl_of_the_folder_is_not_copied_to_files(
     package: Path,
 ) -> None:
     # Version 2; owner rwx, user 7 rw, group r, mask rw, others r.
@@ -166,7 +168,7 @@ def test_a_mode_that_was_changed_after_apply_is_kept(package: Path) -> None:
     assert (package / MODELS).read_bytes() == SOURCES[MODELS]
 
 
-def test_a_file_of_another_user_in_roots_package_stays_theirs(package: Path) -> None:
+def test_a_file_of_another_user_keeps_its_owner(package: Path) -> None:
     give_away(package / MODELS)
     for command in (apply, revert):
         assert command(sglang_dir=package).changed
@@ -174,7 +176,7 @@ def test_a_file_of_another_user_in_roots_package_stays_theirs(package: Path) -> 
         assert (found.st_uid, found.st_gid) == (USER, GROUP)
 
 
-def test_a_time_that_is_no_number_is_refused(run: Run) -> None:
+def test_a_lock_timeout_that_is_not_a_number_is_refused(run: Run) -> None:
     for command in (["apply"], ["revert"]):
         if command == ["revert"]:
             run("apply")
@@ -182,10 +184,10 @@ def test_a_time_that_is_no_number_is_refused(run: Run) -> None:
         assert ran.code == 2 and "not a number" in ran.err
 
 
-def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
+def test_a_lock_file_that_keeps_changing_its_inode_times_out(
     install: Install,
 ) -> None:
-    """Some network file systems give a file another inode at each look."""
+    """Some network file systems return another inode at each stat."""
     opened = list(Path("/proc/self/fd").iterdir())
     with (
         mock.patch.object(os.path, "samestat", return_value=False) as look,
@@ -193,15 +195,15 @@ def test_a_lock_that_never_stays_in_place_is_waited_for_in_time(
         transaction.locked(install, timeout=0.2),
     ):
         pass
-    assert look.call_count < 10  # It sleeps between them.
+    assert look.call_count < 10  # It sleeps between attempts.
     assert list(Path("/proc/self/fd").iterdir()) == opened
 
 
 @pytest.mark.parametrize("stale", [None, "fcntl.flock", "os.fstat"])
-def test_a_lock_that_is_removed_once_it_is_open_is_made_anew(
+def test_a_lock_file_removed_after_opening_is_created_again(
     stale: str | None, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last holder removes our folder at its end, maybe on another machine."""
+    """Its last holder removes the state folder at the end, maybe on another machine."""
     take = Lock._take
 
     def take_removed(lock: Lock, descriptor: int) -> str | None:
@@ -220,7 +222,7 @@ def test_a_lock_that_is_removed_once_it_is_open_is_made_anew(
     assert "(just ended)" in told[0]
 
 
-def test_the_text_of_a_lock_file_is_not_shown_raw(install: Install) -> None:
+def test_the_text_of_a_lock_file_is_escaped(install: Install) -> None:
     with transaction.locked(install):
         lock = install.package / FOLDER / "lock"
         for text in (b"\x1b[31mred", b"\xff", b"process 1\x1b[31m", b"x" * 100_000):
@@ -232,7 +234,7 @@ def test_the_text_of_a_lock_file_is_not_shown_raw(install: Install) -> None:
                 pass
 
 
-def test_the_removal_of_bytecode_is_synced(install: Install) -> None:
+def test_bytecode_removal_is_synced(install: Install) -> None:
     cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
     with mock.patch("agentcore_patches.state.bytecode.sync") as sync:
         commit(install, FIRST)
@@ -242,7 +244,7 @@ def test_the_removal_of_bytecode_is_synced(install: Install) -> None:
     assert cache.exists() and sync.call_count > 1
 
 
-def test_a_dry_run_makes_the_checks_of_the_real_run(package: Path) -> None:
+def test_a_dry_run_makes_the_same_checks_as_a_real_run(package: Path) -> None:
     apply(sglang_dir=package)
     (package / SERVING).write_bytes((package / SERVING).read_bytes() + b"# more\n")
     said = []

@@ -20,7 +20,7 @@ from tests.unit.running import Run
 from tests.unit.small_install import TRACES
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, SOURCES, build
 
-# Another release: the same shape, other text; and one that lost a file.
+# Another release: the same structure, other text; and one that lost a file.
 OTHER = {
     path: text + b"# of another release\n" if path.startswith("srt/") else text
     for path, text in SOURCES.items()
@@ -29,9 +29,9 @@ WITHOUT_SERVING = {path: text for path, text in OTHER.items() if path != SERVING
 
 
 def pip(package: Path, version: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Act like pip: remove the files that it wrote, and write others.
+    """Act like pip: remove the old release's files, and write others.
 
-    Returns what is in the package then, but for what is ours.
+    Returns the new files of the package, without agentcore-patch's own.
     """
     for path in SOURCES:
         (package / path).unlink(missing_ok=True)
@@ -53,7 +53,7 @@ def check_out(package: Path, files: dict[str, bytes]) -> dict[str, bytes]:
 
 @pytest.fixture
 def without_serving(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Patches of which one changes a file that 0.5.23 does not have any more."""
+    """Patches, one of which changes a file that 0.5.23 no longer has."""
 
     def edits(name: str, version: str) -> tuple[Edit, ...]:
         found = EDITS[name]
@@ -79,7 +79,7 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("old", "new", "files"), MOVES)
-def test_after_pip_it_is_patched_anew_and_reverted_to_the_new_release(
+def test_a_new_release_is_patched_again_and_reverted_to_itself(
     old: str, new: str, files: dict[str, bytes], run: Run, without_serving: Path
 ) -> None:
     package = without_serving
@@ -109,7 +109,7 @@ def test_after_pip_it_is_patched_anew_and_reverted_to_the_new_release(
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(("old", "new", "files"), MOVES)
-def test_after_pip_a_revert_leaves_the_new_release_as_it_is(
+def test_revert_leaves_a_newly_installed_release_unchanged(
     old: str, new: str, files: dict[str, bytes], force: bool, without_serving: Path
 ) -> None:
     package = without_serving
@@ -126,7 +126,7 @@ def test_after_pip_a_revert_leaves_the_new_release_as_it_is(
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("files", [OTHER, WITHOUT_SERVING], ids=["other", "fewer"])
-def test_a_checkout_with_a_stale_version_is_left_as_it_is(
+def test_revert_leaves_a_checkout_with_a_stale_version_unchanged(
     files: dict[str, bytes], force: bool, without_serving: Path
 ) -> None:
     package = without_serving
@@ -143,7 +143,7 @@ def test_a_checkout_with_a_stale_version_is_left_as_it_is(
     assert contents(package) == clean
 
 
-def test_a_checkout_with_a_stale_version_is_patched_anew(package: Path) -> None:
+def test_a_checkout_with_a_stale_version_is_patched_again(package: Path) -> None:
     apply(sglang_dir=package)
     clean = check_out(package, OTHER)
 
@@ -158,7 +158,7 @@ def test_a_checkout_with_a_stale_version_is_patched_anew(package: Path) -> None:
 def test_a_file_that_a_checkout_did_not_touch_is_restored(
     force: bool, package: Path
 ) -> None:
-    """Git keeps the changes in files that both commits have alike."""
+    """Git keeps changes in files that are equal in both commits."""
     apply(sglang_dir=package)
     (package / SERVING).write_bytes(OTHER[SERVING])
 
@@ -172,7 +172,7 @@ def test_a_file_that_a_checkout_did_not_touch_is_restored(
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_no_original_of_another_release_is_written_over_a_merged_file(
+def test_an_original_never_overwrites_a_file_merged_with_another_release(
     force: bool, package: Path
 ) -> None:
     apply(sglang_dir=package)
@@ -191,7 +191,7 @@ def test_no_original_of_another_release_is_written_over_a_merged_file(
 
 @pytest.mark.usefixtures("landing")
 @pytest.mark.parametrize("anew", [False, True])
-def test_files_that_we_created_for_the_old_release_are_removed(
+def test_files_created_for_the_old_release_are_removed(
     anew: bool, package: Path
 ) -> None:
     apply(sglang_dir=package)
@@ -211,7 +211,7 @@ def test_files_that_we_created_for_the_old_release_are_removed(
 
 @pytest.mark.usefixtures("landing")
 @pytest.mark.parametrize("change", ["edited", "removed"])
-def test_what_is_left_of_a_created_file_stops_nobody(
+def test_edited_or_deleted_created_files_do_not_block_revert(
     change: str, package: Path
 ) -> None:
     apply(sglang_dir=package)
@@ -238,7 +238,7 @@ def become_newer(package: Path) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("change", [forget_version, become_newer])
-def test_patches_come_out_of_an_sglang_that_is_not_supported(
+def test_patches_can_be_reverted_on_an_unsupported_sglang(
     change: Callable[[Path], None], force: bool, run: Run, package: Path
 ) -> None:
     apply(sglang_dir=package)
@@ -258,7 +258,7 @@ def test_patches_come_out_of_an_sglang_that_is_not_supported(
     assert not (package / FOLDER).exists()
 
 
-def test_an_sglang_that_is_not_supported_has_nothing_to_revert(
+def test_an_unpatched_unsupported_sglang_has_nothing_to_revert(
     run: Run, package: Path
 ) -> None:
     become_newer(package)
@@ -267,7 +267,7 @@ def test_an_sglang_that_is_not_supported_has_nothing_to_revert(
         apply(sglang_dir=package)
 
 
-def test_a_new_version_of_which_our_files_are_the_same_is_noted(package: Path) -> None:
+def test_a_new_version_with_the_same_patched_files_is_recorded(package: Path) -> None:
     apply(sglang_dir=package)
     (package / "version.py").write_text('__version__ = "0.5.23"\n')
     assert not status(sglang_dir=package).complete
@@ -275,7 +275,7 @@ def test_a_new_version_of_which_our_files_are_the_same_is_noted(package: Path) -
     assert status(sglang_dir=package).complete
 
 
-def test_a_local_label_of_the_version_makes_no_other_sglang(package: Path) -> None:
+def test_a_local_version_label_is_the_same_release(package: Path) -> None:
     apply(sglang_dir=package)
     (package / "version.py").write_text('__version__ = "0.5.9+own.2"\n')
     assert status(sglang_dir=package).complete

@@ -1,4 +1,4 @@
-"""A thousand damaged or invented files in our folder."""
+"""A thousand damaged or forged files in the state folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JUNK: tuple[Any, ...] = (
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every container of a document with each of its keys."""
+    """Return every container in a document with each of its keys."""
     keys = (
         list(value)
         if isinstance(value, dict)
@@ -48,7 +48,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def damaged(text: bytes, chance: random.Random) -> bytes:
-    """A document with bytes changed, or with other values, maybe with a right checksum."""
+    """Damage bytes or values of a document, sometimes with a valid checksum."""
     kind = chance.randrange(6)
     if kind == 0:
         return text[: chance.randrange(len(text))]
@@ -78,7 +78,7 @@ def damaged(text: bytes, chance: random.Random) -> bytes:
 
 
 def models(package: Path) -> list[tuple[Path, str]]:
-    """Trees with a file of each kind: a record, and journals of a killed command."""
+    """Trees with each kind of state file: a record, and a killed command's journals."""
     found = []
     for name, prepare in (
         ("state.json", lambda tree: api.apply(sglang_dir=tree)),
@@ -97,7 +97,7 @@ def sources(package: Path) -> dict[str, bytes]:
     return {path: (package / path).read_bytes() for path in SOURCES}
 
 
-def test_damaged_files_of_ours_are_refused_or_make_no_difference(
+def test_damaged_state_files_are_refused_or_make_no_difference(
     package: Path, tmp_path: Path, count: Counter[str]
 ) -> None:
     chance = random.Random(30)

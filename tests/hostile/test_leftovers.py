@@ -1,4 +1,4 @@
-"""Leftovers of an uninstalled patched SGLang: found, reported, and removed if ours."""
+"""Leftovers of an uninstalled patched SGLang: found, reported, and removed if safe."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sys.meta_path.append(Finder)
 
 
 def uninstall(package: Path) -> Path:
-    """Act like pip: remove the files of the wheel, and folders that are then empty.
+    """Act like pip: remove the wheel's files, and folders that are then empty.
 
     It leaves one empty folder, as pip does where only folders are in a folder.
     """
@@ -53,7 +53,7 @@ def uninstall(package: Path) -> Path:
 
 @pytest.fixture
 def leftovers(package: Path) -> Path:
-    """The folder that an uninstall leaves."""
+    """The folder that uninstalling leaves behind."""
     apply(sglang_dir=package)
     (package / "srt/agentcore/__pycache__").mkdir()
     (package / "srt/agentcore/__pycache__/traces.cpython-311.pyc").write_bytes(b"old")
@@ -62,7 +62,7 @@ def leftovers(package: Path) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """An SGLang that an editable install leads to."""
+    """The checkout of an editable install."""
     made = build(tmp_path / "checkout/python")
     (made / "__init__.py").touch()
     shutil.rmtree(next(made.parent.glob("*.dist-info")))
@@ -70,7 +70,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def python(folder: Path, *entries: Path, editable: Path | None = None) -> Path:
-    """An environment of its own, with these in its search path, and an editable install."""
+    """Make an environment with these search paths and an editable install."""
     venv.create(folder / "env", with_pip=False, symlinks=True)
     [site] = folder.glob("env/lib/python3*/site-packages")
     (site / "entries.pth").write_text("\n".join(map(str, entries)))
@@ -80,7 +80,7 @@ def python(folder: Path, *entries: Path, editable: Path | None = None) -> Path:
     return folder / "env/bin/python"
 
 
-def test_a_checkout_that_leftovers_hide_is_patched_and_found(
+def test_a_checkout_hidden_by_leftovers_is_patched_and_importable(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -105,7 +105,7 @@ def test_a_checkout_that_leftovers_hide_is_patched_and_found(
     assert contents(checkout) == {**SOURCES, "__init__.py": b""}
 
 
-def test_a_hidden_checkout_is_not_complete_though_it_is_patched(
+def test_a_patched_checkout_hidden_by_leftovers_is_not_complete(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -133,7 +133,7 @@ def test_revert_removes_leftovers_and_restores_what_they_hide(
 def test_leftovers_that_hide_nothing_are_removed_too(
     leftovers: Path, tmp_path: Path
 ) -> None:
-    """An SGLang in another entry of the path goes before them, also in a later one."""
+    """An SGLang in any other entry of the path takes precedence, even a later one."""
     real = build(tmp_path / "other")
     (real / "__init__.py").touch()
     exe = python(tmp_path, leftovers.parent, real.parent)
@@ -144,7 +144,7 @@ def test_leftovers_that_hide_nothing_are_removed_too(
     assert not leftovers.exists() and status(python=exe).complete
 
 
-def test_without_sglang_only_revert_has_something_to_do(
+def test_without_sglang_only_revert_works(
     leftovers: Path, tmp_path: Path, run: Run
 ) -> None:
     exe = python(tmp_path, leftovers.parent)
@@ -164,7 +164,7 @@ def test_without_sglang_only_revert_has_something_to_do(
     assert not leftovers.exists()
 
 
-def test_the_command_says_what_it_found_and_removed(
+def test_the_command_reports_what_it_found_and_removed(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -183,7 +183,7 @@ def test_the_command_says_what_it_found_and_removed(
 @pytest.mark.parametrize(
     "path", [FOREIGN, "srt/mine/own.py", "README", f"{FOLDER}/x/y"]
 )
-def test_a_file_of_somebody_else_stays(
+def test_files_of_other_programs_stay(
     path: str, leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -202,7 +202,7 @@ def test_a_file_of_somebody_else_stays(
     assert contents(leftovers) == {path: b"mine"}
 
 
-def test_a_module_of_ours_that_somebody_edited_goes_by_force_only(
+def test_an_edited_landed_module_is_removed_only_by_force(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -219,7 +219,7 @@ def test_a_module_of_ours_that_somebody_edited_goes_by_force_only(
     assert not leftovers.exists()
 
 
-def test_without_a_record_nothing_is_known_to_be_ours(
+def test_without_a_record_no_leftover_is_removed(
     leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     exe = python(tmp_path, leftovers.parent, editable=checkout)
@@ -263,7 +263,7 @@ def test_a_link_inside_leftovers_is_not_followed(
     assert photograph(tmp_path) == before
 
 
-def test_a_folder_of_another_kind_is_left_alone_and_named(
+def test_an_unrelated_folder_is_left_alone_and_named(
     checkout: Path, tmp_path: Path
 ) -> None:
     stray = tmp_path / "stray/sglang"
@@ -274,7 +274,7 @@ def test_a_folder_of_another_kind_is_left_alone_and_named(
     assert stray.exists()
 
 
-def test_a_new_release_over_leftovers_is_patched_anew(leftovers: Path) -> None:
+def test_a_new_release_installed_over_leftovers_is_patched(leftovers: Path) -> None:
     package = build(leftovers.parent)
     assert apply(sglang_dir=package).changed
     assert status(sglang_dir=package).complete
@@ -283,7 +283,7 @@ def test_a_new_release_over_leftovers_is_patched_anew(leftovers: Path) -> None:
 
 
 @pytest.mark.parametrize("hides", [True, False])
-def test_leftovers_where_nothing_can_be_written(
+def test_leftovers_in_a_read_only_folder(
     hides: bool, leftovers: Path, checkout: Path, tmp_path: Path
 ) -> None:
     require_root()

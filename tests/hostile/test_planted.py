@@ -31,7 +31,7 @@ COMMANDS: tuple[Callable[..., object], ...] = (apply, status, revert)
 
 
 def recover(sglang_dir: Path) -> None:
-    """Run only the first step of each writing command: recovery."""
+    """Run only recovery, the first step of each command that writes."""
     with transaction.locked(find(sglang_dir)):
         pass
 
@@ -47,18 +47,18 @@ def info(text: bytes, **more: Any) -> dict[str, Any]:
 
 
 def change(path: str, text: bytes, **more: Any) -> dict[str, Any]:
-    """The change of a journal that writes a text over the small SGLang's file."""
+    """Return a journal's change that overwrites a file of the small SGLang."""
     before = info(SOURCES[path]) if path in SOURCES else None
     caches: dict[str, Any] = {"caches_before": {}, "caches_after": {}}
     return {"path": path, "before": before, "after": info(text, **more), **caches}
 
 
-# Our folder
+# The state folder
 
 
 @pytest.mark.parametrize("name", ["", "store"])
 @pytest.mark.parametrize("command", [*COMMANDS, recover])
-def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
+def test_a_link_in_place_of_a_state_folder_is_refused(
     name: str, command: Callable[..., object], package: Path, tmp_path: Path
 ) -> None:
     apply(sglang_dir=package)
@@ -77,7 +77,7 @@ def test_a_link_in_place_of_our_folders_is_refused_and_nothing_removed(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_in_place_of_our_folder_is_refused(
+def test_a_file_in_place_of_the_state_folder_is_refused(
     command: Callable[..., object], package: Path
 ) -> None:
     (package / FOLDER).touch()
@@ -85,7 +85,7 @@ def test_a_file_in_place_of_our_folder_is_refused(
         command(sglang_dir=package)
 
 
-def test_our_folder_of_another_user_is_refused(package: Path) -> None:
+def test_a_state_folder_of_another_user_is_refused(package: Path) -> None:
     apply(sglang_dir=package)
     give_away(package / FOLDER)
     with pytest.raises(AccessError, match=f"belongs to user {USER}"):
@@ -119,29 +119,29 @@ EVIL = b"EVIL = 1\n"
     ],
 )
 @pytest.mark.parametrize("name", ["prepared.json", "committed.json"])
-def test_a_journal_is_not_believed_about_files_that_no_patch_changes(
-    path: str, name: str, theirs: Planted
+def test_a_journal_naming_a_file_that_no_patch_changes_is_refused(
+    path: str, name: str, planted: Planted
 ) -> None:
-    (theirs.package / "srt/linked").symlink_to(theirs.secrets)
+    (planted.package / "srt/linked").symlink_to(planted.secrets)
     document = {
         "action": "apply of alpha",
         "changes": [{**change(MODELS, EVIL), "path": path, "before": None}],
         "clears": True,
     }
-    theirs.plant(name, document)
-    (theirs.folder / "store" / digest(EVIL)).write_bytes(EVIL)
-    inside, outside = contents(theirs.package), theirs.outside()
+    planted.plant(name, document)
+    (planted.folder / "store" / digest(EVIL)).write_bytes(EVIL)
+    inside, outside = contents(planted.package), planted.outside()
 
     for command in COMMANDS:
         with pytest.raises(AccessError, match=rf"{name} cannot be read"):
-            command(sglang_dir=theirs.package)
+            command(sglang_dir=planted.package)
 
-    assert contents(theirs.package) == inside
-    assert theirs.outside() == outside
+    assert contents(planted.package) == inside
+    assert planted.outside() == outside
 
 
-def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> None:
-    theirs.plant(
+def test_a_linked_parent_folder_is_not_followed(planted: Planted) -> None:
+    planted.plant(
         "committed.json",
         {
             "action": "apply of alpha",
@@ -149,18 +149,18 @@ def test_a_folder_on_the_way_that_is_a_link_is_not_followed(theirs: Planted) -> 
             "clears": True,
         },
     )
-    (theirs.folder / "store" / digest(EVIL)).write_bytes(EVIL)
-    (theirs.folder / "state.json").touch()
-    (theirs.package / "srt/agentcore").symlink_to(theirs.secrets)
-    outside = theirs.outside()
+    (planted.folder / "store" / digest(EVIL)).write_bytes(EVIL)
+    (planted.folder / "state.json").touch()
+    (planted.package / "srt/agentcore").symlink_to(planted.secrets)
+    outside = planted.outside()
 
     with pytest.raises(AccessError):
-        revert(sglang_dir=theirs.package)
+        revert(sglang_dir=planted.package)
 
-    assert theirs.outside() == outside
+    assert planted.outside() == outside
 
 
-def test_a_killed_change_is_not_finished_behind_a_link(
+def test_a_killed_change_is_not_finished_through_a_link(
     package: Path, tmp_path: Path
 ) -> None:
     kill_apply(package, "models.py")
@@ -172,8 +172,8 @@ def test_a_killed_change_is_not_finished_behind_a_link(
     assert photograph(elsewhere) == before
 
 
-def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -> None:
-    theirs.plant(
+def test_owner_mode_and_attributes_never_come_from_a_document(planted: Planted) -> None:
+    planted.plant(
         "committed.json",
         {
             "action": "apply of alpha",
@@ -193,18 +193,18 @@ def test_owner_mode_and_attributes_never_come_from_a_document(theirs: Planted) -
             }
         },
     }
-    theirs.plant("state.next", record)
+    planted.plant("state.next", record)
     for text in (EVIL, SOURCES[MODELS]):
-        (theirs.folder / "store" / digest(text)).write_bytes(text)
-    give_away(theirs.folder)
+        (planted.folder / "store" / digest(text)).write_bytes(text)
+    give_away(planted.folder)
 
     for command in (apply, revert):
-        command(sglang_dir=theirs.package)
-        found = (theirs.package / MODELS).stat()
+        command(sglang_dir=planted.package)
+        found = (planted.package / MODELS).stat()
         assert (found.st_uid, found.st_gid) == (USER, GROUP)
         assert stat.S_IMODE(found.st_mode) == 0o644
-        assert os.listxattr(theirs.package / MODELS) == []
-    assert (theirs.package / MODELS).read_bytes() == SOURCES[MODELS]
+        assert os.listxattr(planted.package / MODELS) == []
+    assert (planted.package / MODELS).read_bytes() == SOURCES[MODELS]
 
 
 RED = "\x1b[31mred"
@@ -212,13 +212,13 @@ CACHES = {"srt/__pycache__/engine.cpython-311.pyc": info(EVIL)}
 
 
 def with_cache(path: str) -> tuple[str, Callable[[Any], object]]:
-    """A record in which a bytecode file of the models is elsewhere, or no such file."""
+    """Return a record with a bad path for a bytecode file."""
     caches = {path: info(EVIL)}
     return "state.json", lambda d: d["files"][MODELS].update(caches=caches)
 
 
 def with_original(**more: Any) -> tuple[str, Callable[[Any], object]]:
-    """A record with an original that no file is."""
+    """Return a record with an original that is not a regular file."""
     return "state.json", lambda d: d["files"][MODELS]["original"].update(more)
 
 
@@ -247,7 +247,7 @@ SPOILED: list[tuple[str, Callable[[Any], object]]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil"), SPOILED)
-def test_a_document_that_no_command_writes_is_refused(
+def test_a_state_document_that_no_command_writes_is_refused(
     name: str, spoil: Callable[[Any], object], package: Path
 ) -> None:
     if name == "state.json":
@@ -265,7 +265,7 @@ def test_a_document_that_no_command_writes_is_refused(
     assert photograph(package) == before
 
 
-def test_a_document_that_was_changed_by_hand_is_refused(package: Path) -> None:
+def test_a_state_document_edited_by_hand_is_refused(package: Path) -> None:
     apply(sglang_dir=package)
     file = package / FOLDER / "state.json"
     file.write_bytes(file.read_bytes().replace(b"0.5.9", b"0.5.8"))
@@ -276,35 +276,35 @@ def test_a_document_that_was_changed_by_hand_is_refused(package: Path) -> None:
 # Links and drafts
 
 
-def test_bytecode_that_is_a_link_is_not_followed(theirs: Planted) -> None:
-    caches = theirs.package / "srt/__pycache__"
+def test_bytecode_that_is_a_link_is_not_followed(planted: Planted) -> None:
+    caches = planted.package / "srt/__pycache__"
     caches.mkdir()
-    (caches / "models.cpython-311.pyc").symlink_to(theirs.secrets / "secret")
-    give_away(theirs.package)
+    (caches / "models.cpython-311.pyc").symlink_to(planted.secrets / "secret")
+    give_away(planted.package)
 
-    apply(sglang_dir=theirs.package)
+    apply(sglang_dir=planted.package)
 
-    texts = contents(theirs.folder).values()
+    texts = contents(planted.folder).values()
     assert not any(b"known to root alone" in text for text in texts)
     assert not (caches / "models.cpython-311.pyc").is_symlink()
-    assert (theirs.secrets / "secret").exists()
-    revert(sglang_dir=theirs.package)
+    assert (planted.secrets / "secret").exists()
+    revert(sglang_dir=planted.package)
 
 
-def test_a_source_that_is_a_link_to_what_only_root_reads_is_refused(
-    theirs: Planted,
+def test_a_source_linked_to_a_file_only_root_can_read_is_refused(
+    planted: Planted,
 ) -> None:
-    (theirs.package / MODELS).unlink()
-    (theirs.package / MODELS).symlink_to(theirs.secrets / "secret")
-    give_away(theirs.package)
+    (planted.package / MODELS).unlink()
+    (planted.package / MODELS).symlink_to(planted.secrets / "secret")
+    give_away(planted.package)
     for command in (apply, status):
         with pytest.raises(AccessError, match=r"models\.py.*Permission denied"):
-            command(sglang_dir=theirs.package)
-    assert not theirs.folder.exists()
+            command(sglang_dir=planted.package)
+    assert not planted.folder.exists()
 
 
 @pytest.mark.parametrize("name", ["lock", "state.json"])
-def test_a_file_of_ours_that_is_a_link_is_not_followed(
+def test_a_state_file_that_is_a_link_is_not_followed(
     name: str, package: Path, tmp_path: Path
 ) -> None:
     (package / FOLDER).mkdir()
@@ -317,83 +317,86 @@ def test_a_file_of_ours_that_is_a_link_is_not_followed(
 
 
 @pytest.mark.parametrize("call", ["fchmod", "fsync", "utime"])
-def test_drafts_replaced_by_links_give_nothing_of_root_away(
-    call: str, theirs: Planted, monkeypatch: pytest.MonkeyPatch
+def test_temporary_files_replaced_by_links_expose_no_file_of_root(
+    call: str, planted: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner of the package is as fast as can be: a link at every call."""
+    """The package's owner is as fast as possible: a link at every call."""
     original = getattr(os, call)
-    outside = theirs.outside()
+    outside = planted.outside()
     swapped = []
 
     def swapping(*arguments: Any, **named: Any) -> Any:
-        drafts = [*theirs.package.rglob("*.tmp"), *theirs.package.rglob(f".*{FOLDER}")]
+        drafts = [
+            *planted.package.rglob("*.tmp"),
+            *planted.package.rglob(f".*{FOLDER}"),
+        ]
         for draft in drafts:
             draft.unlink()
-            draft.symlink_to(theirs.secrets / "secret")
+            draft.symlink_to(planted.secrets / "secret")
             swapped.append(draft)
         return original(*arguments, **named)
 
     monkeypatch.setattr(os, call, swapping)
     for command in (apply, revert):
         with suppress(AgentcoreError):
-            command(sglang_dir=theirs.package)
+            command(sglang_dir=planted.package)
     assert swapped
-    assert theirs.outside() == outside
+    assert planted.outside() == outside
 
 
-# Whose rights
+# Privileges
 
 
-def test_root_works_with_the_rights_of_the_owner(theirs: Planted) -> None:
-    (theirs.package / MODELS).chmod(0o640)
-    before = photograph(theirs.package)
+def test_root_works_with_the_owners_privileges(planted: Planted) -> None:
+    (planted.package / MODELS).chmod(0o640)
+    before = photograph(planted.package)
 
-    apply(sglang_dir=theirs.package)
+    apply(sglang_dir=planted.package)
 
-    owners = {(p.lstat().st_uid, p.lstat().st_gid) for p in theirs.package.rglob("*")}
+    owners = {(p.lstat().st_uid, p.lstat().st_gid) for p in planted.package.rglob("*")}
     assert owners == {(USER, GROUP)}
-    assert status(sglang_dir=theirs.package).complete
-    revert(sglang_dir=theirs.package)
-    assert photograph(theirs.package) == before
+    assert status(sglang_dir=planted.package).complete
+    revert(sglang_dir=planted.package)
+    assert photograph(planted.package) == before
 
 
-def test_rights_come_back_after_an_error(theirs: Planted) -> None:
-    (theirs.package / "srt").chmod(0o555)
+def test_privileges_are_restored_after_an_error(planted: Planted) -> None:
+    (planted.package / "srt").chmod(0o555)
     with pytest.raises(AccessError, match="Permission denied"):
-        apply(sglang_dir=theirs.package)
+        apply(sglang_dir=planted.package)
     error = OSError(errno.EINVAL, os.strerror(errno.EINVAL))
     with (
         mock.patch.object(os, "seteuid", side_effect=[error, None]),
         pytest.raises(AccessError, match="whose rights root cannot take on"),
     ):
-        apply(sglang_dir=theirs.package)
+        apply(sglang_dir=planted.package)
 
 
 @pytest.mark.usefixtures("landing")
-def test_bytecode_that_root_wrote_into_it_stops_nobody(theirs: Planted) -> None:
-    """As after root ran the server, in a container with somebody's checkout."""
-    apply(sglang_dir=theirs.package)
-    folders = [theirs.package / "srt", theirs.package / "srt/agentcore"]
+def test_bytecode_written_by_root_does_not_block_revert(planted: Planted) -> None:
+    """For example, root ran the server in a container on a user's checkout."""
+    apply(sglang_dir=planted.package)
+    folders = [planted.package / "srt", planted.package / "srt/agentcore"]
     for folder in folders:
         for source in folder.glob("*.py"):
             py_compile.compile(str(source))
         assert (folder / "__pycache__").stat().st_uid == 0
 
-    revert(sglang_dir=theirs.package)
+    revert(sglang_dir=planted.package)
 
-    assert contents(theirs.package, "*.py") == SOURCES
-    assert not theirs.folder.exists()
+    assert contents(planted.package, "*.py") == SOURCES
+    assert not planted.folder.exists()
 
 
-def test_a_file_of_root_in_it_is_refused_with_a_remedy(theirs: Planted) -> None:
-    os.chown(theirs.package / MODELS, 0, 0)
-    before = photograph(theirs.package)
+def test_a_source_owned_by_root_is_refused_with_a_hint(planted: Planted) -> None:
+    os.chown(planted.package / MODELS, 0, 0)
+    before = photograph(planted.package)
     with pytest.raises(AccessError, match=r"models\.py.*Give all of .* to one user"):
-        apply(sglang_dir=theirs.package)
-    assert photograph(theirs.package) == before
+        apply(sglang_dir=planted.package)
+    assert photograph(planted.package) == before
 
 
-# What is no file
+# FIFOs, devices and huge files
 
 
 @pytest.mark.parametrize(
@@ -405,9 +408,7 @@ def test_a_file_of_root_in_it_is_refused_with_a_remedy(theirs: Planted) -> None:
         f"{FOLDER}/store/STORED",
     ],
 )
-def test_what_nobody_writes_to_is_not_waited_for(
-    place: str, run: Run, package: Path
-) -> None:
+def test_commands_do_not_hang_on_fifos(place: str, run: Run, package: Path) -> None:
     run("apply")
     stored = digest(SOURCES[MODELS])
     file = package / place.replace("STORED", stored)
@@ -431,7 +432,7 @@ def test_what_nobody_writes_to_is_not_waited_for(
         "../sglang-0.5.9.dist-info/RECORD",
     ],
 )
-def test_metadata_that_nobody_writes_to_is_not_waited_for(
+def test_commands_do_not_hang_on_a_metadata_fifo(
     place: str, run: Run, package: Path
 ) -> None:
     (package / place).unlink(missing_ok=True)
@@ -442,7 +443,7 @@ def test_metadata_that_nobody_writes_to_is_not_waited_for(
     assert ran.code == 5 and "Not a regular file" in ran.err
 
 
-def test_other_kinds_of_files_of_ours_are_not_waited_for(
+def test_commands_do_not_hang_on_state_files_of_other_kinds(
     run: Run, package: Path
 ) -> None:
     caches = package / "srt/__pycache__"
@@ -460,7 +461,7 @@ def test_other_kinds_of_files_of_ours_are_not_waited_for(
     assert run("revert").code in (0, 5)
 
 
-def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(run: Run, package: Path) -> None:
     with (package / SERVING).open("ab") as file:
         file.truncate(filesystem.LARGEST + 1)
     ran = run("apply")
@@ -469,7 +470,7 @@ def test_a_text_that_is_too_large_is_refused(run: Run, package: Path) -> None:
     assert filesystem.read_bytes(package / SERVING, most=4) == b"four"
 
 
-def test_what_others_write_is_not_shown_raw(package: Path, run: Run) -> None:
+def test_text_written_by_others_is_escaped(package: Path, run: Run) -> None:
     red = "\x1b[31m"
     apply(sglang_dir=package)
     (package / "version.py").write_text(f'__version__ = "{red}0.5.9"\n')

@@ -1,9 +1,9 @@
-"""Whole answers of SGLang's own application, over a stand-in for the engine.
+"""Non-streaming responses of SGLang's own application, over a stand-in engine.
 
-Run in an interpreter with SGLang, with `benchmarks` on its path, and the name of a file; it
-writes one JSON object:
-for each case of `cases` the status, the headers, the body (as Latin-1), whether FastAPI's
-encoder was called, and how many models of a token's logprobs were made.
+Run in an interpreter with SGLang, with `benchmarks` on its path. The argument is a
+file, to which it writes one JSON object: for each case of `cases` the status, the
+headers, the body (as Latin-1), True if FastAPI's encoder was called, and the number of
+Pydantic models of a token's logprobs.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def generate_cases() -> Iterator[Asked]:
 
 
 def cases() -> Iterator[Case]:
-    """Name, endpoint, request and the engine's answer or error."""
+    """Yield name, endpoint, request and the engine's result or error."""
     for path, some in (
         (CHAT, chat_cases()),
         (COMPLETIONS, completion_cases()),
@@ -216,7 +216,7 @@ def fork_cases() -> Iterator[Case]:
 
 
 def become(old: str, new: str) -> None:
-    """Let SGLang's modules use the protocol's classes with `new` in the place of `old`."""
+    """Replace a class of the protocol in all of SGLang's modules."""
     from sglang.srt.entrypoints.openai import (
         protocol,
     )
@@ -248,7 +248,8 @@ def main() -> None:
         encoded.append(1)
         return encoder(*args)
 
-    def build(**fields: Any) -> Any:  # `model` is that of the fork, later.
+    def build(**fields: Any) -> Any:
+        # `model` may be a fork's by the time of the call.
         models.append(1)
         return model(**fields)
 

@@ -48,7 +48,7 @@ def options(
     bytecode: Bytecode,
     tmp_path: Path,
 ) -> ServerOptions:
-    """A vanilla server on the CPU; tests replace in it what they are about."""
+    """Arguments of an unpatched server on the CPU; tests change those they need."""
     return ServerOptions(
         python=sglang_python,
         model=scripted_model,
@@ -60,7 +60,7 @@ def options(
     )
 
 
-# Of a package, not of a run: an idle server costs a hundredth of a core.
+# Package scope, not session scope: an idle server costs a hundredth of a core.
 @pytest.fixture(scope="package")
 def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
     with launch(trees.patched, *MODES[mode]) as running:
@@ -69,8 +69,8 @@ def server(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
 
 @pytest.fixture(scope="package")
 def vanilla(trees: Trees, launch: Launch, mode: str, release: str) -> Iterator[Server]:
-    """A vanilla server in the mode of `server`."""
-    # A custom sampler's values end it in these releases, with several workers.
+    """An unpatched server in the mode of `server`."""
+    # In these releases, a custom sampler's values crash several workers.
     ends = is_between(release, "0.5.13", "0.5.14") and mode.startswith("two-workers")
     with launch(trees.vanilla, *MODES[mode], mirror_sampler=not ends) as running:
         yield running
@@ -88,7 +88,7 @@ def forget(server: Server, release: str) -> Iterator[None]:
 def unbounded_model(
     scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The scripted model, whose tokenizer does not state how long a prompt may be."""
+    """The scripted model, with a tokenizer that has no length limit."""
     folder = tmp_path_factory.mktemp("unbounded") / "model"
     return weights.without(scripted_model, folder, "model_max_length")
 
@@ -100,7 +100,7 @@ def remembering(
     unbounded_model: Path,
     request: pytest.FixtureRequest,
 ) -> Iterator[Server]:
-    """A server that remembers, with and without a reasoning parser."""
+    """A server with a conversation memory, with and without a reasoning parser."""
     env = {PREFIX_CACHE: "1", PREFIX_IGNORE: IGNORED}
     args = MODES[request.param]
     with launch(trees.patched, *args, env=env, model=unbounded_model) as running:
@@ -108,7 +108,7 @@ def remembering(
 
 
 class PassesInSGLang(Protocol):
-    """Fails if a test of a module did; all of the module run at the first call."""
+    """Fail if a test of a module failed; the first call runs the whole module."""
 
     def __call__(self, module: ModuleType, name: str, *args: object) -> None: ...
 
@@ -117,7 +117,7 @@ class PassesInSGLang(Protocol):
 def passes_in_sglang(
     sglang_python: Path, trees: Trees, bytecode: Bytecode
 ) -> PassesInSGLang:
-    """Runs tests on the patched tree, in the interpreter that has SGLang."""
+    """Run tests on the patched tree, in the interpreter that has SGLang."""
     roots = (trees.patched, cpu.SITE, ROOT, ROOT / "verify", ROOT / "benchmarks")
     env = {**cpu.ENV, **bytecode.env, "PYTHONPATH": os.pathsep.join(map(str, roots))}
 

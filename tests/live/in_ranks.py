@@ -1,6 +1,6 @@
-"""Tests of an update that fails on ranks of a scheduler, which are real processes.
+"""Tests of updates that fail on scheduler ranks, which are real processes.
 
-Run as `in_sglang` is.
+Run like `in_sglang`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMEOUT = 3.0
 
 FINE, RAISES, FAILS, REFUSES, HANGS = "fine", "raises", "fails", "refuses", "hangs"
 
-# What an update does on each rank. The last one leaves a rank behind.
+# The update on each rank, by case. HANGING leaves a hanging rank behind.
 CASES = {
     "none fails": (FINE, FINE),
     "all raise": (RAISES, RAISES),
@@ -54,7 +54,7 @@ def scheduler(group: Any) -> Any:
 
 
 def update(group: Any, does: str, has_barrier: bool) -> Any:
-    """The answer of a rank to an update; an error is raised."""
+    """Return a rank's answer to an update, or raise its error."""
     import torch.distributed
     from sglang.srt.agentcore import weight_versions
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
@@ -82,7 +82,7 @@ def update(group: Any, does: str, has_barrier: bool) -> Any:
 
 
 def run_rank(rank: int, store: str, outcomes: Any) -> None:
-    """Run every case on a rank; put what it answers, and after how many seconds."""
+    """Run every case on a rank; put its answer and the seconds it took."""
     import torch.distributed
     from sglang.srt.agentcore import weight_versions
 
@@ -114,7 +114,7 @@ Outcome = tuple[Any, str, str, float]
 
 @cache
 def outcomes() -> dict[tuple[str, bool, int], Outcome]:
-    """Return each rank's answer in each case, with and without SGLang's barrier."""
+    """Return all ranks' answers in all cases, with and without SGLang's barrier."""
     spawn = multiprocessing.get_context("spawn")
     queue = spawn.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +143,7 @@ def test_an_update_that_succeeds_on_all_ranks_gives_the_version() -> None:
                 assert (success, version) == (True, "new")
 
 
-def test_an_update_that_fails_on_any_rank_fails_on_all_and_says_where() -> None:
+def test_an_update_that_fails_on_any_rank_fails_on_all_and_names_it() -> None:
     for name, where in (
         ("all raise", "on ranks 0, 1 of 2: KeyError: 'no such group'. "),
         ("the first raises", "on ranks 0 of 2: KeyError: 'no such group'. "),
@@ -159,7 +159,7 @@ def test_an_update_that_fails_on_any_rank_fails_on_all_and_says_where() -> None:
                 assert seconds < TIMEOUT, (name, answers)
 
 
-def test_what_sglang_says_on_all_ranks_stays() -> None:
+def test_an_error_that_sglang_reports_on_all_ranks_stays() -> None:
     for has_barrier in (False, True):
         for answer in outcome("both say so", has_barrier=has_barrier):
             assert answer[:3] == (False, "no such file", "old")
@@ -168,7 +168,7 @@ def test_what_sglang_says_on_all_ranks_stays() -> None:
         assert second[:3] == (False, "no such file", "old")
 
 
-def test_a_refusal_of_one_rank_is_that_of_all() -> None:
+def test_a_refusal_of_one_rank_is_returned_by_all() -> None:
     for has_barrier in (False, True):
         for answer in outcome("the second refuses", has_barrier=has_barrier):
             assert answer[0] is False
@@ -182,7 +182,7 @@ def test_stages_of_a_pipeline_do_not_wait_for_each_other() -> None:
     assert first[3] < TIMEOUT
 
 
-def test_a_rank_that_hangs_is_waited_for_no_longer_than_the_timeout() -> None:
+def test_a_hanging_rank_times_out() -> None:
     first, _ = outcome(HANGING[0], has_barrier=True)
     assert first[0] == "RuntimeError"
     assert TIMEOUT <= first[3] < 1.5 * TIMEOUT

@@ -1,7 +1,7 @@
 """Tests of the patched classes themselves, with stand-ins around them.
 
-Run in an interpreter with SGLang, a patched copy first on its path; prints one JSON
-object: for each of `tests_in` this module, the error or null.
+Run in an interpreter with SGLang, with a patched copy first on its path. It prints one
+JSON object: the error of each of `tests_in` this module, or null.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Plain(SimpleNamespace):
 
 
 def server_args(**args: Any) -> Any:
-    """The arguments of a server without a model, where SGLang looks for them.
+    """Put the arguments of a server without a model where SGLang looks for them.
 
-    `stream_output`: --stream-output, whatever a release calls it.
+    `stream_output`: --stream-output, or its name in the release.
     """
     import application
     from sglang.srt.agentcore import release
@@ -37,7 +37,7 @@ def server_args(**args: Any) -> Any:
 
 
 def tokenizer_manager(**args: Any) -> Any:
-    """A real tokenizer manager without an engine, in front of a model that is none."""
+    """Make a real tokenizer manager without an engine or a model."""
     from sglang.srt.managers import tokenizer_manager as module
     from sglang.srt.sampling.sampling_params import SamplingParams
 
@@ -57,7 +57,7 @@ def tokenizer_manager(**args: Any) -> Any:
     manager.preferred_sampling_params = None
     manager.enable_priority_scheduling = False
     manager.elastic_worker_count = 1
-    manager._config_updates = []  # Of 0.5.17.
+    manager._config_updates = []  # For 0.5.17.
     for name in ("enable_lora", "incremental_streaming_output", "skip_tokenizer_init"):
         setattr(manager, name, getattr(manager.server_args, name, False))
     manager.mm_processor = None
@@ -82,7 +82,7 @@ def tokenizer_manager(**args: Any) -> Any:
 
 
 def serving(manager: Any, template: str | None = None) -> Any:
-    """The chat endpoint over a tokenizer manager."""
+    """Make the chat endpoint over a tokenizer manager."""
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
     made = OpenAIServingChat(manager, template_manager())
@@ -123,13 +123,13 @@ def test_a_templates_own_stop_strings_still_stop() -> None:
     assert not adapted.sampling_params["stop"]
 
 
-def test_a_conversation_template_is_used_for_images_alone() -> None:
+def test_a_conversation_template_is_used_only_for_images() -> None:
     endpoint = serving(tokenizer_manager(), "chatml")
     image = {"type": "image_url", "image_url": {"url": "x"}}
     user = {"role": "user", "content": [image]}
     [data] = converted(endpoint, chat(input_ids=[5], messages=[user])).image_data
     assert data.url == "x"
-    # A role that such a template refuses.
+    # Such a template rejects this role.
     tool = {"role": "tool", "tool_call_id": "x", "content": "-"}
     adapted = converted(endpoint, chat(input_ids=[5], messages=[tool]))
     assert (adapted.input_ids, adapted.image_data) == ([5], None)
@@ -164,7 +164,7 @@ def test_batches_keep_the_flag_when_indexed() -> None:
 
 
 def chunks() -> list[Any]:
-    """A chunk of every kind that a chat stream has, and some that it never should."""
+    """Return every kind of chunk in a chat stream, and some invalid ones."""
     from sglang.srt.entrypoints.openai import protocol as p
 
     def chunk(*, choice: dict[str, Any] | None = None, **delta: Any) -> Any:
@@ -199,7 +199,7 @@ def chunks() -> list[Any]:
         p.ChatCompletionStreamResponse(**end, usage=usage),
         p.ChatCompletionStreamResponse(**end, sglext={"routed_experts": "AA"}),
         p.ChatCompletionStreamResponse(**end, sglext=cached),
-        chunk(hidden_states=[2**70]),  # orjson refuses it, pydantic does not
+        chunk(hidden_states=[2**70]),  # orjson rejects it, pydantic does not
     ]
 
 
@@ -211,7 +211,7 @@ def stamped(chunk: Any, trace: Any) -> Any:
     return json.loads(line[len("data: ") :])
 
 
-def test_a_line_says_what_it_said_and_carries_what_waits() -> None:
+def test_a_stamped_line_keeps_its_fields_and_carries_pending_tokens() -> None:
     from sglang.srt.agentcore.traces import Trace
 
     for n_choices in (1, None):
@@ -229,7 +229,7 @@ def test_a_line_says_what_it_said_and_carries_what_waits() -> None:
 
 
 def tests_in(module: dict[str, Any]) -> dict[str, Callable[[], object]]:
-    """The functions of a module whose names start with `test_`, and its MORE_TESTS."""
+    """Return a module's functions named `test_...`, and its MORE_TESTS."""
     more: dict[str, Callable[[], object]] = module.get("MORE_TESTS", {})
     named = {name: test for name, test in module.items() if name.startswith("test_")}
     return named | more

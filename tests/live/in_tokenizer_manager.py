@@ -1,7 +1,7 @@
 """Tests of the patched tokenizer manager and chat endpoint, with a stand-in engine.
 
-Run as `in_sglang` is; the engine is told what to deliver, step by step, so that it may
-do what no engine on a CPU does: several tokens in a step, or no logprobs.
+Run like `in_sglang`. A script delivers the engine's results step by step, so that it
+can do things that no engine on a CPU does: several tokens in a step, or no logprobs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PROMPT = [5, 6, 7]
 
 
 class Engine:
-    """A real tokenizer manager whose scheduler delivers what it is told to."""
+    """A real tokenizer manager with a scripted scheduler."""
 
     def __init__(self, script: Callable[[Engine, Any], None], **args: Any) -> None:
         from sglang.srt.managers import tokenizer_manager as module
         from sglang.srt.managers.io_struct import AbortReq
 
-        module.wrap_shm_features = lambda obj: obj  # It asks a real server.
+        module.wrap_shm_features = lambda obj: obj  # The real method asks a server.
         self.script = script
         self.sent: list[Any] = []
         self.released: list[str] = []
@@ -44,8 +44,8 @@ class Engine:
         manager._validate_and_resolve_lora = self._no_lora
 
     def _send(self, tokenized: Any) -> None:
-        # The engine may know a request by the ID with a suffix; what it delivers under the
-        # ID alone is the request's, too.
+        # The engine may know a request by the ID with a suffix; results under the
+        # bare ID belong to the request, too.
         if hasattr(tokenized, "rid"):
             tokenized.rid = tokenized.rid.partition("\x1f")[0]
         self.sent.append(tokenized)
@@ -60,7 +60,7 @@ class Engine:
     def deliver(
         self, rid: str, ids: list[int], logprobs: int | None = None, **more: Any
     ) -> None:
-        """Deliver new tokens to one request, with as many logprobs, or with fewer."""
+        """Deliver new tokens to one request, with as many logprobs or fewer."""
         state = self.manager.rid_to_state.get(rid)
         so_far = len(state.output_ids) if state is not None else 0
         n_logprobs = len(ids) if logprobs is None else logprobs
@@ -82,14 +82,14 @@ class Engine:
         )
 
     def hand_on(self, batch: Any) -> None:
-        """Hand a batch of outputs to the manager, which waits for nothing."""
+        """Hand a batch of outputs to the manager without waiting."""
         handling = self.manager._handle_batch_output(batch)
         if inspect.iscoroutine(handling):  # From 0.5.11 on.
             with contextlib.suppress(StopIteration):
                 handling.send(None)
 
     def ask(self, **body: Any) -> list[dict[str, Any]]:
-        """A chat answer: the events of a stream, or the one of a whole answer."""
+        """Return a stream's events, or a list with the one non-streaming response."""
         request = chat(input_ids=PROMPT, model="m", **body)
         return self._answer(serving(self.manager), request)
 
@@ -139,7 +139,7 @@ class Engine:
                     for line in lines
                     if line.startswith("data: {")
                 ]
-            if not hasattr(response, "body"):  # Its JSON is made elsewhere.
+            if not hasattr(response, "body"):  # FastAPI writes this JSON.
                 return [json.loads(response.model_dump_json())]
             return [json.loads(response.body)]
 
@@ -147,7 +147,7 @@ class Engine:
 
 
 def output(**values: Any) -> Any:
-    """Build the detokenizer's output for a batch."""
+    """Build the detokenizer's output for a batch of requests."""
     from sglang.srt.managers.io_struct import BatchStrOutput
 
     names = inspect.signature(BatchStrOutput).parameters
@@ -188,7 +188,7 @@ def in_turns(engine: Engine, tokenized: Any) -> None:
 
 
 def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
-    """IDs, logprobs and errors of an answer; on each chunk as many of both."""
+    """Return IDs, logprobs and errors of a response; check their counts per chunk."""
     ids: list[int] = []
     logprobs: list[float] = []
     errors = []
@@ -206,7 +206,7 @@ def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str
     return ids, logprobs, errors
 
 
-def test_several_tokens_in_a_step_are_told_with_their_logprobs() -> None:
+def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
     wanted: Any = IDS, [-0.01 * i for i in range(len(IDS))], []
     for script in (in_steps, in_turns):
         for stream_output in (False, True):
@@ -222,7 +222,7 @@ def no_logprobs(engine: Engine, tokenized: Any) -> None:
     engine.deliver(tokenized.rid, [12, 13], logprobs=0, finish=STOP)
 
 
-def test_logprobs_that_are_missing_are_an_error() -> None:
+def test_missing_logprobs_are_an_error() -> None:
     for stream in (False, True):
         engine = Engine(no_logprobs)
         ids, _, [error] = told(engine.ask(stream=stream, logprobs=True))
@@ -231,7 +231,7 @@ def test_logprobs_that_are_missing_are_an_error() -> None:
         assert told(Engine(no_logprobs).ask(stream=stream))[0] == [11, 12, 13]
 
 
-def test_so_are_those_of_a_completion_that_has_token_ids() -> None:
+def test_missing_logprobs_of_a_completion_with_token_ids_are_an_error() -> None:
     for stream in (False, True):
         asked = {"stream": stream, "return_token_ids": True}
         *_, error = events = Engine(no_logprobs).complete(**asked)
@@ -270,7 +270,7 @@ def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
             setattr(Trace, name, original)
 
 
-def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
+def test_a_server_without_logprobs_rejects_chat_before_generating() -> None:
     from sglang.srt.agentcore import release
 
     servers = [{"dllm_algorithm": "LowConfidence"}]
@@ -285,7 +285,7 @@ def test_a_server_without_logprobs_refuses_before_it_generates() -> None:
             assert engine.sent == []
 
 
-def test_so_does_generate() -> None:
+def test_a_server_without_logprobs_rejects_generate_before_generating() -> None:
     for asked, status in ((True, 400), ([False, True], 400), (False, 200)):
         for stream in (False, True):
             engine = Engine(in_steps, dllm_algorithm="LowConfidence")
@@ -301,7 +301,7 @@ def test_so_does_generate() -> None:
                 assert getattr(answer, "status_code", 200) == 200
 
 
-def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
+def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> None:
     from sglang.srt.agentcore import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -326,7 +326,7 @@ def test_the_first_output_of_a_started_stream_stays_as_it_was() -> None:
     assert asyncio.run(asyncio.wait_for(read(), 10)) == [([11], 1), ([11, 12], 2)]
 
 
-def test_a_started_stream_that_nobody_reads_holds_up_no_new_weights() -> None:
+def test_an_unread_started_stream_does_not_block_a_weight_update() -> None:
     from sglang.srt.agentcore import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -345,7 +345,7 @@ def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
     def overtaken(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11, 12])
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
-        engine.deliver(tokenized.rid, [13])  # It was in the detokenizer.
+        engine.deliver(tokenized.rid, [13])  # The output was still in the detokenizer.
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
 
     for stream_output in (False, True):
@@ -374,7 +374,7 @@ def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
             assert engine.released == ["id"]
 
 
-def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
+def test_a_prompt_that_the_scheduler_extended_is_not_returned() -> None:
     def longer(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11], prompt_tokens=900, finish=STOP)
 
@@ -384,7 +384,7 @@ def test_a_prompt_that_the_scheduler_made_longer_is_not_told() -> None:
         assert not any("prompt_token_ids" in event for event in events)
 
 
-def test_what_the_scheduler_refuses_carries_no_token() -> None:
+def test_a_request_that_the_scheduler_rejects_has_no_tokens() -> None:
     from sglang.srt.managers import schedule_batch
     from sglang.srt.sampling.sampling_params import SamplingParams
 
@@ -426,7 +426,7 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
             completion_tokens=[1, 2, 1],
             customized_info={"key": [None, ["x", "y"]]},
         )
-        # As one batch, or as the workers get it.
+        # As one batch, or split for the workers.
         parts = [_handle_output_by_index(batch, i) for i in range(3)]
         for part in [batch] if whole else parts:
             engine.hand_on(part)
@@ -437,7 +437,7 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
         assert values == [None, ["x", "y"], None]
 
 
-def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
+def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     ids = [[5], [6, 7], [8, 9, 10]]
@@ -446,7 +446,7 @@ def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
         for batch_encode in (False, True):
             for n in (1, 2):
                 if batch_encode and n == 1 and "input_ids" in prompt:
-                    continue  # SGLang refuses it.
+                    continue  # SGLang rejects it.
                 request = GenerateReqInput(
                     **prompt, sampling_params={"n": n}, return_prompt_token_ids=True
                 )
@@ -455,7 +455,7 @@ def test_every_way_to_send_a_batch_takes_the_prompt() -> None:
 
 
 async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
-    """The prompts that the states of a batch's requests hold once it is sent."""
+    """Send a batch; return the prompts in the states of its requests."""
     from sglang.srt.agentcore import prompts
 
     manager = Engine(nothing, enable_tokenizer_batch_encode=batch_encode).manager

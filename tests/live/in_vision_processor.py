@@ -42,14 +42,14 @@ def processed(prompt: str | list[int], image: dict[str, Any] | None = None) -> A
             image_data=[image or sys.argv[2]], input_text=prompt, request_obj=request
         )
     )
-    # A dict in v0.5.9, and an object from v0.5.10 on.
+    # A dict in v0.5.9, an object from v0.5.10 on.
     if isinstance(made, dict):
         return made
     return {name: getattr(made, name) for name in FIELDS}
 
 
 def processed_image() -> dict[str, Any]:
-    """The image as a client sends it that runs the processor of Qwen2-VL itself."""
+    """Return the image as sent by a client that runs Qwen2-VL's processor itself."""
     from sglang.srt.utils import load_image
 
     image, _ = load_image(sys.argv[2])
@@ -61,7 +61,7 @@ def of_text() -> Any:
     return processed(f"What is {PLACE} this?")
 
 
-def test_ids_that_no_tokenizer_makes_stay() -> None:
+def test_ids_that_no_tokenizer_produces_are_kept() -> None:
     expanded = of_text()["input_ids"]
     pad = processor().mm_tokens.image_token_id
     start, n = expanded.index(pad), expanded.count(pad)
@@ -77,7 +77,7 @@ def test_ids_that_no_tokenizer_makes_stay() -> None:
     assert made["mrope_positions"].shape == (3, len(made["input_ids"]))
 
 
-def test_an_image_that_is_processed_already_needs_its_place_too() -> None:
+def test_a_preprocessed_image_needs_its_placeholder_too() -> None:
     wanted = of_text()
     expanded = wanted["input_ids"]
     made = processed(expanded, image=processed_image())
@@ -90,7 +90,7 @@ def test_an_image_that_is_processed_already_needs_its_place_too() -> None:
     except ValueError as error:
         assert "no placeholder for the images" in str(error)
     else:
-        raise AssertionError("it was taken")
+        raise AssertionError("the prompt was accepted")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that can change what passes."""
+"""A proxy between a client and a server that can change requests and responses."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ class Defect:
     proxy: Proxy
 
     def request(self, path: str, body: Json) -> Json:
-        """The request that the server gets."""
+        """Return the request that the server gets."""
         return body
 
     def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:
-        """A status and a response that the client gets at once; None: the server's."""
+        """Return a status and a response for the client, or None for the server's."""
         return None
 
     def whole(self, path: str, body: Json, response: Any) -> Any:
-        """The response of status 200 that the client gets."""
+        """Return the response with status 200 that the client gets."""
         return response
 
     def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        """The events that the client gets; `[DONE]` follows unless Cut is raised."""
+        """Yield the client's events; `[DONE]` follows unless Cut is raised."""
         return events
 
 
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # Many connect at once.
+    request_queue_size = 128  # Many clients connect at once.
 
 
 class Proxy:
-    """Passes requests on to `target`, through the defect planted at the moment.
+    """Passes requests on to `target`, through the currently planted defect.
 
-    With an `api_key`, requests without it get what SGLang answers them.
+    With an `api_key`, requests without it get SGLang's error.
     """
 
     def __init__(self, target: str, api_key: str | None = None) -> None:
@@ -69,7 +69,7 @@ class Proxy:
             protocol_version = "HTTP/1.1"
 
             def handle(self) -> None:
-                with suppress(ConnectionError):  # The client may go away.
+                with suppress(ConnectionError):  # The client may disconnect.
                     super().handle()
 
             def do_GET(self) -> None:

@@ -1,11 +1,19 @@
-"""Takes the place of an SGLang server and misbehaves; run in place of an interpreter.
+"""A misbehaving stand-in for an SGLang server, run in place of an interpreter.
 
     stub_server.py PROBE --port PORT ...
 
-$STUB says how: it `dies` at start, `refuses` its options, is `never-ready`, is `busy`: refuses to generate with
-503 so often as $STUB_BUSY says, `crashes` at the first chat request
-or falls `silent` at it, is `silent-streaming`: answers but those that are streamed,
-`babbles`: answers with nonsense, or `clings`: does that and does not end when asked to.
+$STUB selects the behaviour:
+
+    dies              exits at start
+    refuses           rejects its options
+    never-ready       never gets ready
+    busy              rejects the first $STUB_BUSY requests to generate with 503
+    crashes           crashes at the first chat request
+    silent            hangs at the first chat request
+    silent-streaming  hangs at streaming requests only
+    babbles           answers with nonsense
+    clings            answers with nonsense, and ignores the signal to stop
+
 The IDs of its processes are appended to $STUB_PIDS.
 """
 

@@ -1,4 +1,4 @@
-"""`audit` on what servers answer: a patched one is clean, an unpatched one is not."""
+"""`audit` of recorded responses: a patched server is clean, an unpatched one not."""
 
 from __future__ import annotations
 

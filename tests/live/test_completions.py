@@ -1,4 +1,4 @@
-"""`/v1/completions` with token IDs: the same, streaming or not, in every mode."""
+"""`/v1/completions` with token IDs: equal with and without streaming, in all modes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.servers import held_requests
 
 
 def templated(name: str) -> str:
-    """The prompt that the chat template makes of a line without a history."""
+    """Return the prompt that the chat template makes of a line without a history."""
     return f"<|im_start|>user\n{line(name).question}<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -94,7 +94,7 @@ def n_echoed(body: Json, choice: Json) -> int:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_whole_answer_has_the_ids_with_their_logprobs(
+def test_a_non_streaming_response_has_the_ids_with_their_logprobs(
     server: Server, tokenizer: Tokenizer, release: str, name: str
 ) -> None:
     body = body_of(name)
@@ -115,7 +115,7 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
             tokens = [tokenizer.decode([token_id], False) for token_id in ids]
             told = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
             if is_between(release, "0.5.21", ""):
-                # A part of a character is told by its bytes, as Latin-1.
+                # A part of a character is given as its bytes, in Latin-1.
                 spelled = b"".join(
                     one.encode("latin-1" if "\ufffd" in token else "utf-8")
                     for one, token in zip(told, tokens, strict=True)
@@ -126,7 +126,7 @@ def test_a_whole_answer_has_the_ids_with_their_logprobs(
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> None:
+def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> None:
     body = body_of(name)
     whole = post(server, COMPLETIONS, **body)
     token_ids: dict[int, list[int]] = defaultdict(list)
@@ -163,7 +163,7 @@ def test_a_stream_gives_what_a_whole_answer_gives(server: Server, name: str) -> 
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_several_answers_to_a_prompt_leave_nothing_behind(
+def test_several_samples_of_a_prompt_leave_no_request(
     server: Server, streaming: bool
 ) -> None:
     body = body_of("several prompts of IDs, n = 2")

@@ -1,4 +1,4 @@
-"""Per-token metadata of a custom sampler: what the check `customized-info` leaves out.
+"""Per-token metadata of a custom sampler, beyond the check `customized-info`.
 
 The servers here run with a sampler that mirrors each sampled token ID.
 """
@@ -55,7 +55,7 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, mode: str) -> None:
 
 
 @pytest.mark.parametrize("args", [(), ("--stream-output",)], ids=["default", "output"])
-def test_without_a_tokenizer_they_arrive_too(
+def test_values_arrive_without_a_tokenizer(
     trees: Trees, launch: Launch, args: tuple[str, ...]
 ) -> None:
     with launch(trees.patched, "--skip-tokenizer-init", *args) as server:

@@ -1,4 +1,4 @@
-"""AGENTCORE_DEFAULTS: clients that ask for nothing get what the server's variable names."""
+"""AGENTCORE_DEFAULTS: clients get the fields that the server's variable names."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def chat_of(name: str, **more: Any) -> Json:
 
 @each_mode
 @pytest.mark.parametrize("name", ["emoji", "two_tools"])
-def test_a_whole_chat_answer_has_all_that_is_named(
+def test_a_non_streaming_chat_response_has_all_default_fields(
     defaulting: Server, name: str
 ) -> None:
     answer = post(defaulting, CHAT, **chat_of(name, logprobs=True))
@@ -79,7 +79,9 @@ def test_a_whole_chat_answer_has_all_that_is_named(
 
 @each_mode
 @pytest.mark.parametrize("streamed", [False, True])
-def test_false_is_heeded(defaulting: Server, streamed: bool) -> None:
+def test_an_explicit_false_overrides_the_default(
+    defaulting: Server, streamed: bool
+) -> None:
     body = chat_of("emoji", **dict.fromkeys(FLAGS, False))
     for event in answers(defaulting, CHAT, streamed, **body):
         assert "prompt_token_ids" not in event
@@ -88,7 +90,9 @@ def test_false_is_heeded(defaulting: Server, streamed: bool) -> None:
 
 
 @each_mode
-def test_a_stream_has_what_streams_may_have(defaulting: Server) -> None:
+def test_a_stream_has_the_default_fields_that_streams_support(
+    defaulting: Server,
+) -> None:
     whole = post(defaulting, CHAT, **chat_of("emoji"))
     events = stream(defaulting, CHAT, **chat_of("emoji"))
     [*_, last] = events
@@ -102,7 +106,7 @@ def test_a_stream_has_what_streams_may_have(defaulting: Server) -> None:
 
 @each_mode
 @pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
-def test_a_stream_that_asks_in_so_many_words_is_refused(
+def test_a_stream_that_requests_an_unsupported_field_is_refused(
     defaulting: Server, flag: str
 ) -> None:
     with refused(flag, "stream=false"):
@@ -120,7 +124,7 @@ def test_a_wrong_type_is_refused_by_name(
 
 
 @each_mode
-def test_completions_have_ids_that_nobody_asked_for(defaulting: Server) -> None:
+def test_completions_have_ids_by_default(defaulting: Server) -> None:
     body = {"prompt": "Here they are:", "max_tokens": 12, "temperature": 0}
     [choice] = post(defaulting, COMPLETIONS, **body)["choices"]
     assert choice["prompt_token_ids"] and len(choice["token_ids"]) == 12
@@ -132,9 +136,7 @@ def test_completions_have_ids_that_nobody_asked_for(defaulting: Server) -> None:
 
 
 @each_mode
-def test_messages_have_ids_that_nobody_asked_for(
-    defaulting: Server, release: str
-) -> None:
+def test_messages_have_ids_by_default(defaulting: Server, release: str) -> None:
     require_traced(MESSAGES, release)
     body: Json = {
         "messages": line("text_then_tool").messages,
@@ -153,9 +155,7 @@ def test_messages_have_ids_that_nobody_asked_for(
 
 
 @each_mode
-def test_responses_have_ids_that_nobody_asked_for(
-    defaulting: Server, release: str
-) -> None:
+def test_responses_have_ids_by_default(defaulting: Server, release: str) -> None:
     require_traced(RESPONSES, release)
     body: Json = {
         "model": Subject(defaulting.base_url).served_model(),
@@ -171,7 +171,7 @@ def test_responses_have_ids_that_nobody_asked_for(
     assert last["token_ids"] == response["token_ids"]
     without = post(defaulting, RESPONSES, **body, return_token_ids=False)
     assert "token_ids" not in without
-    # What has no trace is not refused, since nobody asked for one.
+    # Requests that cannot be traced are served, since the client did not request it.
     try:
         queued = post(defaulting, RESPONSES, **body, background=True)
     except HttpError as refused:
@@ -181,7 +181,7 @@ def test_responses_have_ids_that_nobody_asked_for(
 
 
 @each_mode
-def test_generate_has_the_prompt_that_nobody_asked_for(defaulting: Server) -> None:
+def test_generate_has_the_prompt_ids_by_default(defaulting: Server) -> None:
     sampling = {"max_new_tokens": 4, "temperature": 0}
     prompts = [[5, 6, 7], [8, 9]]
     body: Json = {"input_ids": prompts, "sampling_params": sampling}
@@ -195,7 +195,7 @@ def test_generate_has_the_prompt_that_nobody_asked_for(defaulting: Server) -> No
 
 
 @each_mode
-def test_the_server_says_which_patches_it_has(defaulting: Server, release: str) -> None:
+def test_the_server_reports_its_patches(defaulting: Server, release: str) -> None:
     for path in ("/server_info", "/get_server_info"):
         info = info_of(defaulting, path)
         assert info["agentcore_patches"] == {

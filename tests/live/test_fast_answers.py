@@ -1,4 +1,4 @@
-"""Whole answers: what vanilla says, field by field, on the fast way and on the old one."""
+"""Non-streaming responses equal the unpatched ones, on the fast and slow path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Told = dict[str, tuple[int, dict[str, str], str, bool, int]]
 
 
 def told_by(python: Path, tree: Path, bytecode: Bytecode, file: Path) -> Told:
-    """Status, headers, body, and what was used to write it, of each case."""
+    """Return status, headers, body, and the encoder used, of each case."""
     path = os.pathsep.join(map(str, (tree, cpu.SITE, BENCHMARKS)))
     done = subprocess.run(
         [python, answers_in_sglang.__file__, file],
@@ -42,7 +42,7 @@ def answers(
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Told, Told]:
-    """Responses of the application in the patched and in the vanilla tree."""
+    """Responses of the application in the patched and in the unpatched tree."""
     file = tmp_path_factory.mktemp("answers") / "told.json"
     patched, vanilla = (
         told_by(sglang_python, tree, bytecode, file)
@@ -52,7 +52,7 @@ def answers(
 
 
 def without_chance(text: str) -> str:
-    """A body without what differs from request to request."""
+    """Remove the values that differ from request to request."""
     text = re.sub(r'"created":\d+', '"created":0', text)
     return re.sub(r'"call_[0-9a-f]{24}"', '"call_"', text)
 
@@ -65,21 +65,24 @@ NAMES = [f"{path}: {name}" for name, path, _, _ in answers_in_sglang.cases()] + 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_answer_is_what_vanilla_answers(
+def test_a_response_equals_the_unpatched_one(
     answers: tuple[Told, Told], name: str
 ) -> None:
-    ours, theirs = (told[name] for told in answers)
-    assert ours[0] == theirs[0]
-    if ours[2] == theirs[2] or not name.startswith("/generate"):
-        assert without_chance(ours[2]) == without_chance(theirs[2])
-        assert ours[1] == theirs[1]
+    patched, vanilla = (told[name] for told in answers)
+    assert patched[0] == vanilla[0]
+    if patched[2] == vanilla[2] or not name.startswith("/generate"):
+        assert without_chance(patched[2]) == without_chance(vanilla[2])
+        assert patched[1] == vanilla[1]
     else:
-        assert repr(json.loads(ours[2])) == repr(json.loads(theirs[2]))
-        assert {**ours[1], "content-length": ""} == {**theirs[1], "content-length": ""}
+        assert repr(json.loads(patched[2])) == repr(json.loads(vanilla[2]))
+        assert {**patched[1], "content-length": ""} == {
+            **vanilla[1],
+            "content-length": "",
+        }
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "bad" not in name])
-def test_only_what_is_bad_takes_the_old_way(
+def test_good_values_take_the_fast_path(
     answers: tuple[Told, Told], name: str, release: str
 ) -> None:
     last = "0.5.9" if name.startswith("/generate") else "0.5.21"
@@ -95,12 +98,12 @@ def test_only_what_is_bad_takes_the_old_way(
         assert n_models <= len(json.loads(body)["choices"])
 
 
-def test_what_is_bad_takes_the_old_way(
+def test_bad_values_take_the_slow_path(
     answers: tuple[Told, Told], release: str
 ) -> None:
     patched, _ = answers
     assert patched["/v1/chat/completions: logprobs, bad: an integer"][4] == 1 + 5
-    # Pydantic has an answer to NaN, where FastAPI has none.
+    # Pydantic can write NaN, FastAPI's encoder cannot.
     by_encoder = is_between(release, "", "0.5.21")
     for name in ("NaN", "infinite"):
         n_models = patched[f"/v1/chat/completions: logprobs, bad: {name}"][4]

@@ -1,4 +1,4 @@
-"""Hidden states and other extras reach only the requests that want them."""
+"""Hidden states and other extras reach only the requests that ask for them."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def generate(server: Server, tokens: int, **more: Any) -> Json:
     return answer
 
 
-# So slow that all requests run at the same time.
+# Slow enough for all requests to run at the same time.
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("field", EXTRAS)
-def test_extras_reach_only_the_requests_that_want_them(
+def test_extras_reach_only_the_requests_that_ask_for_them(
     hiding: Server, field: str, release: str
 ) -> None:
     if field == "return_indexer_topk" and not is_between(release, "0.5.12", ""):
         pytest.skip("from 0.5.12 on")
     key = EXTRAS[field]
-    # The others run before, while and after the one that wants them does.
+    # The others run before, during and after the one that asks for them.
     wanting = [{}, {field: True}, {}, {field: True}, {}]
     lengths = [24, 12, 12, 8, 4]
     expected = [

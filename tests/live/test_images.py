@@ -71,7 +71,7 @@ def placeholder(server: Server) -> int:
 
 
 def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]]:
-    """Prompt and completion IDs of an answer, the same streamed or not."""
+    """Return prompt and completion IDs; check that streaming yields the same."""
     whole = ask(server, *parts, **more)
     streamed = ask(server, *parts, **more, stream=True)
     assert_whole(streamed)
@@ -81,20 +81,20 @@ def both(server: Server, *parts: Any, **more: Any) -> tuple[list[int], list[int]
 
 
 def with_one_place(server: Server, prompt: list[int]) -> list[int]:
-    """The IDs of a prompt before its image was expanded."""
+    """Return the IDs of a prompt before its image was expanded."""
     pad = placeholder(server)
     assert prompt.count(pad) == PLACES
     first = prompt.index(pad)
     return prompt[: first + 1] + prompt[first + PLACES :]
 
 
-def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
+def test_a_prompt_of_ids_is_prefilled_unchanged_but_for_expanded_images(
     vision_server: Server,
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     given = with_one_place(vision_server, prompt)
     assert both(vision_server, "-", IMAGE, input_ids=given) == (prompt, said)
-    # A part of a character, which no tokenizer makes of any text.
+    # A part of a character: no tokenizer produces it from text.
     [part, *others] = tokenized(vision_server, "中")
     assert others
     odd = [part, 10, 11, 10, *given, 11, part]
@@ -102,7 +102,7 @@ def test_a_prompt_of_ids_is_prefilled_as_it_is_with_its_image_expanded(
     assert expanded == [part, 10, 11, 10, *prompt, 11, part]
 
 
-def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> None:
+def test_a_second_turn_starts_with_the_ids_of_the_first(vision_server: Server) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     past = [*prompt, *said, *prompt]
     given = [*prompt, *said, *with_one_place(vision_server, prompt)]
@@ -113,7 +113,7 @@ def test_a_second_turn_continues_the_first_ones_ids(vision_server: Server) -> No
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("how", ["request", "message"])
-def test_a_prefix_keeps_its_images_and_takes_new_ones(
+def test_a_prefix_keeps_its_images_and_accepts_new_ones(
     vision_server: Server, how: str, stream: bool
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
@@ -130,7 +130,7 @@ def test_a_prefix_keeps_its_images_and_takes_new_ones(
     assert continued is not None and continued["source"] == how
     kept = continued["kept"]
     assert taken[:kept] == [*prompt, *said][:kept]
-    # The template writes one placeholder where the prefix has one for each embedding.
+    # The template writes one placeholder; the prefix has one per embedding.
     assert continued["template_matched"] >= len(prompt)
     pad = placeholder(vision_server)
     assert taken[kept:].count(pad) == prompt.count(pad)
@@ -155,7 +155,7 @@ def test_a_prefix_without_its_images_is_refused(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/generate"])
-def test_images_without_their_places_are_refused(
+def test_images_without_placeholders_are_refused(
     vision_server: Server, path: str, stream: bool
 ) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
@@ -177,9 +177,9 @@ def test_images_without_their_places_are_refused(
     assert held_requests(vision_server) == []
 
 
-# Slow, so that the others do not end by themselves before they are looked for.
+# Slow, so that the other samples do not finish before the test looks for them.
 @pytest.mark.usefixtures("slow_engine")
-def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> None:
+def test_nothing_of_a_rejected_batch_keeps_running(vision_server: Server) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
     refused = endpoints.send(
         vision_server,
@@ -194,11 +194,11 @@ def test_of_a_batch_that_is_refused_nothing_runs_on(vision_server: Server) -> No
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_client_that_leaves_at_once_leaves_nothing(
+def test_a_client_that_disconnects_at_once_leaves_no_request(
     vision_server: Server,
 ) -> None:
     prompt, _ = both(vision_server, "What is", IMAGE, "this?")
-    # Its error depends on whether the status came in time.
+    # The error depends on whether the status arrived in time.
     with pytest.raises(requests.RequestException, match="timed out"):
         requests.post(
             f"{vision_server.base_url}/generate",
@@ -214,7 +214,7 @@ def test_a_client_that_leaves_at_once_leaves_nothing(
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_a_stream_of_generate_with_an_image_is_whole(
+def test_a_generate_stream_with_an_image_is_complete(
     vision_server: Server, parallel: int
 ) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
@@ -244,7 +244,7 @@ PARTS = (
 
 
 def of_vllm(server: Server, token_ids: list[int], stream: bool, **more: Any) -> Any:
-    """The prompt, placeholders and each choice's tokens of vLLM's endpoint."""
+    """Ask vLLM's endpoint; return prompt, placeholders and each choice's tokens."""
     sampling = {"temperature": 0, "max_tokens": 12, "logprobs": 0}
     sampling |= more.pop("sampling_params", {})
     asked = {"token_ids": token_ids, "sampling_params": sampling, "model": None, **more}
@@ -262,7 +262,7 @@ def of_vllm(server: Server, token_ids: list[int], stream: bool, **more: Any) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_vllms_endpoint_takes_images(vision_server: Server, stream: bool) -> None:
+def test_vllms_endpoint_accepts_images(vision_server: Server, stream: bool) -> None:
     prompt, said = both(vision_server, "What is", IMAGE, "this?")
     given = with_one_place(vision_server, prompt)
     range_ = {"offset": given.index(placeholder(vision_server)), "length": PLACES}
@@ -316,7 +316,7 @@ def test_vllms_endpoint_refuses_images_that_do_not_fit(
     assert held_requests(vision_server) == []
 
 
-def test_a_text_alone_is_answered(vision_server: Server) -> None:
+def test_a_prompt_without_images_is_answered(vision_server: Server) -> None:
     both(vision_server, "What is this?")
     both(vision_server, "-", input_ids=[5, 6, 7])
 

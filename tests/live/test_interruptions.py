@@ -1,4 +1,4 @@
-"""Many streams at once, clients that leave, aborts: no ID is lost or repeated."""
+"""Many streams at once, disconnects, aborts: no ID is lost or repeated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pause(server: Server, mode: str) -> requests.Response:
 
 
 def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
-    """Starts asking; the function returned waits for the answer."""
+    """Start a request; return a function that waits for the answer."""
     pool = ThreadPoolExecutor(1)
     answer = pool.submit(ask_it)
     pool.shutdown(wait=False)
@@ -46,7 +46,7 @@ def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
 
 def wait_for_tokens(server: Server, *rids: str) -> None:
     wait_until_held(server, *rids)
-    # A step makes one token of each: these come with as many of the others.
+    # A step makes one token of each, so the others have as many by then.
     with closing(
         client.chat_stream(server.base_url, **ENDLESS.body(stream=True, max_tokens=100))
     ) as stream:
@@ -56,7 +56,8 @@ def wait_for_tokens(server: Server, *rids: str) -> None:
 
 def wait_until_held(server: Server, *rids: str) -> None:
     """Wait until a server has sent these requests to its engine."""
-    seen: set[str] = set()  # Each worker tells of its own, and any of them is asked.
+    # Each worker lists only its own requests, and any worker may answer.
+    seen: set[str] = set()
 
     def all_seen() -> bool:
         seen.update(held(server))
@@ -66,7 +67,7 @@ def wait_until_held(server: Server, *rids: str) -> None:
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_client_that_leaves_disturbs_nobody(server: Server) -> None:
+def test_a_client_that_disconnects_does_not_disturb_others(server: Server) -> None:
     stream = client.chat_stream(server.base_url, **ENDLESS.body(stream=True))
     for _ in range(3):
         next(stream)
@@ -106,13 +107,13 @@ def test_a_pause_reaches_both_workers_or_is_refused(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
-def test_an_abort_with_two_workers_ends_what_is_paused(
+def test_an_abort_with_two_workers_ends_paused_requests(
     server: Server, release: str
 ) -> None:
     if not is_between(release, "0.5.12", ""):
         pytest.skip("a pause is refused")
-    # Enough of them for the worker that is asked to have one, and short enough for the
-    # engine's memory to hold all: it keeps others waiting until one has ended.
+    # Enough requests for either worker to hold one, and short enough for the
+    # engine's memory to hold all: it makes others wait until one finishes.
     rids = [f"paused-{number}" for number in range(8)]
     running = [
         in_background(
@@ -135,7 +136,7 @@ def test_an_abort_with_two_workers_ends_what_is_paused(
     [(), ("--stream-output", "--tokenizer-worker-num", "2")],
     ids=["default", "output, two workers"],
 )
-def test_an_abort_of_a_waiting_request_ends_it_well(
+def test_an_abort_of_a_waiting_request_is_a_complete_response(
     trees: Trees, launch: Launch, args: tuple[str, ...]
 ) -> None:
     with launch(trees.patched, *args, "--max-running-requests", "1") as server:

@@ -1,4 +1,4 @@
-"""`/v1/messages` and `/v1/responses` with token IDs: the chat endpoint's, in each mode."""
+"""`/v1/messages` and `/v1/responses` have chat's token IDs, in each mode."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ at_each = pytest.mark.parametrize("path", [MESSAGES, RESPONSES])
 
 @pytest.fixture(autouse=True)
 def _traced(request: pytest.FixtureRequest, release: str) -> None:
-    """Earlier releases are not traced; what they say is another test's."""
+    """Skip releases without traces, which another test covers."""
     if "untraced" in request.node.name:
         return
     require_traced(request.node.callspec.params.get("path", RESPONSES), release)
@@ -99,7 +99,7 @@ def text_of(response: Json) -> str:
 
 
 def text_in(event: Json) -> str:
-    """The text that an event of a message or of a response adds."""
+    """Return the text that an event of a message or of a response adds."""
     delta = event.get("delta", "")
     if isinstance(delta, dict):
         return str(delta.get("text", ""))
@@ -122,7 +122,7 @@ def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
         abs=LOGPROB_NOISE,
     )
     usage = answer["usage"]
-    # Whole answers of early /v1/responses call them as chat does.
+    # Non-streaming early /v1/responses name them like chat.
     in_chat = "prompt_tokens" in usage
     n_prompt = usage["prompt_tokens" if in_chat else "input_tokens"]
     n_completion = usage["completion_tokens" if in_chat else "output_tokens"]
@@ -136,7 +136,7 @@ def test_an_answer_has_the_ids_and_logprobs_of_the_chat_answer(
 
 @at_each
 @pytest.mark.parametrize("name", CASES)
-def test_the_events_have_the_ids_behind_them(
+def test_events_have_the_ids_of_their_text(
     server: Server, tokenizer: Tokenizer, mode: str, name: str, path: str
 ) -> None:
     whole = respond(server, path, **body_of(name, path))
@@ -152,7 +152,7 @@ def test_the_events_have_the_ids_behind_them(
         token_ids += new
         token_logprobs += event.get("token_logprobs", [])
         text += text_in(event)
-        # What a parser holds back or takes away is not text of the answer.
+        # Text that a parser holds back or removes is not in the answer.
         if mode != "reasoning" and not CASES[name]:
             assert tokenizer.decode(token_ids).startswith(text)
     assert not any("prompt_token_ids" in event for event in others)
@@ -185,7 +185,7 @@ def test_the_events_have_the_ids_behind_them(
         ({"background": True}, "background=false"),
     ],
 )
-def test_what_is_not_traced_is_refused(
+def test_requests_that_cannot_be_traced_are_refused(
     server: Server, more: Json, named: str, streaming: bool
 ) -> None:
     with refused(named):
@@ -197,7 +197,7 @@ def test_what_is_not_traced_is_refused(
     ("flag", "said"),
     [(True, "0.5.14 is the first"), ("yes", "0.5.14 is the first"), ([1], "bool")],
 )
-def test_untraced_releases_say_so(
+def test_releases_without_traces_refuse_the_request(
     server: Server, release: str, flag: object, said: str, streaming: bool
 ) -> None:
     if is_between(release, "0.5.14", ""):
@@ -208,7 +208,7 @@ def test_untraced_releases_say_so(
         )
 
 
-def test_a_stream_that_is_closed_early_leaves_nothing(server: Server) -> None:
+def test_a_stream_that_is_closed_early_leaves_no_request(server: Server) -> None:
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
     events = client.post_stream(server.base_url + RESPONSES, body, done=False)
     assert next(events)["type"] == "response.created"
@@ -226,10 +226,10 @@ def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> Non
     assert respond(server, **body_of(name))["token_ids"]
 
 
-def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
+def test_the_openai_client_reads_the_token_ids(server: Server, mode: str) -> None:
     whole = respond(server, **body_of("text_then_tool"))
     types = [item["type"] for item in whole["output"]]
-    # The reasoning parser takes all of it for reasoning.
+    # The reasoning parser treats all of it as reasoning.
     assert ("reasoning" if mode == "reasoning" else "function_call") in types
     asked = body_of("text_then_tool", model=Subject(server.base_url).served_model())
     del asked["return_token_ids"]
@@ -242,7 +242,7 @@ def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
         for token_id in getattr(event, "token_ids", None) or ()
     ]
     assert token_ids == whole["token_ids"]
-    # Its own events of text have no place for them; the response has all.
+    # The SDK's text events have no field for the IDs; the response has all of them.
     with api.responses.stream(**asked) as stream:
         final = stream.get_final_response()
     for response in (created, final):
@@ -256,7 +256,7 @@ def test_the_openai_client_reads_it(server: Server, mode: str) -> None:
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("name", ["plain", "two_tools"])
-def test_a_response_that_is_cut_is_incomplete(
+def test_a_truncated_response_is_incomplete(
     server: Server, name: str, streaming: bool
 ) -> None:
     asked = body_of(name, max_output_tokens=12)
@@ -271,7 +271,7 @@ def test_a_response_that_is_cut_is_incomplete(
     assert response["token_ids"] == whole["token_ids"][: len(response["token_ids"])]
 
 
-def test_the_openai_client_reads_that_a_response_was_cut(server: Server) -> None:
+def test_the_openai_client_reads_that_a_response_was_truncated(server: Server) -> None:
     asked = body_of("plain", model=Subject(server.base_url).served_model())
     del asked["return_token_ids"]
     asked |= {"max_output_tokens": 12, "extra_body": {"return_token_ids": True}}
@@ -285,7 +285,7 @@ def test_the_openai_client_reads_that_a_response_was_cut(server: Server) -> None
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("path", [MESSAGES])
-def test_a_message_says_which_stop_sequence_matched(
+def test_a_message_reports_the_matched_stop_sequence(
     server: Server, tokenizer: Tokenizer, path: str, streaming: bool
 ) -> None:
     def end_of(**more: Any) -> tuple[str, str | None]:
@@ -308,7 +308,7 @@ def test_a_message_says_which_stop_sequence_matched(
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("path", [MESSAGES])
-def test_a_message_is_refused_in_the_words_of_chat(
+def test_a_message_is_refused_with_the_error_of_chat(
     server: Server, release: str, path: str, name: str, traced: bool, streaming: bool
 ) -> None:
     asked = {"messages": line("plain").messages, "max_tokens": 9, **REFUSED[name]}
@@ -322,7 +322,7 @@ def test_a_message_is_refused_in_the_words_of_chat(
 
 
 @pytest.mark.parametrize("path", [MESSAGES])
-def test_a_template_that_raises_refuses_a_message(
+def test_a_message_is_refused_if_the_template_raises(
     trees: Trees, launch: Launch, tmp_path: Path, release: str, path: str
 ) -> None:
     template = tmp_path / "template.jinja"
@@ -340,7 +340,7 @@ def test_a_template_that_raises_refuses_a_message(
 
 
 def error_of(answer: requests.Response, release: str) -> Json:
-    """The error of a refused message, from its body or from its only event."""
+    """Return the error of a rejected message, from its body or its only event."""
     assert "end_turn" not in answer.text
     if "text/event-stream" not in answer.headers["content-type"]:
         assert answer.status_code == 400
@@ -365,7 +365,7 @@ def error_in(said: Json) -> Json:
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_an_abort_ends_a_stream_with_all_that_was_sampled(server: Server) -> None:
+def test_an_aborted_stream_ends_with_all_sampled_tokens(server: Server) -> None:
     body = {"model": Subject(server.base_url).served_model(), **body_of("long")}
     whole = respond(server, **body_of("long"))
     events: list[Json] = []

@@ -1,4 +1,4 @@
-"""The counters of /metrics with --enable-metrics, while each counted thing happens."""
+"""The counters of /metrics with --enable-metrics, event by event."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Series = dict[tuple[str, ...], float]
 
 @pytest.fixture(scope="module")
 def counting(trees: Trees, launch: Launch) -> Iterator[Server]:
-    """A server with metrics that remembers conversations."""
+    """A server with metrics and a conversation memory."""
     running_ones = ("--max-running-requests", str(RUNNING))
     with launch(
         trees.patched, *METRICS, *running_ones, env={PREFIX_CACHE: "1"}
@@ -78,7 +78,7 @@ def scrape(server: Server) -> str:
 
 
 def series(server: Server) -> Series:
-    """The values of our metrics, by name and values of the labels in their order."""
+    """Return the values of agentcore's metrics, by name and label values in order."""
     found: Series = {}
     labels = {metric.name: metric.labels for metric in metrics.METRICS}
     for name, text, value in _SAMPLE.findall(scrape(server)):
@@ -92,7 +92,7 @@ def series(server: Server) -> Series:
 
 @contextmanager
 def counted(server: Server, expected: dict[tuple[str, ...], int]) -> Iterator[None]:
-    """Checks which counters the block increases, by how much, and that no other is."""
+    """Check that the block increases exactly these counters by these amounts."""
     before = series(server)
     yield
 
@@ -107,7 +107,7 @@ def counted(server: Server, expected: dict[tuple[str, ...], int]) -> Iterator[No
         found = increases()
         return any(found.get(key, 0) < value for key, value in expected.items())
 
-    # A stream's client has its last line before the server has counted it.
+    # A client gets a stream's last line before the server counts it.
     deadline = time.monotonic() + 10
     while missing() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -115,7 +115,7 @@ def counted(server: Server, expected: dict[tuple[str, ...], int]) -> Iterator[No
 
 
 def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
-    """Get an answer of an endpoint, which may fail in no event."""
+    """Ask an endpoint; check that no event is an error."""
     asked: dict[str, Any] = {
         CHAT: {"messages": [USER], **SHORT},
         COMPLETIONS: {"prompt": "Once", **SHORT},
@@ -167,7 +167,7 @@ def test_traced_answers_are_counted_by_endpoint_and_mode(
     with counted(server, expected):
         for path in found.values():
             for streaming in (False, True):
-                # No connection is kept: with two workers, both of them answer.
+                # Connections are not reused, so that both workers answer.
                 for _ in range(3):
                     answered(server, path, streaming, return_token_ids=True)
                 answered(server, path, streaming, return_token_ids=False)
@@ -248,7 +248,7 @@ def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) 
         for key, value in increases.items()
         if value and key[0].endswith("_total")
     } == {**turns, **tokens}
-    # The first answer is in the memory already; the same turn is remembered once.
+    # The memory has the first answer already; it keeps the same turn only once.
     assert entries_before >= 1
     assert increases[(metrics.MEMORY_ENTRIES,)] >= 4
     assert bytes_before < after[(metrics.MEMORY_BYTES,)] <= 1_000_000
@@ -298,7 +298,7 @@ def test_updates_and_aborts_are_counted(
             server, "/update_weights_from_disk", model_path=path, weight_version=version
         )
 
-    # The version of earlier tokens is another one than that of the update.
+    # The earlier tokens have another version than the update.
     name = {"new_version": f"{where} 0", "abort_all_requests": False}
     with counted(server, expected), ThreadPoolExecutor(3) as pool:
         open_ones = [
@@ -345,7 +345,7 @@ def test_an_answer_aborted_before_its_first_token_counts(
             asked.append(pool.submit(client.ask, counting.base_url, **LONG, **more))
             wait_until(partial(holds, number))
         for rid, one in reversed([*zip(rids, asked, strict=True)]):
-            # SGLang forgets an abort that comes before the request is in its queue.
+            # SGLang drops an abort that comes before the request is in its queue.
             while not one.done():
                 send(counting, "/abort_request", rid=rid).raise_for_status()
         queued = asked[-1].result().completions[0]

@@ -1,4 +1,4 @@
-"""A logprob that is NaN ends its request with an error that says so, on every endpoint."""
+"""A NaN logprob fails its request with a readable error, on every endpoint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_nan_is_an_error_in_words(
+def test_nan_is_a_readable_error(
     server: Server, name: str, stream: bool, release: str
 ) -> None:
     path, body = REQUESTS[name]
@@ -73,7 +73,7 @@ def test_nan_is_an_error_in_words(
 
     answer = send(server, path, model=model, **body, stream=stream)
 
-    # A stream that fails at its first token may still say so by its status.
+    # A stream that fails at its first token may still have an error status.
     assert stream or answer.status_code >= 400
     assert MESSAGE in answer.text
     assert "null,null" not in answer.text

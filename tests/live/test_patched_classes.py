@@ -1,4 +1,4 @@
-"""SGLang's own patched classes, in the interpreter that has SGLang."""
+"""Run the tests of SGLang's patched classes in the interpreter that has SGLang."""
 
 from __future__ import annotations
 

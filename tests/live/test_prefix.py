@@ -1,4 +1,4 @@
-"""Turns whose prompts begin with exactly the tokens of the turns before them."""
+"""Turns whose prompts start with exactly the tokens of the previous turns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CALLS = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": 
 
 @pytest.mark.parametrize("how", ["request", "message"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_eight_turns_begin_with_the_turns_before(
+def test_eight_turns_start_with_the_previous_turns(
     server: Server, how: str, stream: bool
 ) -> None:
     assert_continued(list(turns(server.base_url, how, stream=stream)), how)
@@ -88,7 +88,7 @@ def test_the_template_alone_drops_the_reasoning(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_message_that_goes_on_is_continued_from_its_own_tokens(
+def test_a_continued_message_starts_from_its_own_tokens(
     server: Server, stream: bool
 ) -> None:
     url = server.base_url
@@ -161,7 +161,7 @@ def test_bad_ids_on_a_message_are_refused(
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_null_and_empty_mean_absent(server: Server, nothing: Any) -> None:
+def test_null_and_empty_count_as_absent(server: Server, nothing: Any) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello."}, USER]
     carried = {"prompt_token_ids": nothing, "token_ids": nothing}
     messages[1] |= carried
@@ -185,7 +185,7 @@ def test_several_choices_continue_the_same_prefix(server: Server) -> None:
             assert list(second.prompt_token_ids or ())[: len(required)] == required
 
 
-def test_opting_out_of_ids_keeps_the_prefix(server: Server) -> None:
+def test_the_prefix_works_without_returned_ids(server: Server) -> None:
     first = client.ask(server.base_url, **body([USER]))
     messages = [USER, message_of(first.completions[0]), USER]
     asked = {"required_prefix_token_ids": ids_of(first), "return_token_ids": False}
@@ -221,7 +221,7 @@ def test_tokenize_gives_the_same_ids(server: Server) -> None:
 def test_tokenize_gives_the_context_length_if_the_tokenizer_has_none(
     remembering: Server,
 ) -> None:
-    """transformers says 10^30 of it, which stock SGLang cannot write before 0.5.19."""
+    """transformers reports 10^30, which stock SGLang cannot write before 0.5.19."""
     url = remembering.base_url
     [card] = requests.get(f"{url}/v1/models", timeout=30).json()["data"]
     for asked in ({"prompt": "a"}, {"prompt": ["a", "b"]}, {"messages": [USER]}):
@@ -239,7 +239,7 @@ def tokenized(url: str, **request: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_server_that_remembers_continues_by_itself(
+def test_the_memory_continues_a_conversation_by_itself(
     remembering: Server, stream: bool
 ) -> None:
     answers = list(turns(remembering.base_url, "server", stream=stream))
@@ -253,7 +253,7 @@ def test_return_token_ids_false_uses_no_memory(remembering: Server) -> None:
     assert list(map(prefix_of, answers)) == [None, None]
 
 
-def test_messages_continue_without_a_field_of_ours(
+def test_messages_continue_without_extra_fields(
     remembering: Server, release: str
 ) -> None:
     require_traced(MESSAGES, release)
@@ -274,7 +274,7 @@ def test_messages_continue_without_a_field_of_ours(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_messages_take_a_prefix_and_refuse_a_bad_one(
+def test_messages_accept_a_prefix_and_reject_a_bad_one(
     server: Server, release: str, stream: bool
 ) -> None:
     require_traced(MESSAGES, release)
@@ -299,7 +299,7 @@ def test_messages_take_a_prefix_and_refuse_a_bad_one(
 
 
 def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
-    """A message, put together if it is streamed."""
+    """Return a message; a stream's events are joined."""
     asked = {"model": "default", "max_tokens": 60, "temperature": 0, **asked}
     if not stream:
         answer: dict[str, Any] = client.post_json(url, asked)
@@ -323,10 +323,10 @@ def message(url: str, stream: bool, **asked: Any) -> dict[str, Any]:
     return {**made, "content": blocks, "token_ids": token_ids}
 
 
-# With a reasoning parser the tiny model's turns here are reasoning alone.
+# With a reasoning parser, the tiny model's turns here are only reasoning.
 @pytest.mark.parametrize("remembering", ["default"], indirect=True)
 @pytest.mark.parametrize("stream", [False, True])
-def test_claude_code_goes_on_although_its_header_changes(
+def test_claude_code_continues_although_its_header_changes(
     remembering: Server, release: str, stream: bool
 ) -> None:
     require_traced(MESSAGES, release)
@@ -376,7 +376,7 @@ def budget(number: int) -> str:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_chat_goes_on_although_its_system_prompt_has_volatile_lines(
+def test_chat_continues_although_its_system_prompt_has_volatile_lines(
     remembering: Server, stream: bool
 ) -> None:
     url = remembering.base_url
@@ -392,7 +392,7 @@ def test_chat_goes_on_although_its_system_prompt_has_volatile_lines(
     said = prefix_of(ask(2, *history))
     assert said is not None
     assert said["source"] == "server" and said["required"] == len(ids_of(first))
-    # Whatever else the system prompt says, and in whatever place.
+    # Any other text of the system prompt counts, wherever it is.
     for content in (
         f"Call x-anthropic-billing-header.\nStreamed: {stream}",
         f"Streamed: {stream} {budget(1)}",
@@ -401,7 +401,7 @@ def test_chat_goes_on_although_its_system_prompt_has_volatile_lines(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_user_s_text_counts_though_it_looks_volatile(
+def test_user_text_counts_even_if_it_looks_volatile(
     remembering: Server, stream: bool
 ) -> None:
     url = remembering.base_url
@@ -423,9 +423,7 @@ def missed(answer: client.Answer) -> Any:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_conversations_that_are_alike_do_not_mix(
-    remembering: Server, stream: bool
-) -> None:
+def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> None:
     url = remembering.base_url
     first: dict[str, client.Answer] = {}
     for word in (f"amber {stream}", f"cobalt {stream}"):
@@ -468,7 +466,7 @@ def test_conversations_that_are_alike_do_not_mix(
         for reason, other in others:
             asked_otherwise = {**body(messages, stream=stream), **other}
             assert missed(client.ask(url, **asked_otherwise)) == reason, other
-        # Nothing is said where the memory does not apply.
+        # There is no metadata if the memory does not apply.
         opted_out = client.ask(
             url, **body(messages, stream=stream, return_token_ids=False)
         )
@@ -483,14 +481,14 @@ def test_conversations_that_are_alike_do_not_mix(
     assert "message: content: " in log
 
 
-def test_answers_that_say_the_same_with_other_tokens_are_ambiguous(
+def test_answers_with_the_same_text_but_other_tokens_are_ambiguous(
     remembering: Server,
 ) -> None:
     asked = [{"role": "system", "content": "ambiguous"}, USER]
     first = client.ask(remembering.base_url, **body(asked))
     [completion] = first.completions
     n_tokens = len(completion.token_ids or ()) - 1
-    # Without the token that ends the turn.
+    # Cut off before the end-of-turn token.
     again = client.ask(remembering.base_url, **body(asked, max_tokens=n_tokens))
     assert again.completions[0].content == completion.content
     messages = [*asked, message_of(completion), USER]
@@ -498,7 +496,7 @@ def test_answers_that_say_the_same_with_other_tokens_are_ambiguous(
     assert missed(third) == "ambiguous"
 
 
-def test_a_server_that_cannot_remember_says_so_at_start(
+def test_a_server_that_cannot_remember_fails_at_start(
     trees: Trees, launch: Launch
 ) -> None:
     for args, env, word in (

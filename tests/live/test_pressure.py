@@ -1,8 +1,8 @@
 """Trainers disturb a server while it answers: every answer finishes and is exact.
 
-A crowd of requests is disturbed several times while it runs. Each answer must be that of
-a quiet run, or a true prefix of it that says it was aborted; and nothing may be left of
-any of them in the server.
+Many concurrent requests are disturbed several times while they run. Each answer must
+equal that of a quiet run, or be a prefix of it with finish reason abort. The server
+must hold none of the requests afterwards.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    # Every third step retracts somebody, while the scheduler overlaps its steps, as on a
-    # GPU; long prompts are prefilled in pieces.
-    # In rare cases SGLang's own check of an idle KV cache crashes the server then.
+    # Every third step retracts a request, while the scheduler overlaps its steps, as
+    # on a GPU; long prompts are prefilled in pieces.
+    # In rare cases, SGLang's own check of an idle KV cache then crashes the server.
     "retracted": (
         ("--chunked-prefill-size", "64"),
         {
@@ -59,7 +59,7 @@ N_EACH = 4
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that says nothing for a minute counts as one that never ends."""
+    """Treat an answer as hanging if it is silent for a minute."""
     monkeypatch.setattr(client, "post", partial(client.post, timeout=60))
 
 
@@ -67,7 +67,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def pressed(
     request: pytest.FixtureRequest, trees: Trees, launch: Launch
 ) -> Iterator[Server]:
-    """A patched server that is short of memory, or behaves as if it were."""
+    """A patched server that is short of memory, or acts like one."""
     args, env = WAYS[request.param]
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "retracted":
@@ -89,9 +89,9 @@ def post(server: Server, path: str, **body: Any) -> None:
 
 @contextlib.contextmanager
 def crowd(server: Server) -> Iterator[dict[str, Future[Answer]]]:
-    """Requests by their IDs, each case streamed and whole, all at once.
+    """Send each case, streaming and not, all at once; return the answers by request ID.
 
-    No ID is used twice: SGLang aborts that of each stream once more, 2 s after its end.
+    No ID is used twice: SGLang aborts each stream's ID again, 2 s after its end.
     """
     once = uuid.uuid4().hex
     names = [
@@ -131,9 +131,9 @@ def under(
     """Count the complete answers of a crowd that is disturbed while it runs.
 
     Args:
-        quiet: what each case is answered when nothing happens.
+        quiet: the answer to each case without disturbance.
         disturb: called with the IDs of the crowd's requests.
-        rounds: how often it is.
+        rounds: number of calls.
     """
     with crowd(server) as asked:
         while len(held(server)) < N_CROWD and not any(f.done() for f in asked.values()):
@@ -160,13 +160,13 @@ def pause(server: Server, modes: tuple[str, ...], _: list[str]) -> None:
 N_CROWD = N_EACH * len(CROWD)
 
 
-def test_a_crowd_is_answered_exactly(pressed: Server, quiet: list[Answer]) -> None:
+def test_a_crowd_gets_exact_answers(pressed: Server, quiet: list[Answer]) -> None:
     assert under(pressed, quiet, lambda _: None) == N_CROWD
 
 
 @pytest.mark.usefixtures("slow_engine")
 def prompt_logprobs(server: Server, prompt: list[int]) -> list[float | None]:
-    """The logprobs of a prompt's tokens, as a teacher is asked for them."""
+    """Return a prompt's logprobs, requested as from a teacher model."""
     answer = send(
         server,
         "/generate",
@@ -209,14 +209,14 @@ def test_pauses_change_nothing(
 @pytest.mark.parametrize(
     "modes", [("abort",), ("in_place", "abort"), ("retract", "abort")], ids="+".join
 )
-def test_a_pause_that_aborts_ends_all_that_was_asked(
+def test_a_pause_that_aborts_ends_all_requests(
     pressed: Server, quiet: list[Answer], modes: tuple[str, ...]
 ) -> None:
     assert under(pressed, quiet, partial(pause, pressed, modes), rounds=1) == 0
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_an_abort_of_all_ends_running_and_waiting_ones(
+def test_an_abort_of_all_ends_running_and_waiting_requests(
     pressed: Server, quiet: list[Answer]
 ) -> None:
     def abort_all(_: list[str]) -> None:
@@ -229,7 +229,7 @@ def test_an_abort_of_all_ends_running_and_waiting_ones(
 def test_an_abort_of_some_leaves_the_others_alone(
     pressed: Server, quiet: list[Answer]
 ) -> None:
-    # A long answer of each kind that is running, and of each kind that may be waiting.
+    # Long answers of each kind: some are running, some may be waiting.
     some = [0, 4, 10, 14]
 
     def abort_some(rids: list[str]) -> None:
@@ -240,7 +240,7 @@ def test_an_abort_of_some_leaves_the_others_alone(
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_new_weights_in_between_change_nothing_if_they_are_the_same(
+def test_an_update_to_the_same_weights_changes_nothing(
     pressed: Server, quiet: list[Answer], scripted_model: Path
 ) -> None:
     def update(_: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Prompts given as token IDs, at every endpoint: the engine sees no bad one."""
+"""Prompts of token IDs, at every endpoint: no bad prompt reaches the engine."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def complete(server: Server, **body: Any) -> requests.Response:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("prompt", BAD.values(), ids=BAD)
-def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
+def test_a_bad_prompt_is_refused_by_name_and_the_server_keeps_running(
     server: Server, prompt: Any, stream: bool, release: str
 ) -> None:
     refused = generate(server, input_ids=prompt, stream=stream)
     assert refused.status_code == 400
-    # From 0.5.13 on a schema of SGLang's refuses what is no integer of 64 bits.
+    # From 0.5.13 on, SGLang's schema rejects values that are not 64-bit integers.
     by_schema = is_between(release, "0.5.13", "") and prompt == [5, 2**70]
     said = refused.text if by_schema else refused.json()["error"]["message"]
     assert "input_ids" in said
@@ -58,7 +58,7 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_serves_on(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_sampling_parameter_that_sglang_lacks_is_refused_by_its_name(
+def test_an_unknown_sampling_parameter_is_refused_by_name(
     server: Server, stream: bool
 ) -> None:
     params = {**SAMPLING, "max_tokens": 3}
@@ -69,7 +69,7 @@ def test_a_sampling_parameter_that_sglang_lacks_is_refused_by_its_name(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("text", ["", ["a", ""]], ids=["alone", "in a batch"])
-def test_an_empty_text_is_refused_and_the_server_serves_on(
+def test_an_empty_text_is_refused_and_the_server_keeps_running(
     server: Server, text: Any, stream: bool, release: str
 ) -> None:
     for refused in (
@@ -86,7 +86,7 @@ def test_an_empty_text_is_refused_and_the_server_serves_on(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_flag_that_is_null_is_not_there(server: Server, stream: bool) -> None:
+def test_a_null_flag_counts_as_absent(server: Server, stream: bool) -> None:
     body = CASES["plain"].body(stream=stream)
     nothing: dict[str, Any] = dict.fromkeys(
         ("return_token_ids", "return_prompt_token_ids", "return_meta_info", "input_ids")
@@ -96,7 +96,7 @@ def test_a_flag_that_is_null_is_not_there(server: Server, stream: bool) -> None:
     assert "prompt_token_ids" not in answer.json()
 
 
-def test_a_batch_of_streams_tells_each_prompt_once(server: Server) -> None:
+def test_a_batch_of_streams_returns_each_prompt_once(server: Server) -> None:
     prompts = [[5, 6], [7]]
     chunks = client.generate_stream(
         server.base_url,
@@ -110,7 +110,7 @@ def test_a_batch_of_streams_tells_each_prompt_once(server: Server) -> None:
     assert sorted(told) == list(enumerate(prompts))
 
 
-def test_the_prompt_of_a_session_is_refused_before_it_is_told_wrong(
+def test_prompt_ids_are_refused_in_a_session(
     server: Server,
 ) -> None:
     session = send(server, "/open_session", capacity_of_str_len=1000).json()
@@ -134,10 +134,10 @@ LONG = "a " * 17000
 
 @pytest.mark.parametrize("logprobs", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_the_scheduler_refuses_is_an_error_that_says_why(
+def test_a_rejection_by_the_scheduler_is_an_error_with_the_reason(
     server: Server, stream: bool, logprobs: bool, release: str
 ) -> None:
-    # From 0.5.10 on a stream's first line precedes its status.
+    # From 0.5.10 on, a stream's first line precedes its status.
     is_event = stream and is_between(release, "", "0.5.9")
     messages = [{"role": "user", "content": LONG}]
     answers = [
@@ -146,7 +146,7 @@ def test_what_the_scheduler_refuses_is_an_error_that_says_why(
     ]
     for answer in answers:
         assert answer.status_code == (200 if is_event else 400)
-        # The chat prompt has its IDs before the scheduler sees it.
+        # Chat returns the prompt's IDs before the scheduler sees it.
         assert "maximum allowed length" in answer.text or "is longer" in answer.text
         assert "token_ids" not in answer.text
         if is_event:
@@ -165,7 +165,7 @@ def test_what_the_scheduler_refuses_is_an_error_that_says_why(
         assert generate(server, **body).status_code == 400
 
 
-def test_a_log_that_hides_the_prompt_hides_its_ids(server: Server) -> None:
+def test_a_log_that_omits_the_prompt_omits_its_ids(server: Server) -> None:
     def configure(log_requests: bool) -> None:
         body = {"log_requests": log_requests, "log_requests_level": 1}
         send(server, "/configure_logging", **body).raise_for_status()

@@ -62,7 +62,7 @@ MODELS = {
 }
 SAMPLING_PARAMS = ("sampling/sampling_params.py", "SamplingParams")
 
-# Request IDs have tests of their own; an answer in the background leaves the request.
+# Other tests cover request IDs; a background response outlives its request.
 LEFT_OUT = {"rid", "background"}
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -208,7 +208,7 @@ def attempt(server: Server, odd: Odd) -> str:
 
 
 def assert_own_ids(odd: Odd, answer: Any) -> None:
-    """An answer has as many IDs as it says."""
+    """Check that an answer has as many IDs as its token count."""
     if odd.path == "/generate":
         for one in answer if isinstance(answer, list) else [answer]:
             meta_info = one["meta_info"]
@@ -310,7 +310,7 @@ def test_a_flag_that_is_null_counts_as_absent(server: Server, flag: str) -> None
 
 
 @pytest.mark.parametrize("stop_first", [False, True])
-def test_stops_outside_the_vocabulary_harm_no_minimum_of_tokens(
+def test_stop_ids_outside_the_vocabulary_do_not_affect_min_tokens(
     server: Server, stop_first: bool
 ) -> None:
     params = {"max_new_tokens": 200, "temperature": 0, "ignore_eos": True}
@@ -330,9 +330,11 @@ def test_stops_outside_the_vocabulary_harm_no_minimum_of_tokens(
     assert len(first) == 200
 
 
-# So slow that all requests run at the same time.
+# Slow enough for all requests to run at the same time.
 @pytest.mark.usefixtures("slow_engine")
-def test_a_grammar_is_for_its_own_request_alone(server: Server, quiet: Answer) -> None:
+def test_a_grammar_applies_only_to_its_own_request(
+    server: Server, quiet: Answer
+) -> None:
     asked = {"prompt": "Say hello.", "max_tokens": 4, "temperature": 0}
     refused = {"sampling_params": {**SAMPLING, "json_schema": '{"type": "nothing"}'}}
     for _ in range(4):

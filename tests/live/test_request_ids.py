@@ -1,4 +1,4 @@
-"""Request IDs that clients choose: no two requests ever share a state, a stream or a token."""
+"""Request IDs chosen by clients: requests never share a state, stream or token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.helpers.servers import held_requests
 
 Json = dict[str, Any]
 
-# Takes more than the 2 s that SGLang waits before it aborts the request of a client that
-# left, while the engine is slow.
+# Takes more than the 2 s after which SGLang aborts the request of a client that
+# disconnected, while the engine is slow.
 LONG = Case("long", options={"max_tokens": 160})
 ENDLESS = {"ignore_eos": True, "max_tokens": 3000}
 OTHER = CASES["emoji"]
@@ -49,13 +49,13 @@ each_number = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def quiet(server: Server) -> Callable[[Case], Answer]:
-    """Answers of a quiet server to the cases, logprobs included."""
+    """Answers of an idle server to the cases, including logprobs."""
     answers = {case.line: ask(server, case) for case in (LONG, OTHER)}
     return lambda case: answers[case.line]
 
 
 def assert_own(answer: Answer, quiet: Answer) -> None:
-    """The answer is whole, and has the tokens of a quiet server."""
+    """Check that an answer is complete and has the tokens of an idle server."""
     assert_whole(answer)
     [said], [wanted] = answer.completions, quiet.completions
     assert answer.prompt_token_ids == quiet.prompt_token_ids
@@ -66,7 +66,7 @@ def assert_own(answer: Answer, quiet: Answer) -> None:
 
 @contextlib.contextmanager
 def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer]]:
-    """A long answer under this ID, being generated when the block begins."""
+    """Run a long request under this ID; it is generating when the block starts."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, LONG, rid=rid, **more)
         wait_for_tokens(server)
@@ -74,7 +74,7 @@ def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer
 
 
 def wait_for_tokens(server: Server) -> None:
-    """Wait for some steps of the engine, which serves what was sent before, too."""
+    """Wait for some engine steps, in which earlier requests run, too."""
     stream = client.chat_stream(server.base_url, **OTHER.body(stream=True))
     with closing(stream):
         for _ in range(5):
@@ -82,7 +82,7 @@ def wait_for_tokens(server: Server) -> None:
 
 
 def body_of(path: str, **more: Any) -> Json:
-    """A request for 40 tokens after the prompt of a long answer."""
+    """Return a request for 40 tokens after the prompt of the long case."""
     if path == GENERATE:
         return {
             "text": TEXT,
@@ -99,7 +99,7 @@ def assert_refused(answer: requests.Response, word: str = TWICE) -> None:
 
 
 def ask_until_accepted(server: Server, case: Case, **more: Any) -> Answer:
-    """The answer under an ID that may still be in use: each refusal is asked again."""
+    """Send a request, again and again while its ID is in use; return the answer."""
     deadline = time.monotonic() + 20
     while True:
         try:
@@ -143,7 +143,7 @@ def test_an_id_in_use_is_refused_by_each_worker(
             bodies = [
                 body_of(CHAT, rid="shared", stream=bool(i % 2)) for i in range(16)
             ]
-            # Each has a connection of its own; the kernel spreads these over the workers.
+            # The kernel spreads the connections of the requests over the workers.
             answers = pool.map(lambda body: send(server, CHAT, **body), bodies)
         for answer in answers:
             assert_refused(answer)
@@ -154,7 +154,7 @@ def test_an_id_in_use_is_refused_by_each_worker(
 
 @one_worker
 @pytest.mark.usefixtures("slow_engine")
-def test_nothing_of_a_batch_runs_that_has_an_id_in_use(
+def test_a_batch_with_an_id_in_use_runs_nothing(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     post = partial(send, server, GENERATE)
@@ -173,7 +173,7 @@ def test_nothing_of_a_batch_runs_that_has_an_id_in_use(
 
 @one_worker
 @pytest.mark.usefixtures("slow_engine")
-def test_the_id_of_several_samples_is_in_use_until_all_are_answered(
+def test_the_id_of_several_samples_is_in_use_until_all_finish(
     server: Server,
 ) -> None:
     body = {**body_of(CHAT, rid="samples", n=2), "max_tokens": 100}
@@ -188,7 +188,7 @@ def test_the_id_of_several_samples_is_in_use_until_all_are_answered(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_id_whose_client_left_is_refused_or_used_by_the_next_one_alone(
+def test_an_id_of_a_disconnected_client_never_mixes_two_requests(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     body = LONG.body(stream=True, rid="left-1", **ENDLESS)
@@ -210,10 +210,10 @@ def test_an_id_whose_client_left_is_refused_or_used_by_the_next_one_alone(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_id_may_be_used_again_at_once(
+def test_an_id_can_be_reused_at_once(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
-    # SGLang aborts the ID of a stream once more, 2 s after its end.
+    # SGLang aborts a stream's ID again, 2 s after its end.
     for stream in (True, False, False, True):
         ask(server, LONG, max_tokens=4, rid="again", stream=stream)
     assert_own(ask(server, LONG, rid="again", stream=True), quiet(LONG))
@@ -221,7 +221,7 @@ def test_an_id_may_be_used_again_at_once(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_abort_ends_its_own_request_alone(
+def test_an_abort_ends_only_its_own_request(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     left = LONG.body(stream=True, rid="2", **ENDLESS)
@@ -262,7 +262,9 @@ def test_a_session_finds_its_turns_by_their_ids(server: Server) -> None:
 
 @one_worker
 @pytest.mark.parametrize("path", PATHS)
-def test_an_id_of_an_odd_kind_is_refused_or_served(server: Server, path: str) -> None:
+def test_an_id_of_an_unusual_type_is_refused_or_served(
+    server: Server, path: str
+) -> None:
     served: list[str | None] = [None, "", "a\x1fb", "ü" * 300]
     odd: list[Any] = [7, ["listed"], [], {"a": 1}]
     for rid in served:
@@ -279,7 +281,7 @@ def test_an_id_of_an_odd_kind_is_refused_or_served(server: Server, path: str) ->
 
 
 @one_worker
-def test_an_empty_id_is_nobodys(
+def test_an_empty_id_is_never_in_use(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:
     with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""Turns of `/v1/responses` whose prompts begin with the tokens of the turns before."""
+"""Turns of `/v1/responses` whose prompts start with the previous turns' tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.live.conftest import PREFIX_CACHE
 USER = {"role": "user", "content": "Say hello."}
 HELLO = {"role": "assistant", "content": "Hello."}
 
-# The nearest conversation that is remembered may be another test's, with the same
+# The nearest remembered conversation may be another test's, with the same
 # question and other instructions.
 NOT_REMEMBERED = (
     {"source": "template", "missed": "unknown"},
@@ -50,7 +50,7 @@ NOT_REMEMBERED = (
 
 @pytest.fixture(autouse=True)
 def _continued(request: pytest.FixtureRequest, release: str) -> None:
-    """Earlier releases take no prefix there; what they say is another test's."""
+    """Skip releases that reject a prefix there, which another test covers."""
     if "refused_by_early" in request.node.name:
         return
     require_traced(RESPONSES, release)
@@ -69,7 +69,7 @@ def asked(server: Server, items: Any, **more: Any) -> Json:
 
 
 def respond(server: Server, items: Any, streaming: bool = False, **more: Any) -> Json:
-    """A response; if it is streamed, the last event's."""
+    """Return a response; a stream's is that of its last event."""
     body = asked(server, items, **more)
     if not streaming:
         return post(server, RESPONSES, **body)
@@ -91,7 +91,7 @@ def ids_of(response: Json) -> list[int]:
 
 
 def as_sent_back(response: Json, way: str) -> list[Json]:
-    """The items of a response as agents send them back."""
+    """Return the items of a response as agents send them back."""
     if way == "items":
         items: list[Json] = response["output"]
         return items
@@ -120,7 +120,7 @@ def results_of(response: Json) -> list[Json]:
 
 
 def is_sent_back(response: Json, way: str) -> bool:
-    """True if SGLang takes back all that was said: the tiny model breaks some calls."""
+    """True if SGLang accepts the full answer back: the tiny model breaks some calls."""
     sent = as_sent_back(response, way)
     calls = [item for item in sent if item.get("type") == "function_call"]
     return bool(sent) and all(is_object(call["arguments"] or "{}") for call in calls)
@@ -144,7 +144,7 @@ def turns(
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("way", ["items", "bare"])
-def test_eight_turns_begin_with_the_turns_before(
+def test_eight_turns_start_with_the_previous_turns(
     server: Server, way: str, streaming: bool
 ) -> None:
     responses = turns(server, "request", way, streaming)
@@ -162,7 +162,7 @@ def test_eight_turns_begin_with_the_turns_before(
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("way", ["items", "bare"])
-def test_a_server_that_remembers_continues_by_itself(
+def test_the_memory_continues_a_conversation_by_itself(
     remembering: Server, way: str, streaming: bool
 ) -> None:
     more: Json = {"instructions": f"{way} {streaming}"}
@@ -186,14 +186,14 @@ def test_a_server_that_remembers_continues_by_itself(
             assert continued == ids_of(earlier[-1])
             n_continued += 1
         else:
-            # The turn before that one, which the history ends with.
+            # The turn before, which is at the end of the history.
             assert continued in map(ids_of, earlier[:-1])
-    # The tiny model may go on to reason only, of which "bare" sends nothing back.
+    # The tiny model may only reason, and "bare" does not send reasoning back.
     reasons = "--reasoning-parser" in remembering.options.args
     assert n_continued > (0 if reasons and way == "bare" else 1)
 
 
-def test_the_openai_client_goes_on_without_a_field_of_ours(
+def test_the_openai_client_continues_without_extra_fields(
     remembering: Server,
 ) -> None:
     api = openai_client(remembering)
@@ -216,7 +216,7 @@ def test_the_openai_client_goes_on_without_a_field_of_ours(
         assert all(prefix and prefix["source"] == "server" for prefix in said[1:])
 
 
-def test_the_client_s_own_metadata_stays(server: Server) -> None:
+def test_the_clients_own_metadata_is_kept(server: Server) -> None:
     first = respond(server, [USER], metadata={"run": "7"})
     assert first["metadata"] == {"run": "7"}
     required = ids_of(first)
@@ -244,7 +244,7 @@ def test_the_prefix_needs_no_return_token_ids(server: Server, flag: Any) -> None
 
 
 @pytest.mark.parametrize("nothing", [None, []])
-def test_null_and_empty_mean_absent(server: Server, nothing: Any) -> None:
+def test_null_and_empty_count_as_absent(server: Server, nothing: Any) -> None:
     response = respond(server, [USER, HELLO, USER], required_prefix_token_ids=nothing)
     assert prefix_of(response) is None
 
@@ -284,7 +284,7 @@ def storing(trees: Trees, launch: Launch, release: str) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_stored_response_is_continued_by_the_memory_alone(
+def test_only_the_memory_continues_a_stored_response(
     storing: Server, streaming: bool
 ) -> None:
     more: Json = {"instructions": f"stored {streaming}", "tools": []}
@@ -300,7 +300,7 @@ def test_a_stored_response_is_continued_by_the_memory_alone(
         assert second["prompt_token_ids"][: said["kept"]] == ids_of(first)
 
 
-def test_a_response_in_the_background_takes_no_part(storing: Server) -> None:
+def test_a_background_response_is_not_remembered(storing: Server) -> None:
     more: Json = {"instructions": "background", "tools": [], "return_token_ids": False}
     queued = respond(storing, [USER], background=True, store=True, **more)
     stored: Json = {}
@@ -334,9 +334,7 @@ def test_return_token_ids_false_uses_no_memory(
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_conversations_that_are_alike_do_not_mix(
-    remembering: Server, streaming: bool
-) -> None:
+def test_similar_conversations_do_not_mix(remembering: Server, streaming: bool) -> None:
     first: dict[str, Json] = {}
     for word in ("amber", "cobalt"):
         said = f"{word} {streaming}"
@@ -384,7 +382,7 @@ def test_volatile_lines_of_the_instructions_do_not_count(
         items = [*items, *as_sent_back(response, "items"), USER]
 
 
-def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:
+def test_chat_continues_a_response(remembering: Server) -> None:
     more: Json = {"instructions": "both", "tools": []}
     first = respond(remembering, [USER], **more)
     chat = post(
@@ -405,7 +403,7 @@ def test_chat_goes_on_with_what_a_response_said(remembering: Server) -> None:
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_response_that_was_left_or_aborted_is_not_remembered(
+def test_a_disconnected_or_aborted_response_is_not_remembered(
     remembering: Server,
 ) -> None:
     user = {"role": "user", "content": line("long").question}
@@ -433,7 +431,7 @@ def test_a_response_that_was_left_or_aborted_is_not_remembered(
         assert said in NOT_REMEMBERED
 
 
-def test_twenty_streams_have_each_their_own_prefix(server: Server) -> None:
+def test_twenty_streams_each_have_their_own_prefix(server: Server) -> None:
     firsts = [
         respond(server, [USER], instructions=f"stream {number}", tools=[])
         for number in range(20)
@@ -465,7 +463,7 @@ def test_a_prefix_is_refused_by_early_releases(
     server: Server, release: str, prefix: Any, said: str, streaming: bool
 ) -> None:
     if is_between(release, "0.5.14", ""):
-        pytest.skip(f"/v1/responses of SGLang {release} takes a prefix")
+        pytest.skip(f"/v1/responses of SGLang {release} accepts a prefix")
     body: Json = {"input": "Say hello.", "max_output_tokens": 3}
     body["model"] = Subject(server.base_url).served_model()
     with refused("required_prefix_token_ids", said):

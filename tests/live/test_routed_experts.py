@@ -1,7 +1,7 @@
 """Routed experts of each token equal those of the model in Transformers.
 
-The model is a Qwen3-MoE of random weights. How it routes, and what keeps that, are
-SGLang's own; only the kernel for the best experts is the one in PyTorch.
+The model is a Qwen3-MoE of random weights. SGLang's own code routes and records; only
+the top-k kernel is the one in PyTorch.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Choice:
     finish: str | None = None
 
     def take(self, part: dict[str, Any]) -> None:
-        """Take in a part of the choice; none comes after the experts."""
+        """Add a part of the choice; none may come after the experts."""
         assert self.finish is None, part
         self.token_ids += part.get("token_ids", [])
         self.prompt_token_ids += part.get("prompt_token_ids", [])
@@ -90,7 +90,7 @@ def unpatched(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[S
 
 
 def asked(server: Server, path: str, stream: bool = False, **body: Any) -> list[Choice]:
-    """The choices of an answer with token IDs and experts, as they are told."""
+    """Ask for token IDs and experts; return the choices."""
     body = {**PROMPTS[path], **SAMPLED, "return_routed_experts": True, **body}
     chunks = answers(server, path, stream, **{"return_token_ids": True, **body})
     choices: dict[int, Choice] = {}
@@ -102,7 +102,7 @@ def asked(server: Server, path: str, stream: bool = False, **body: Any) -> list[
 
 
 def read(encoded: str | None, format: str | None = None) -> Experts:
-    """Experts by token, layer, and rank."""
+    """Decode experts: by token, layer and rank."""
     assert encoded is not None
     data = base64.b64decode(encoded, validate=True)
     if format == "npy":
@@ -114,12 +114,12 @@ def read(encoded: str | None, format: str | None = None) -> Experts:
 def assert_routed(
     model: Path, experts: Experts, token_ids: list[int], start: int
 ) -> None:
-    """Experts are the model's: a row for each token but the last, from the start."""
+    """Check that the rows of experts from `start` on are the model's."""
     expected = tiny_moe_model.routes(model, token_ids)[start:-1]
     assert experts.shape == expected.shape == (len(expected), LAYERS, TOP_K)
     if len(expected):
         same = (np.sort(experts) == expected).all(axis=-1).mean()
-        # Two experts may be as good as each other but for the last digits.
+        # The scores of two experts may differ only in the last digits.
         assert same > 0.97, (same, token_ids, start)
 
 
@@ -146,7 +146,7 @@ SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
 @pytest.mark.parametrize("start", [0, 4])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("path", "more", "n_choices"), SEVERAL.values(), ids=SEVERAL)
-def test_each_choice_has_its_own(
+def test_each_choice_has_its_own_experts(
     routing: Server,
     model: Path,
     path: str,
@@ -172,10 +172,10 @@ def test_each_choice_has_its_own(
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_token_ids_need_not_be_asked_for(
+def test_experts_do_not_need_return_token_ids(
     routing: Server, path: str, stream: bool
 ) -> None:
-    """Nor are there more of them than before."""
+    """The response has no more token IDs than before, either."""
     choices = asked(routing, path, stream=stream, **GREEDY)
     body = {**GREEDY, "return_token_ids": None}
     [choice] = asked(routing, path, stream=stream, **body)
@@ -185,7 +185,7 @@ def test_token_ids_need_not_be_asked_for(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_generate_honours_the_start_and_says_so(
+def test_generate_honours_and_returns_the_start(
     routing: Server, way: str, model: Path, stream: bool
 ) -> None:
     prompts = [[60, 61, 62, 63, 64], [70, 71, 72, 73, 74, 75]]
@@ -203,7 +203,7 @@ def test_generate_honours_the_start_and_says_so(
         ids: dict[int, list[int]] = {}
         last: dict[int, dict[str, Any]] = {}
         for position, output in enumerate(outputs):
-            # In a batch that is not streamed, outputs come in order.
+            # The outputs of a non-streaming batch are in order.
             index = output.get("index", 0 if stream else position)
             known = ids.get(index, []) if way == "stream-output" else []
             ids[index] = known + output["output_ids"]
@@ -216,10 +216,10 @@ def test_generate_honours_the_start_and_says_so(
             assert_routed(model, read(meta_info["routed_experts"]), token_ids, 5)
 
 
-def test_those_who_ask_and_those_who_do_not_are_served_together(
+def test_requests_with_and_without_experts_run_together(
     routing: Server, model: Path
 ) -> None:
-    """In vanilla, up to 0.5.12, one gets another's, or the server's worker ends."""
+    """In unpatched SGLang up to 0.5.12, experts are mixed up, or a worker crashes."""
 
     def one(number: int) -> list[Choice]:
         return asked(
@@ -272,7 +272,7 @@ def test_generate_refuses_a_bad_start(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_whole_prompt_may_be_left_out(
+def test_the_experts_of_the_whole_prompt_can_be_left_out(
     routing: Server, model: Path, path: str
 ) -> None:
     [choice] = asked(routing, path)
@@ -287,10 +287,10 @@ def test_the_whole_prompt_may_be_left_out(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.usefixtures("slow_engine")
-def test_without_asking_every_byte_is_vanilla(
+def test_without_the_flag_every_byte_is_unpatched(
     routing: Server, unpatched: Server, path: str, stream: bool
 ) -> None:
-    """`return_token_ids: false` leaves all that SGLang has as it is."""
+    """`return_token_ids: false` leaves SGLang's own response unchanged."""
     body = {**PROMPTS[path], **GREEDY, "stream": stream, "return_token_ids": None}
     if path == CHAT:
         body |= {"return_token_ids": False, "logprobs": True}
@@ -301,7 +301,7 @@ def test_without_asking_every_byte_is_vanilla(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
-def test_sglext_stays_as_it_is(
+def test_sglext_is_unchanged(
     routing: Server, unpatched: Server, path: str, stream: bool
 ) -> None:
     found = []
@@ -314,7 +314,7 @@ def test_sglext_stays_as_it_is(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("format", [None, "npy"])
-def test_an_aborted_answer_has_those_of_its_tokens_or_none(
+def test_an_aborted_answer_has_the_experts_of_its_tokens_or_none(
     routing: Server, model: Path, format: str | None
 ) -> None:
     with ThreadPoolExecutor() as pool:
@@ -339,11 +339,11 @@ def test_an_aborted_answer_has_those_of_its_tokens_or_none(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["retract", "in_place"])
-def test_a_pause_changes_nothing(
+def test_a_pause_does_not_change_the_experts(
     way: str, routing: Server, model: Path, pause: str
 ) -> None:
     if way == "two-workers":
-        pytest.skip("several workers are not paused")
+        pytest.skip("several workers cannot be paused")
     with ThreadPoolExecutor() as pool:
         asking = [
             pool.submit(
@@ -361,7 +361,7 @@ def test_a_pause_changes_nothing(
             assert_choice(model, choice, 0)
 
 
-def test_experts_beyond_a_byte(
+def test_more_experts_than_fit_a_byte(
     trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
 ) -> None:
     many = tiny_moe_model.make(scripted_model, tmp_path / "many", n_experts=512)
@@ -375,7 +375,7 @@ def test_experts_beyond_a_byte(
             assert_routed(many, experts, token_ids, 0)
 
 
-def test_a_server_that_does_not_keep_them_leaves_them_out(
+def test_a_server_that_does_not_record_experts_omits_them(
     trees: Trees, launch: Launch, model: Path
 ) -> None:
     with launch(trees.patched, model=model) as running:

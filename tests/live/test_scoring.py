@@ -1,4 +1,4 @@
-"""Scoring requests beside others: each request gets the values of its own token IDs."""
+"""Scoring requests beside others: each gets the values of its own token IDs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
         stream = pool.submit(ask, server, CASES["top_logprobs"], stream=True)
         while not held(server):
             time.sleep(0.01)
-        # What comes during a pause is prefilled in one batch after it.
+        # Requests that arrive during a pause are prefilled in one batch after it.
         post(server, "/pause_generation", mode="in_place")
         asked = {name: pool.submit(score, server, name) for name in SCORED}
         time.sleep(0.5)
@@ -95,7 +95,7 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_request_for_no_tokens_has_no_logprobs_of_any(server: Server) -> None:
+def test_a_request_for_no_token_ids_has_no_logprobs_by_id(server: Server) -> None:
     nothing = {"max_new_tokens": 0, "temperature": 0}
     more = {"return_logprob": True, "top_logprobs_num": 2, "logprob_start_len": 0}
     scoring = {"input_ids": PROMPT, "sampling_params": nothing, **more}

@@ -1,4 +1,4 @@
-"""Each patch alone, and all but it: what was asked for is there, and nothing else."""
+"""Each patch alone, and all but each: exactly the selected behaviour is there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def patched(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_aborted(server: Server, body: dict[str, Any]) -> None:
-    """An aborted answer says how long its prompt is."""
+    """Check that an aborted answer has the length of its prompt."""
     rid = "aborted"
     with ThreadPoolExecutor(1) as pool:
         params = {**body["sampling_params"], "max_new_tokens": 6000}
@@ -56,7 +56,7 @@ def assert_aborted(server: Server, body: dict[str, Any]) -> None:
             server.base_url,
             **{**body, "rid": rid, "sampling_params": params},
         )
-        # One that comes before the request is ignored.
+        # SGLang ignores an abort that comes before the request.
         while not asked.done():
             client.post(server.base_url + "/abort_request", {"rid": rid})
         meta_info = asked.result()["meta_info"]
@@ -65,7 +65,7 @@ def assert_aborted(server: Server, body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("selection", SELECTIONS, ids="+".join)
-def test_a_selection_gives_what_was_selected(
+def test_a_selection_has_exactly_the_selected_behaviour(
     original: Path,
     patched: Path,
     tmp_path: Path,
@@ -74,12 +74,12 @@ def test_a_selection_gives_what_was_selected(
     selection: tuple[str, ...],
 ) -> None:
     package = shutil.copytree(patched, tmp_path / "sglang")
-    # Asked for in another order, and after something else was in place.
+    # Selected in another order, and after another selection was in place.
     apply(sglang_dir=package, only=tuple(reversed(selection)))
 
     with launch(tmp_path, "--stream-output") as server:
         case = CASES["two tool calls"]
-        # The last two bring the first along.
+        # The last two include the first.
         if {"token-ids", "weight-versions", "vllm-api"} & set(selection):
             whole, streamed = ask(server, case), ask(server, case, stream=True)
             assert_whole(streamed)

@@ -1,4 +1,4 @@
-"""The command `serve`: a server that a user can try things on, and nothing left of it."""
+"""The command `serve`: a server to try out, which leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Serve = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def temp() -> Iterator[Path]:
-    """A short path for temporary files: SGLang's sockets are below it."""
+    """A short path for temporary files, because SGLang's sockets are below it."""
     with tempfile.TemporaryDirectory(prefix="serve-") as folder:
         yield Path(folder)
 
@@ -36,7 +36,7 @@ def temp() -> Iterator[Path]:
 def serve(
     sglang_python: Path, bytecode: Bytecode, tmp_path: Path, temp: Path
 ) -> Iterator[Serve]:
-    """Starts the command on the CPU, with a folder of its own for temporary files."""
+    """Start the command on the CPU, with its own folder for temporary files."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*args: str | Path) -> subprocess.Popen[str]:
@@ -61,7 +61,7 @@ def serve(
 
 
 @pytest.mark.parametrize("patched", [True, False])
-def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
+def test_a_server_answers_the_shown_request_and_ctrl_c_leaves_nothing(
     serve: Serve, trees: Trees, tmp_path: Path, temp: Path, patched: bool
 ) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
@@ -93,7 +93,7 @@ def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
     assert [*temp.iterdir()] == []
 
 
-def test_a_server_that_does_not_start_says_why_and_where_its_log_is(
+def test_a_server_that_fails_to_start_shows_the_reason_and_its_log(
     serve: Serve, trees: Trees, tmp_path: Path, temp: Path
 ) -> None:
     options = ("--sglang-dir", trees.patched / "sglang", "-q")

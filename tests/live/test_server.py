@@ -1,4 +1,4 @@
-"""Launching and ending real servers."""
+"""Launching and stopping real servers."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ WAYS: dict[str, tuple[str, ...]] = {
 
 @pytest.fixture(autouse=True)
 def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temp folder of the test's own, to see what servers leave in it.
+    """A temp folder for one test, to see what servers leave in it.
 
-    Not `tmp_path`, which only has to be made first: SGLang puts sockets in it, and
-    their paths must be short.
+    Not `tmp_path`: SGLang puts sockets in it, and their paths must be short.
     """
     with tempfile.TemporaryDirectory(prefix="live-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
@@ -62,13 +61,13 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def shared_memory(pid: int | None) -> list[Path]:
-    """Shared memory that the server launched as `pid` has."""
+    """Return the shared memory of the server launched as `pid`."""
     return list(Path("/dev/shm").glob(f"*_{pid}"))
 
 
 @contextlib.contextmanager
 def nothing_left(server: Server, temp: Path) -> Iterator[None]:
-    """Checks that after the block no process, file or port of the server is left."""
+    """Check that after the block no process, file or port of the server is left."""
     yield
     assert server.pid is None
     assert port_is_free(HOST, server.port)
@@ -86,7 +85,7 @@ def test_serves_the_script_and_leaves_nothing(
     args = options.args + arguments_of(release, WAYS[way])
     options = replace(options, args=args, mirror_sampler=True)
     if way == "default":
-        # Elsewhere SGLang's processes are forked; here they are as SGLang starts them.
+        # Other tests fork SGLang's processes; here SGLang spawns them itself.
         server = Server(replace(options, env={**options.env, "AGENTCORE_FORK": ""}))
     else:
         server = ForkedServer(options, fork_server)
@@ -104,7 +103,7 @@ def test_serves_the_script_and_leaves_nothing(
                     thought, _, rest = entry.text.partition("</think>")
                     thought = thought.removeprefix("<think>").strip()
                     assert said.reasoning_content.strip() == thought
-                    # Later releases leave the line breaks before it.
+                    # Later releases keep the line breaks before it.
                     assert said.content.strip() == rest.strip()
                 elif way == "reasoning":
                     assert said.reasoning_content == entry.text
@@ -128,7 +127,7 @@ def test_serves_the_script_and_leaves_nothing(
 
 
 def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
-    """Needs hermes: with streaming, qwen25 loses every call after the first."""
+    """Use hermes: with streaming, qwen25 loses every call after the first."""
 
     def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
         asked = Case(name, tools=True).body(**body)
@@ -147,7 +146,7 @@ def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
     assert calls("call_list", tool_choice="required", stream=True) == only
 
 
-def test_an_interpreter_that_is_not_there_is_named(
+def test_a_missing_interpreter_is_named(
     options: ServerOptions, temp: Path, tmp_path: Path
 ) -> None:
     server = Server(replace(options, python=tmp_path / "no-such-python"))
@@ -155,7 +154,7 @@ def test_an_interpreter_that_is_not_there_is_named(
         server.start()
 
 
-def test_one_that_refuses_its_first_prompt_says_why(
+def test_a_server_that_rejects_its_first_prompt_shows_the_reason(
     options: ServerOptions, temp: Path
 ) -> None:
     server = Server(replace(options, args=("--context-length", "8")))
@@ -163,7 +162,7 @@ def test_one_that_refuses_its_first_prompt_says_why(
         server.start()
 
 
-def test_an_interrupt_while_it_starts_ends_it(
+def test_an_interrupt_stops_a_starting_server(
     options: ServerOptions, temp: Path
 ) -> None:
     def interrupt(elapsed: float, last: str) -> None:
@@ -175,7 +174,7 @@ def test_an_interrupt_while_it_starts_ends_it(
         server.start(interrupt)
 
 
-def test_a_port_taken_in_between_is_changed_and_a_later_death_is_noticed(
+def test_a_port_taken_meanwhile_is_changed_and_a_crash_is_noticed(
     options: ServerOptions, temp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
@@ -200,7 +199,7 @@ def test_a_port_taken_in_between_is_changed_and_a_later_death_is_noticed(
                 wait_until(lambda: server.ensure_alive())
 
 
-def test_one_that_hangs_is_killed(options: ServerOptions, temp: Path) -> None:
+def test_a_hanging_server_is_killed(options: ServerOptions, temp: Path) -> None:
     bare = replace(options, args=("--skip-tokenizer-init",), mirror_sampler=True)
     server = Server(bare)
     with nothing_left(server, temp):
@@ -232,7 +231,7 @@ time.sleep(300)
 """
 
 
-def test_the_death_of_the_launcher_ends_the_server(
+def test_the_server_stops_when_its_launcher_dies(
     options: ServerOptions, temp: Path
 ) -> None:
     launcher = subprocess.Popen(
@@ -250,6 +249,6 @@ def test_the_death_of_the_launcher_ends_the_server(
     launcher.kill()
     launcher.wait()
     wait_until(lambda: running(pids) == [])
-    # Its threads may end, and close the port, after the process counts as ended.
+    # Its threads may exit, and close the port, after the process counts as exited.
     wait_until(lambda: port_is_free(HOST, port))
     assert list(temp.glob("agentcore-*")) == []

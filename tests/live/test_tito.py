@@ -1,4 +1,4 @@
-"""Token-in, token-out chat: prompts as IDs, answers as IDs, and what is refused."""
+"""Token-in, token-out chat: prompts and answers as IDs, and rejected requests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", BAD)
-def test_bad_input_ids_are_refused_and_the_server_serves_on(
+def test_bad_input_ids_are_refused_and_the_server_keeps_running(
     server: Server, what: str, stream: bool
 ) -> None:
     input_ids, word = BAD[what]
@@ -81,7 +81,7 @@ def test_a_long_good_prompt_is_served(server: Server) -> None:
     assert time.perf_counter() - started < 120
 
 
-def test_a_prompt_that_the_engine_cuts_is_given_as_cut(
+def test_a_prompt_that_the_engine_truncates_is_returned_truncated(
     trees: Trees, launch: Launch
 ) -> None:
     with launch(

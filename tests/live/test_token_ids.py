@@ -1,4 +1,4 @@
-"""Token IDs of chat completions: the same, streaming or not, in every mode."""
+"""Token IDs of chat completions: equal with and without streaming, in every mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helpers.servers import Trees
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_stream_gives_what_a_whole_answer_gives(
+def test_a_stream_equals_a_non_streaming_response(
     server: Server, trees: Trees, release: str, name: str
 ) -> None:
     skip_what_no_grammar_serves(release, name)
@@ -35,7 +35,7 @@ def test_a_stream_gives_what_a_whole_answer_gives(
     for choice in streamed.completions:
         assert choice.pieces[0].raw["delta"]["role"] == "assistant"
         assert choice.pieces[0].token_ids
-    # Only what has no choice is parsed to be stamped, the rest is stamped as text.
+    # Only lines without a choice are parsed; the others are stamped as text.
     *lines, done, rest = trees.parsed.read_text().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     assert [line for line in lines if '"choices":[]' not in line] == []

@@ -1,4 +1,4 @@
-"""Requests of trainers' clients, and the expressions that read the responses."""
+"""Requests of trainers' clients, and the expressions that read their responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def expected(server: Server) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("name", ["tool", "two_tools", "reasoning_then_tool", "silent"])
-def test_miles_needs_content_that_is_not_none(
+def test_miles_gets_content_that_is_not_null(
     server: Server, mode: str, name: str
 ) -> None:
     templated = post(server, CHAT, **chat(name, tools=list(TOOLS)))
@@ -50,7 +50,7 @@ def test_miles_needs_content_that_is_not_none(
     assert choice["message"]["content"] is not None
     output_token_logprobs = choice["meta_info"]["output_token_logprobs"]
     assert [entry[1] for entry in output_token_logprobs] == choice["token_ids"]
-    # The reasoning parser takes what is not after </think> for reasoning.
+    # The reasoning parser treats all text before </think> as reasoning.
     if name == "reasoning_then_tool" or ("tool" in name and mode != "reasoning"):
         assert choice["message"]["tool_calls"]
 
@@ -65,11 +65,11 @@ def test_miles_needs_content_that_is_not_none(
         ({"return_token_ids": False}, None),
     ],
 )
-def test_content_is_empty_rather_than_null_only_where_asked_for(
+def test_content_is_empty_rather_than_null_only_on_request(
     server: Server, flags: Json, content: str | None, release: str
 ) -> None:
     if is_between(release, "0.5.13", ""):
-        content = ""  # SGLang's own.
+        content = ""  # SGLang's own field.
     answer = post(server, CHAT, **chat("silent", **flags))
     assert answer["choices"][0]["message"]["content"] == content
 
@@ -137,7 +137,7 @@ def test_logprobs_of_completions_name_their_tokens_by_id(
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("asked", [True, None])
-def test_hud_reads_the_prompt_from_the_first_chunk_of_each_choice_if_asked(
+def test_hud_can_read_the_prompt_from_each_choices_first_chunk(
     server: Server,
     expected: tuple[list[int], list[int]],
     n: int,

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def run(*command: str | Path) -> str:
-    """Run an example in the environment with TRL, and return what it prints."""
+    """Run an example in the environment with TRL; return its output."""
     quiet = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
         [PYTHON, *command],
@@ -45,7 +45,7 @@ def test_the_trainer_has_the_logprobs_of_the_server(
     launch: Launch, trees: Trees, tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
-    # Just enough to call the tool.
+    # Just enough training to call the tool.
     run(EXAMPLES / "weather_model.py", model, "--steps", "120")
     with launch(trees.patched, model=model, mirror_sampler=False) as server:
         printed = run(

@@ -1,4 +1,4 @@
-"""Requests without new fields get vanilla's response, byte for byte."""
+"""Requests without new fields get the unpatched response, byte for byte."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.helpers.endpoints import (
     require_traced,
 )
 
-# One engine step is slower than any hand-over here, so chunks are cut alike by both
-# servers, unless the machine is busy: then both are asked again.
+# One engine step is slower than any hand-over here, so both servers split chunks
+# alike, unless the machine is busy: then both are asked again.
 ATTEMPTS = 60
 
 NAMES = [
@@ -47,7 +47,7 @@ def _slow_while_streaming(request: pytest.FixtureRequest, stream: bool) -> None:
 
 
 def body_of(server: Server, path: str, body: dict[str, Any]) -> list[str]:
-    """The answer's lines, without what is different for every request."""
+    """Return the response's lines without the values that differ in every request."""
     response = client.post(server.base_url + path, {"model": "default", **body})
     text = response.content.decode()
     for pattern, name in (
@@ -61,7 +61,7 @@ def body_of(server: Server, path: str, body: dict[str, Any]) -> list[str]:
         (r'"created_at":\d+', '"created_at":0'),
         (r'"(id|item_id)":"(resp|fc|msg|rs)_[0-9a-f]+"', r'"\1":"ID"'),
         (r'"e2e_latency":[0-9.]+', '"e2e_latency":0'),
-        # The last digits of a logprob depend on what else was in the batch.
+        # The last digits of a logprob depend on the rest of the batch.
         (r'("logprob":-?\d+\.\d{3})\d*(e-\d+)?', r"\1"),
         (r"(-\d+\.\d{3})\d+", r"\1"),
     ):
@@ -75,7 +75,7 @@ def assert_same(
     server: Server, vanilla: Server, path: str, body: dict[str, Any]
 ) -> None:
     """Ask both servers until one response of each is equal to one of the other."""
-    # Some releases refuse a flag that is null; a patched server takes it as absent.
+    # Some releases reject a null flag; a patched server treats it as absent.
     without_null = {key: value for key, value in body.items() if value is not None}
     patched, unpatched = [], []
     for _ in range(ATTEMPTS):
@@ -88,7 +88,7 @@ def assert_same(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_token_ids_an_answer_is_vanilla_to_the_byte(
+def test_without_token_ids_a_response_equals_the_unpatched_one(
     server: Server, vanilla: Server, release: str, name: str, stream: bool
 ) -> None:
     skip_what_no_grammar_serves(release, name)
@@ -134,7 +134,7 @@ for path in (MESSAGES, RESPONSES):
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("path", "name"), OTHERS)
-def test_other_endpoints_answer_as_before(
+def test_other_endpoints_are_unchanged(
     server: Server, vanilla: Server, release: str, path: str, name: str, stream: bool
 ) -> None:
     require_traced(path, release)

@@ -1,4 +1,4 @@
-"""The command `verify`, as a user runs it, on real servers."""
+"""The command `verify` on real servers, as users run it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.helpers.json_documents import ReportDocument
 from tests.helpers.servers import Trees, arguments_of
 from tests.live.proxy import Proxy
 
-# What a server may take to start here, while other tests run.
+# Time limit for a server to start while other tests run.
 SECONDS = 400
 
 
@@ -46,7 +46,7 @@ class Ran:
 def verify(
     sglang_python: Path, bytecode: Bytecode, tmp_path: Path
 ) -> Callable[..., Ran]:
-    """Runs the command on the CPU; arguments are added to those that every run has."""
+    """Run the command on the CPU, with these arguments besides the common ones."""
 
     def run(*args: str | Path, launches: bool = True) -> Ran:
         launching = (
@@ -84,7 +84,7 @@ def verify(
         (("--api-key", "secret"), {"images"}),
         (
             ("--tokenizer-worker-num", "2", "--stream-output"),
-            # Before 0.5.12, only one of several workers would know of a pause.
+            # Before 0.5.12, a pause reaches only one of several workers.
             {"images", "pauses", "weight-versions"},
         ),
     ],
@@ -143,7 +143,7 @@ def test_every_check_passes_in_every_mode(
     } == {}
 
 
-# Parsers that not every release has: the first and the last release that lacks one.
+# Parsers that some releases lack: the first and the last of these releases.
 LACKING = {
     "lfm2": ("", "0.5.8"),
     "hermes": ("", "0.5.8"),

@@ -1,7 +1,7 @@
-"""Every check of `verify` can fail: defects planted in what a patched server says.
+"""Every check of `verify` can fail: defects planted in a patched server's responses.
 
 A proxy between `verify` and a real patched server plants one defect at a time. The
-check that is there for it must find it, and say what it found.
+check for it must find and name it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.live.defects.planting import with_ids
 from tests.live.defects.special_requests import VllmEndpointsMissing
 from tests.live.proxy import Proxy
 
-# A server with a reasoning parser, which the checks need.
+# The checks need a server with a reasoning parser.
 on_a_server = pytest.mark.parametrize("mode", ["reasoning"], indirect=True)
 
 
@@ -35,11 +35,11 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def correct(proxy: Proxy, sglang_python: Path) -> Subject:
-    """The server without a defect, which remembers its non-streaming answers."""
+    """A proxy without a defect, which remembers non-streaming responses."""
     return Subject(proxy.url, python=sglang_python, launched=True)
 
 
-# The model takes no images; `test_images` has that check's defects.
+# The model accepts no images; `test_images` has that check's defects.
 TEXT_CHECKS = [name for name in checks.NAMES if name != "images"]
 
 
@@ -54,7 +54,7 @@ def test_a_planted_defect_is_found_and_named(
 ) -> None:
     proxy.plant(planted.make())
     if isinstance(proxy.defect, ChatStream):
-        # What is not streamed is as it was.
+        # Non-streaming responses are unchanged.
         subject = correct
     else:
         subject = Subject(proxy.url, python=sglang_python, launched=True)
@@ -88,7 +88,7 @@ class LateAbort(ChatStream):
 
 
 @on_a_server
-def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
+def test_an_answer_aborted_too_late_is_compared_with_a_longer_one(
     proxy: Proxy, correct: Subject
 ) -> None:
     late = LateAbort()
@@ -101,7 +101,9 @@ def test_an_answer_aborted_after_its_end_is_compared_with_a_longer_one(
 
 
 @on_a_server
-def test_what_a_router_hides_of_vllm_is_said(proxy: Proxy, sglang_python: Path) -> None:
+def test_vllm_fields_that_a_router_hides_are_reported(
+    proxy: Proxy, sglang_python: Path
+) -> None:
     proxy.plant(VllmEndpointsMissing())
     result = checks.get("vllm-api").run(Subject(proxy.url, python=sglang_python))
     assert result.outcome is Outcome.PASSED, result

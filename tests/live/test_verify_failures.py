@@ -1,6 +1,6 @@
-"""`verify` when the server fails, or somebody ends it: right exit code, nothing left.
+"""`verify` when the server fails or a signal arrives: exit codes, nothing left.
 
-A stub takes the place of SGLang here, so that it fails at will and at once.
+A stub replaces SGLang, so that it fails on request and at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Stubbed:
         )
 
     def run(self, how: str, *args: str) -> tuple[int, str, str]:
-        """Exit code, standard output, standard error."""
+        """Run the command; return exit code, standard output and standard error."""
         process = self.start(how, *args)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
@@ -97,7 +97,7 @@ def stubbed(tmp_path: Path, trees: Trees) -> Iterator[Stubbed]:
     made.temp.rmdir()
 
 
-def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
+def test_a_crash_at_start_shows_the_end_of_the_log(
     stubbed: Stubbed,
 ) -> None:
     code, out, err = stubbed.run("dies")
@@ -112,7 +112,7 @@ def test_a_server_that_dies_at_start_is_shown_by_the_end_of_its_log(
     assert error.text is not None and "the stub has no model" in error.text
 
 
-def test_options_that_sglang_refuses_are_told_in_its_own_words(
+def test_options_that_sglang_rejects_show_its_error(
     stubbed: Stubbed,
 ) -> None:
     code, _, err = stubbed.run("refuses", "--", "--no-such-option")
@@ -128,7 +128,7 @@ def test_options_that_sglang_refuses_are_told_in_its_own_words(
     stubbed.assert_nothing_left()
 
 
-def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
+def test_a_server_that_never_gets_ready_is_stopped(stubbed: Stubbed) -> None:
     args = ("--startup-timeout", "1.5", "--", "--api-key", "sesame", "--tp=2")
     code, out, err = stubbed.run("never-ready", *args)
     assert code == 6
@@ -140,7 +140,7 @@ def test_a_server_that_is_never_ready_is_ended(stubbed: Stubbed) -> None:
 
 
 @pytest.mark.parametrize("n_busy", [2, 10_000])
-def test_a_server_that_answers_5xx_is_asked_again_until_time_is_over(
+def test_a_server_that_answers_5xx_is_retried_until_the_timeout(
     stubbed: Stubbed, monkeypatch: pytest.MonkeyPatch, n_busy: int
 ) -> None:
     monkeypatch.setenv("STUB_BUSY", str(n_busy))
@@ -155,7 +155,7 @@ def test_a_server_that_answers_5xx_is_asked_again_until_time_is_over(
     stubbed.assert_nothing_left()
 
 
-def test_a_server_that_dies_during_a_check_is_reported_with_that_check(
+def test_a_crash_during_a_check_is_reported_with_that_check(
     stubbed: Stubbed,
 ) -> None:
     checks = ("--check", "non-streaming", "--check", "streaming")
@@ -169,7 +169,7 @@ def test_a_server_that_dies_during_a_check_is_reported_with_that_check(
     assert "FAILED: 1 failed, 1 skipped" in out
 
 
-def test_a_server_that_will_not_end_is_killed(stubbed: Stubbed) -> None:
+def test_a_server_that_ignores_sigterm_is_killed(stubbed: Stubbed) -> None:
     log = stubbed.folder / "server.log"
     code, out, _ = stubbed.run("clings", "--check", "tito", "--log", str(log))
     assert code == 1
@@ -181,7 +181,7 @@ def test_a_server_that_will_not_end_is_killed(stubbed: Stubbed) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_of_some_patches_the_checks_of_the_others_are_skipped(
+def test_checks_of_unselected_patches_are_skipped(
     stubbed: Stubbed, trees: Trees, tmp_path: Path, strict: bool
 ) -> None:
     package = shutil.copytree(trees.vanilla / "sglang", tmp_path / "some" / "sglang")
@@ -222,7 +222,7 @@ def test_a_port_in_use_is_an_error(stubbed: Stubbed) -> None:
     ],
     ids=["while it starts", "during a check", "with streams open", "before a pause"],
 )
-def test_a_signal_ends_the_server_with_the_command(
+def test_a_signal_stops_the_command_and_its_server(
     stubbed: Stubbed,
     number: signal.Signals,
     code: int,
@@ -258,7 +258,7 @@ def test_a_model_path_that_does_not_exist_is_a_usage_error(stubbed: Stubbed) -> 
     assert stubbed.logs() == []
 
 
-def test_a_closed_stdout_is_no_error(stubbed: Stubbed) -> None:
+def test_a_closed_stdout_is_not_an_error(stubbed: Stubbed) -> None:
     process = stubbed.start("babbles", "--check", "stop")
     assert process.stdout is not None
     process.stdout.close()

@@ -1,4 +1,4 @@
-"""vLLM's endpoints: the same tokens as /generate, whole and streamed."""
+"""vLLM's endpoints: the same tokens as /generate, streaming and not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, Json, Json]] = {
     "a bias": ("plain", {"logit_bias": {"7": 3}}, {"logit_bias": {"7": 3}}),
 }
 
-# The modes that change what the engine sends, and who sends it on.
+# The modes that change the engine's output or its route.
 in_modes = pytest.mark.parametrize(
     "mode",
     ["default", "stream-output", "two-workers-stream-output"],
@@ -65,7 +65,7 @@ in_modes = pytest.mark.parametrize(
 
 
 def ask(server: Server, token_ids: list[int], params: Json, **more: Any) -> Json:
-    """The answer to a request, which a stream's chunks are put together to."""
+    """Return the response to a request; a stream's chunks are joined."""
     params = {"temperature": 0, **params}
     body = {"token_ids": token_ids, "sampling_params": params, **more}
     response = send(server, GENERATE, **body)
@@ -156,10 +156,10 @@ def test_tokens_and_logprobs_are_those_of_generate(
 
 
 @in_modes
-def test_several_workers_take_a_path_for_the_models_name(
+def test_several_workers_accept_a_path_as_the_model_name(
     server: Server, mode: str
 ) -> None:
-    # An update of the weights from disk makes it the name, in one worker.
+    # An update of the weights from disk changes the name, in one worker.
     taken = 200 if mode.startswith("two-workers") else 404
     params = {"max_tokens": 2}
     for model, status in (("/models/step-8", taken), ("unknown", 404)):
@@ -197,7 +197,7 @@ def test_alternatives_and_logprobs_of_the_prompt(
     for entry, top in zip(
         choice["logprobs"]["content"], expected["output_top_logprobs"], strict=True
     ):
-        assert entry["rank"] == 1  # It is greedy.
+        assert entry["rank"] == 1  # Decoding is greedy.
         assert [one["token_id"] for one in entry["top_logprobs"]] == [
             token_id for _, token_id, _ in top
         ]
@@ -250,7 +250,7 @@ def test_usage_of_a_stream(
 
 @in_modes
 def test_a_salt_separates_the_cache(server: Server) -> None:
-    # It is new to the server, and to every mode's.
+    # No test has sent this salt before, in any mode.
     prompt = [*prompt_of(server, "long"), *[7, 8, 9] * 20]
 
     def cached(**more: Any) -> int:
@@ -302,7 +302,7 @@ def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
         assert rendered["features"] is None
         response = send(server, CHAT, **{**body, "return_token_ids": True})
         if response.status_code == 400:
-            # Newer grammars of tools need a token that the scripted model lacks.
+            # Newer tool grammars need a token that the scripted model lacks.
             assert name == "a tool that must be called"
             assert send(server, GENERATE, **rendered).status_code == 400
             continue
@@ -325,14 +325,14 @@ def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
 
 
 @pytest.mark.parametrize("mode", ["reasoning"], indirect=True, scope="session")
-def test_a_rendered_grammar_starts_after_the_reasoning(server: Server) -> None:
+def test_a_rendered_grammar_applies_after_the_reasoning(server: Server) -> None:
     body = {"messages": line("reasoning").messages, "temperature": 0, "max_tokens": 300}
     body["structured_outputs"] = {"regex": "[ab]{5}"}
     rendered = post(server, RENDER, **body)
     assert rendered["reasoning_ended"] is False
     response = send(server, CHAT, **body)
     if response.status_code == 400:
-        # llguidance, the backend without a GPU, lost reasoning in newer releases.
+        # llguidance, the backend without a GPU, has no reasoning in newer releases.
         assert "no attribute 'allocate_vocab_mask'" in response.text
         assert send(server, GENERATE, **rendered).status_code == 400
         return
@@ -390,7 +390,7 @@ BAD_CHATS: dict[str, tuple[Json, str]] = {
 
 
 @in_modes
-def test_what_cannot_be_rendered_is_refused(server: Server) -> None:
+def test_chats_that_cannot_be_rendered_are_refused(server: Server) -> None:
     for name, (bad, named) in BAD_CHATS.items():
         body = {"messages": line("plain").messages, "temperature": 0, **bad}
         response = send(server, RENDER, **body)
@@ -404,7 +404,7 @@ def test_what_cannot_be_rendered_is_refused(server: Server) -> None:
 
 
 @in_modes
-def test_a_wrong_type_in_any_field_of_a_chat_is_an_answer(server: Server) -> None:
+def test_a_wrong_type_in_any_chat_field_gets_a_response(server: Server) -> None:
     names = re.findall(
         r"\w+",
         "model frequency_penalty logit_bias logprobs top_logprobs max_tokens n stop "
@@ -486,7 +486,7 @@ BAD: dict[str, tuple[Json, str]] = {
 @in_modes
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_honoured_is_refused(
+def test_unsupported_values_are_refused(
     server: Server, name: str, streaming: bool
 ) -> None:
     bad, named = BAD[name]
@@ -576,7 +576,7 @@ BAD_FIELDS: dict[str, tuple[str, Json]] = {
 
 
 @in_modes
-def test_fields_of_vllm_that_cannot_be_honoured_are_refused(server: Server) -> None:
+def test_unsupported_vllm_fields_are_refused(server: Server) -> None:
     chat = {"messages": line("plain").messages}
     for name, (path, fields) in BAD_FIELDS.items():
         named, *_ = name.split()
@@ -618,7 +618,7 @@ def test_sampling_masks(server: Server, release: str, streaming: bool) -> None:
 
 @in_modes
 @pytest.mark.parametrize("body", ["", "no JSON", "[1]", "null", '{"token_ids": [1'])
-def test_a_body_that_is_no_object_is_refused(server: Server, body: str) -> None:
+def test_a_body_that_is_not_an_object_is_refused(server: Server, body: str) -> None:
     response = requests.post(server.base_url + GENERATE, data=body, timeout=60)
     assert response.status_code == 400
 
@@ -653,7 +653,7 @@ def test_a_request_id_in_use_is_refused(server: Server, mode: str) -> None:
 
 @in_modes
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_client_that_leaves_ends_its_request(server: Server, n: int) -> None:
+def test_a_disconnect_aborts_the_request(server: Server, n: int) -> None:
     prompt = prompt_of(server, "long")
     params = {**ENDLESS, "n": n}
     body = {"token_ids": prompt, "sampling_params": params, "stream": True}
@@ -679,7 +679,7 @@ def test_requests_are_aborted_by_their_id(
             pool.submit(ask, server, prompt, params, request_id=name, stream=streaming)
             for name in ("turn-1", "turn-10")
         ]
-        seen: set[str] = set()  # Any of the workers may answer, with its own.
+        seen: set[str] = set()  # Any worker may answer, with its own requests.
 
         def all_run() -> bool:
             seen.update(held(server))
@@ -713,7 +713,7 @@ def paused(server: Server) -> bool:
 
 @in_modes
 @pytest.mark.parametrize("path", [GENERATE, "/generate"])
-def test_all_requests_are_aborted_without_ids(
+def test_an_abort_without_ids_aborts_all_requests(
     server: Server, mode: str, path: str
 ) -> None:
     prompt = prompt_of(server, "long")
@@ -739,7 +739,7 @@ def _pauses(release: str, mode: str) -> None:
         pytest.skip("with several workers, any of them may answer")
 
 
-# So slow that the pause comes in the middle of the answer.
+# Slow enough for the pause to hit the answer midway.
 @in_modes
 @pytest.mark.usefixtures("_pauses", "slow_engine")
 @pytest.mark.parametrize("mode_of_pause", ["abort", "wait", "keep"])
@@ -777,7 +777,7 @@ def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return weights.make(scripted_model, folder, weights.mute)
 
 
-# So slow that the update comes in the middle of the answer.
+# Slow enough for the update to hit the answer midway.
 @in_modes
 @pytest.mark.usefixtures("_pauses", "slow_engine")
 @pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
@@ -853,7 +853,9 @@ REFUSED_ENDPOINTS: dict[str, tuple[str, Json, int]] = {
 
 @in_modes
 @pytest.mark.parametrize("name", REFUSED_ENDPOINTS)
-def test_an_endpoint_says_what_it_cannot_do(server: Server, name: str) -> None:
+def test_an_endpoint_explains_what_it_does_not_support(
+    server: Server, name: str
+) -> None:
     path, body, status = REFUSED_ENDPOINTS[name]
     response = send(server, path, **body)
     assert response.status_code == status, response.text
@@ -862,7 +864,7 @@ def test_an_endpoint_says_what_it_cannot_do(server: Server, name: str) -> None:
 
 
 @in_modes
-def test_what_a_trainer_asks_of_a_server(server: Server) -> None:
+def test_status_endpoints_of_trainers(server: Server) -> None:
     def get(path: str) -> Json:
         found: Json = requests.get(server.base_url + path, timeout=10).json()
         return found
@@ -894,7 +896,7 @@ def guarded(trees: Trees, launch: Launch) -> Iterator[Server]:
         yield running
 
 
-def test_a_second_name_asks_for_the_same_key(guarded: Server) -> None:
+def test_endpoint_aliases_require_the_same_api_key(guarded: Server) -> None:
     for method, path, first in (
         ("POST", "/pause", "/pause_generation"),
         ("POST", "/resume", "/continue_generation"),
@@ -924,7 +926,7 @@ def test_a_second_name_asks_for_the_same_key(guarded: Server) -> None:
         assert requests.post(url, headers=key, timeout=60).status_code == 200
 
 
-def test_an_adapter_is_replaced_under_its_name(
+def test_an_adapter_can_be_replaced_under_its_name(
     trees: Trees, launch: Launch, tmp_path: Path
 ) -> None:
     args = ("--lora-target-modules", *weights.ADAPTED)
@@ -961,7 +963,7 @@ def test_an_adapter_is_replaced_under_its_name(
         assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
         assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
         assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
-        # Requests of the old weights end with them, and new ones wait for the new.
+        # Running requests finish on the old weights, new requests wait.
         long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
         with ThreadPoolExecutor(2) as pool:
             old = pool.submit(ask, server, prompt, long, model="policy", stream=True)

@@ -1,7 +1,7 @@
-"""The requests of trainers written for vLLM, in their order, with new weights between.
+"""Requests of trainers written for vLLM, in order, with weight updates between.
 
-prime-rl and vime are not on the package index. Requests and the fields that are read of
-the answers are those of their sources.
+prime-rl and vime are not on the package index. The requests, and the response fields
+that are read, come from their sources.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MakeWeights = Callable[[str, Callable[[weights.Tensors], None]], Path]
 def make_weights(
     scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> MakeWeights:
-    """Makes a folder of this name with other weights."""
+    """Make a folder of this name with other weights."""
     folder = tmp_path_factory.mktemp("weights")
 
     def make(name: str, change: Callable[[weights.Tensors], None]) -> Path:
@@ -44,7 +44,7 @@ def make_weights(
 
 @pytest.fixture
 def restored(server: Server, scripted_model: Path) -> Iterator[Server]:
-    """The server, which has its own weights again afterwards."""
+    """The server, whose own weights are restored afterwards."""
     yield server
     requests.post(f"{server.base_url}/resume", timeout=60)
     call(server, "/update_weights", weight_dir=str(scripted_model))
@@ -69,7 +69,7 @@ def logprobs_of(choice: Json) -> list[float]:
     return found
 
 
-# So slow that the update comes in the middle of an answer.
+# Slow enough for the update to hit an answer midway.
 @pytest.mark.usefixtures("slow_engine")
 def test_prime_rl(restored: Server, make_weights: MakeWeights) -> None:
     server, base = restored, restored.base_url
@@ -109,7 +109,7 @@ def test_prime_rl(restored: Server, make_weights: MakeWeights) -> None:
         call(server, "/resume")
 
     first = rollout(prompt, 0)
-    # The next turn begins with all tokens of the one before.
+    # The next turn starts with all tokens of the previous one.
     later = [*prompt, *first["token_ids"], 5, 6]
     turn = rollout(later, 0, routed_experts_prompt_start=len(later) - 3)
     assert turn["cached"] >= len(prompt)
@@ -123,7 +123,7 @@ def test_prime_rl(restored: Server, make_weights: MakeWeights) -> None:
         across = running.result(timeout=60)
     assert across["versions"] == ["default", "step_1"]
     assert across["token_ids"][:3] == first["token_ids"][:3]
-    # New weights have a cache of their own, with a new salt or the old one.
+    # New weights have a separate cache, with a new salt or the old one.
     fresh = [rollout(prompt, salt) for salt in (1, 0)]
     assert [answer["cached"] for answer in fresh] == [0, 0]
     again = rollout(prompt, 1)

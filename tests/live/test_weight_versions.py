@@ -1,8 +1,8 @@
-"""New weights while requests are open: every answer ends, each token says whose it is.
+"""Weight updates during requests: all answers finish, all tokens have their version.
 
-The mute weights say one token only, so the tokens themselves show which weights sampled
-them; the changed ones have other keys and values, so logprobs show a prompt that took
-old ones.
+The mute weights sample only one token, so a token shows which weights sampled it. The
+changed weights have other keys and values, so logprobs show a prompt computed by old
+weights.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Weights:
 
 @dataclass
 class Said:
-    """Contents of a response: token IDs, versions of its spans, other fields."""
+    """Contents of a response: token IDs, version spans, other fields."""
 
     ids: list[int] = field(default_factory=list)
     spans: list[dict[str, Any]] | None = None
@@ -111,7 +111,7 @@ def updated(way: str, trees: Trees, launch: Launch) -> Iterator[Server]:
 
 @pytest.fixture
 def pause(request: pytest.FixtureRequest, release: str, way: str) -> str | None:
-    """Mode of the pause while the weights change, None without a pause."""
+    """Mode of the pause during the update, None without a pause."""
     mode: str | None = request.param
     if way == "two-workers" and mode and is_between(release, "", "0.5.11"):
         pytest.skip("pauses are refused with several tokenizer workers")
@@ -129,7 +129,7 @@ _versions = itertools.count()
 
 
 def update(server: Server, folder: Path, **more: Any) -> str:
-    """Load weights; the version that they were given."""
+    """Load weights; return their new version."""
     version = f"{folder.name[:8]}-{next(_versions)}"
     body = {"model_path": str(folder), "weight_version": version, **more}
     response = send(server, "/update_weights_from_disk", **body)
@@ -138,7 +138,7 @@ def update(server: Server, folder: Path, **more: Any) -> str:
 
 
 def later(server: Server, **more: Any) -> Json:
-    """The engine's answer to a prompt that other requests do not have."""
+    """Return the engine's answer to a prompt that no other request has."""
     return post(
         server,
         "/generate",
@@ -151,7 +151,7 @@ def later(server: Server, **more: Any) -> Json:
 
 
 def logprobs_of(answer: dict[str, Any]) -> list[float]:
-    """Of the first token: the five most probable, by token."""
+    """Return the five most probable first tokens, with logprobs."""
     first = answer["meta_info"]["output_top_logprobs"][0]
     return [value for value, *_ in sorted(first, key=lambda entry: entry[1])]
 
@@ -171,7 +171,7 @@ def whole(server: Server, path: str, **body: Any) -> Said:
 
 
 def chat_stream(server: Server) -> Said:
-    said = Said(others=[None])  # No line has said a version.
+    said = Said(others=[None])  # No line has had a version yet.
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
         assert "error" not in event, event
         if "metadata" in event:
@@ -211,7 +211,7 @@ OPEN: tuple[Callable[[Server], Said], ...] = (
 def through(
     server: Server, pause: str | None, change: Callable[[], Any]
 ) -> tuple[list[Said], Any]:
-    """The answers of requests that are open while the weights change."""
+    """Return the answers of requests that run while the weights change."""
     with ThreadPoolExecutor(len(OPEN)) as pool:
         asking = [pool.submit(ask, server) for ask in OPEN]
         wait_until(lambda: len(held(server)) >= 2)
@@ -230,7 +230,7 @@ def through(
 
 
 def assert_right(said: Said, quiet: Said, old: str, new: str) -> None:
-    """Each span says whose tokens it has: the mute weights', or those before them."""
+    """Check that each span's tokens come from the weights of its version."""
     assert said.spans is not None
     ends = [0, *(span["end"] for span in said.spans)]
     assert [span["start"] for span in said.spans] == ends[:-1]
@@ -263,7 +263,7 @@ def old(updated: Server, model: Weights) -> str:
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
 @pytest.mark.parametrize("pause", PAUSES, indirect=True)
-def test_each_token_says_which_weights_sampled_it(
+def test_each_token_has_the_version_of_the_weights_that_sampled_it(
     updated: Server,
     model: Weights,
     quiet: list[Said],
@@ -285,7 +285,7 @@ def test_each_token_says_which_weights_sampled_it(
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
 @pytest.mark.parametrize("pause", PAUSES, indirect=True)
-def test_a_later_prompt_takes_nothing_that_other_weights_computed(
+def test_a_later_prompt_uses_no_cache_of_other_weights(
     updated: Server,
     model: Weights,
     expected: list[float],
@@ -305,7 +305,7 @@ def test_a_later_prompt_takes_nothing_that_other_weights_computed(
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_another_version_of_the_same_weights_is_for_the_tokens_after_it(
+def test_a_new_version_of_the_same_weights_labels_later_tokens(
     updated: Server, quiet: list[Said], old: str
 ) -> None:
     def rename() -> None:
@@ -322,7 +322,7 @@ def test_another_version_of_the_same_weights_is_for_the_tokens_after_it(
 def update_from_tensor(
     server: Server, release: str, serialized: bytes, version: str
 ) -> requests.Response:
-    """The response to an update, in the session that newer releases want around it."""
+    """Update from a tensor, inside the session that newer releases require."""
     needs_session = is_between(release, "0.5.21", "")
     if needs_session:
         assert send(server, "/begin_weight_update").status_code == 200
@@ -339,7 +339,7 @@ def update_from_tensor(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", "retract"], indirect=True)
-def test_tensors_are_weights_too(
+def test_updates_from_tensors_are_versioned_too(
     updated: Server,
     model: Weights,
     quiet: list[Said],
@@ -362,7 +362,7 @@ def test_tensors_are_weights_too(
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
-def test_an_update_that_fails_is_refused_and_changes_no_version(
+def test_a_failed_update_is_an_error_and_changes_no_version(
     updated: Server, model: Weights, pause: str | None, release: str
 ) -> None:
     version = update(updated, model.spoken)
@@ -382,7 +382,7 @@ def test_an_update_that_fails_is_refused_and_changes_no_version(
 
 @pytest.mark.usefixtures("slow_engine", "old")
 @pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
-def test_updates_from_disk_at_once_are_all_answered(
+def test_concurrent_updates_from_disk_are_all_answered(
     updated: Server, model: Weights, pause: str | None
 ) -> None:
     def several() -> list[str]:
@@ -418,10 +418,10 @@ def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
     assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
 
 
-def test_a_prompt_takes_nothing_that_another_adapter_computed(
+def test_a_prompt_uses_no_cache_of_another_adapter(
     trees: Trees, launch: Launch, tmp_path: Path
 ) -> None:
-    ours = weights.make_adapter(tmp_path / "ours", seed=1)
+    adapter_folder = weights.make_adapter(tmp_path / "ours", seed=1)
     other = weights.make_adapter(tmp_path / "other", seed=2)
 
     def load(server: Server, name: str, folder: Path) -> None:
@@ -433,12 +433,12 @@ def test_a_prompt_takes_nothing_that_another_adapter_computed(
     arguments += ("--max-lora-rank", str(weights.RANK))
     arguments += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
     with launch(trees.patched, "--enable-lora", *arguments) as server:
-        load(server, "a", ours)
+        load(server, "a", adapter_folder)
         before = later(server, lora_path="a")
         assert later(server, lora_path="a")["meta_info"]["cached_tokens"] > 290
         assert send(server, "/unload_lora_adapter", lora_name="a").status_code == 200
-        shutil.rmtree(ours)
-        load(server, "a", weights.make_adapter(ours, seed=2))
+        shutil.rmtree(adapter_folder)
+        load(server, "a", weights.make_adapter(adapter_folder, seed=2))
         after = later(server, lora_path="a")
         assert after["meta_info"]["cached_tokens"] == 0
         load(server, "b", other)
@@ -447,7 +447,7 @@ def test_a_prompt_takes_nothing_that_another_adapter_computed(
         assert logprobs_of(before) != pytest.approx(expected, abs=100 * LOGPROB_NOISE)
 
 
-def test_who_asks_for_versions_alone_gets_them_alone(
+def test_versions_can_be_requested_without_token_ids(
     updated: Server, model: Weights
 ) -> None:
     version = update(updated, model.spoken)
@@ -467,12 +467,12 @@ def test_who_asks_for_versions_alone_gets_them_alone(
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_a_flag_that_is_no_flag_is_refused(updated: Server, path: str) -> None:
+def test_a_flag_of_another_type_is_refused(updated: Server, path: str) -> None:
     with refused("return_weight_versions"):
         post(updated, path, **QUESTION, prompt="a", return_weight_versions=["x"])
 
 
-def test_a_beam_search_has_no_labels(updated: Server, release: str) -> None:
+def test_a_beam_search_has_no_weight_versions(updated: Server, release: str) -> None:
     if not is_between(release, "0.5.19", ""):
         pytest.skip("SGLang has beam search from 0.5.19 on")
     params = {"beam_width": 3, "n": 2, "max_new_tokens": 12, "temperature": 0}

@@ -9,12 +9,12 @@ from typing import Any
 ELLIPSIS = re.compile(r"…|\.\.\.")
 MORE = re.compile(r"(\d+) more")
 
-# What differs from run to run or from machine to machine, and what stands for it.
+# Patterns that differ between runs or machines, and their placeholders.
 MASKS = (
     (re.compile(r"\b\d+(\.\d+)? ?(ms|s|min)\b"), "<time>"),
     (re.compile(r"\b\d(\.\d+)?e-\d+\b"), "<tiny>"),
     (re.compile(r"\bpython3\.\d+\b"), "python3"),
-    # Of an absolute path, what it ends with.
+    # An absolute path: only its end is compared.
     (re.compile(r"(?<![\w.:/])(/[\w.+…-]+)+/(?=[\w.+…-])"), "/"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -92,7 +92,7 @@ def _unlike_list(shown: list[Any], seen: list[Any], where: str) -> str:
 
 
 def unlike_excerpt(shown: str, whole: str) -> str:
-    """The first line of an excerpt that does not follow in the whole; spaces aside."""
+    """Return the first line of an excerpt that is not in the text, in order."""
     lines = iter([" ".join(line.split()) for line in whole.splitlines()])
     for line in filter(str.strip, shown.splitlines()):
         if ELLIPSIS.fullmatch(line.strip()):

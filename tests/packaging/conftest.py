@@ -19,7 +19,7 @@ from tests.packaging.scratch import Scratch, add_rest, make_scratch, repack, res
 
 ROOT = Path(__file__).parents[2]
 
-# As SGLang's own lays its packages out; the rest of it does not matter here.
+# The package layout of SGLang's own file; the rest of it does not matter here.
 CHECKOUT = """
 [build-system]
 requires = ["setuptools"]
@@ -78,7 +78,7 @@ def empty_scratch(
     rest: Path,
     wheels: Callable[[str], Path],
 ) -> Callable[[], Scratch]:
-    """Makes environments in which all is installed but SGLang and this package."""
+    """Make environments with everything installed except SGLang and this package."""
 
     def make() -> Scratch:
         folder = tmp_path_factory.mktemp("scratch") / "scratch"
@@ -93,7 +93,7 @@ def empty_scratch(
 
 @pytest.fixture(scope="session")
 def rest(sglang_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that SGLang needs, as it is installed beside it."""
+    """SGLang's installed dependencies."""
     return rest_of(sglang_python, tmp_path_factory.mktemp("rest"))
 
 
@@ -103,7 +103,7 @@ def wheels(
     vanilla_tree: Callable[[Path], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], Path]:
-    """SGLang's wheel, as an index has it, and such as call themselves another version."""
+    """SGLang's wheel, as an index has it, and copies that state another version."""
     [info] = sglang_package.parent.glob("sglang-*.dist-info")
     package = vanilla_tree(tmp_path_factory.mktemp("vanilla"))
 
@@ -120,7 +120,7 @@ def wheel_scratch(
     wheels: Callable[[str], Path],
     bytecode: Bytecode,
 ) -> Callable[..., Scratch]:
-    """Makes environments with SGLang from its wheel."""
+    """Make environments with SGLang from its wheel."""
 
     def make(version: str = "0.5.9") -> Scratch:
         scratch = empty_scratch()
@@ -135,7 +135,7 @@ def wheel_scratch(
 def checkout(
     wheels: Callable[[str], Path], bytecode: Bytecode
 ) -> Callable[[Path], Path]:
-    """Makes a folder what `python` of SGLang's repository is; returns it."""
+    """Turn a folder into `python` of SGLang's repository; return it."""
 
     def make(folder: Path) -> Path:
         with zipfile.ZipFile(wheels("0.5.9")) as wheel:
@@ -163,7 +163,7 @@ def checkout_scratch(
 def checkout_scratch_beside_wheel(
     checkout_scratch: Scratch, wheels: Callable[[str], Path]
 ) -> Scratch:
-    """One whose Python imports a wheel's SGLang, though the checkout is there."""
+    """An environment that imports SGLang from a wheel, although a checkout exists."""
     install = "uv pip install --no-deps --link-mode copy"
     checkout_scratch.ok(f"{install} --reinstall '{wheels('0.5.9')}'")
     return checkout_scratch
@@ -179,7 +179,7 @@ def uv_scratch(
     rest: Path,
     wheels: Callable[[str], Path],
 ) -> Callable[[str], Scratch]:
-    """Makes environments by uv, SGLang in them linked from one cache."""
+    """Make environments with uv, which links SGLang from one cache."""
 
     def make(name: str) -> Scratch:
         env = {**with_dist, **bytecode.env, "UV_CACHE_DIR": str(tmp_path / "cache")}

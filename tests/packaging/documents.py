@@ -1,28 +1,28 @@
-"""Runs a document: each fenced block does, or shows, what it says.
+"""Run a document: check that each fenced block works, or shows real output.
 
-What is run, by the language of a block:
+The language of a block says how it is run or checked:
 
-    console   each `$ command` with bash, in order, in one environment per document;
-              lines below a command are its output. A command must end with 0, but for
-              the last one of a block with the word `exit=N`, and one before an `echo $?`.
+    console   run each `$ command` with bash, in order, in one environment per document;
+              lines below a command are its output. A command must exit with 0, except
+              the last one of a block with the word `exit=N`, or one before `echo $?`.
               `agentcore-patch serve ... &` or `python -m sglang.launch_server ... &`
-              launches a server on the CPU, of the environment's SGLang, which from then
-              on is the live one of the document. Before a document installs the package,
-              `agentcore-patch serve --model scripted &` is the patched server that such
-              documents share
-    bash      the whole block, which must end with 0 (or `exit=N`)
-    python    the whole block, as a file, likewise
-    text      the output of what was run last
-    json request=PATH     sent to a live server, and answered 200 (or `status=N`);
-                          PATH is /v1/chat/completions if it is left out
-    json answer           what it answered to the last request
-    json chunk            likewise, one event of its stream; it is asked again if there is
-                          none, since a busy machine puts several tokens on a chunk
-    json output           the output of what was run last, as JSON
+              launches a server of the environment's SGLang on the CPU, which is the
+              document's live server from then on. Before a document installs the
+              package, `agentcore-patch serve --model scripted &` is a patched server
+              that such documents share
+    bash      run the whole block, which must exit with 0 (or `exit=N`)
+    python    run the whole block as a file, likewise
+    text      the output of the last run
+    json request=PATH     send it to the live server, which must answer 200 (or
+                          `status=N`); PATH is /v1/chat/completions by default
+    json answer           the response to the last request
+    json chunk            one event of the last response's stream; if it is missing, the
+                          request is repeated, since a busy machine joins chunks
+    json output           the output of the last run, as JSON
     dockerfile, yaml      an excerpt of one file in examples/; so is `bash excerpt`
 
-Any other block, one without a language among them, is a failure. A block in an HTML
-comment is run like any other, and readers do not see it.
+Any other block fails, including one without a language. A block in an HTML comment,
+which readers do not see, is run like any other.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ STREAMS = 5
 
 
 class Failed(Exception):
-    """A block does not do, or is not, what the document says."""
+    """A block does not do what the document says."""
 
 
 ERRORS = (
@@ -98,12 +98,12 @@ class Document:
         (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
 
     def stop(self) -> None:
-        """End the server that it launched."""
+        """Stop the server that the document launched."""
         if self._launched:
             self._launched.stop()
 
     def failures(self, markdown: str) -> list[str]:
-        """Runs all blocks; what is wrong with each, by row."""
+        """Run all blocks; return the failure of each, by row."""
         found = []
         for block in blocks(markdown):
             run = getattr(self, f"_run_{block.language}", None)
@@ -206,13 +206,13 @@ class Document:
         return self.ran[key]
 
     def _as_patched(self, script: str) -> tuple[str, str]:
-        """A command without its comment, and the patches that it finds in place."""
+        """Return a command without its comment, and the patches that are in place."""
         status = self.scratch.run("agentcore-patch status --json")
         patches = json.loads(status.out).get("patches") if status.code == 0 else None
         return re.sub(r"\s+#.*", "", script), str(patches)
 
     def _launch(self, script: str) -> Ran:
-        """Launch a server as it is said, but for the port, and on the CPU."""
+        """Launch a server like the document, but on another port and on the CPU."""
         one_line = self._shell.here(script).replace("\\\n", " ")
         words = shlex.split(one_line, comments=True)
         told = argparse.ArgumentParser()
@@ -246,16 +246,16 @@ class Document:
         return Ran(0, "")
 
     def _make(self, target: str) -> Ran:
-        """Run what a target runs once the environment is there.
+        """Run the commands of a target in the existing environment.
 
-        Of those that run this very suite or look at the sources, only that their
-        programs are there.
+        For targets that run this suite or read the sources, only check that their
+        programs exist.
         """
         ready = ("--old-file=.venv/.ready", "--old-file=build/lowest/.ready")
         told = subprocess.run(
             ["make", "--dry-run", *ready, target],
             cwd=self.tree,
-            # This suite may itself be run by make, which tells those below.
+            # Make may run this suite, and passes its settings to child processes.
             env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
             capture_output=True,
             text=True,
@@ -267,7 +267,7 @@ class Document:
                 break
         for program in re.findall(r"^\.venv/bin/(\S+)", told.stdout, re.MULTILINE):
             if not Path(sys.executable).with_name(program).exists():
-                raise Failed(f"make {target} runs {program}, which is not there")
+                raise Failed(f"make {target} runs {program}, which is missing")
         return ran
 
     @property

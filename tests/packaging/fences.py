@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `info` is its language and the words after it."""
+    """A fenced block; `info` is its language and the words after it."""
 
     row: int
     info: str
@@ -31,17 +31,17 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a console block, and what is shown below it."""
+    """One command of a console block, and its shown output."""
 
     script: str
     shown: str
 
 
 def blocks(markdown: str, row: int = 1) -> Iterator[Block]:
-    """The blocks of a document; an indented one has no language.
+    """Return the blocks of a document; an indented one has no language.
 
-    Those in an HTML comment count, too: readers do not see the set-up that they hold.
-    `row` is the row in which the text begins.
+    Blocks in an HTML comment count, too: they hold set-up that readers do not see.
+    `row` is the row of the first line.
     """
     for token in MarkdownIt().parse(markdown):
         if token.map is None:
@@ -54,7 +54,7 @@ def blocks(markdown: str, row: int = 1) -> Iterator[Block]:
 
 
 def commands(block: str) -> Iterator[Command]:
-    """The commands of a console block; a backslash continues one."""
+    """Return the commands of a console block; a backslash continues one."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         end = 1

@@ -20,13 +20,13 @@ SECONDS = 600
 
 UV = Path(sys.executable).with_name("uv")
 
-# Of an environment that has SGLang: what a scratch environment brings itself.
+# Packages that a scratch environment installs itself.
 OWN = re.compile(r"(sglang|pip|uv|agentcore_\w+|__editable__\w*|__pycache__)([-.]|$)")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One command that ended; `out` is its standard output and error together."""
+    """One finished command; `out` is its standard output and error together."""
 
     code: int
     out: str
@@ -54,7 +54,7 @@ class Scratch:
         return site
 
     def has_command(self, name: str) -> bool:
-        """True if something installed this command in the environment."""
+        """True if this command is installed in the environment."""
         return (self.venv / "bin" / name).exists()
 
     def run(self, script: str, *, shell: tuple[str, ...] = ("bash", "-e", "-c")) -> Ran:
@@ -72,7 +72,7 @@ class Scratch:
         return Ran(done.returncode, done.stdout)
 
     def ok(self, script: str) -> str:
-        """The output of a script that ends with 0."""
+        """Run a script, which must exit with 0; return its output."""
         ran = self.run(script)
         assert ran.code == 0, f"{script}\n{ran.out}"
         return ran.out
@@ -81,11 +81,11 @@ class Scratch:
 def make_scratch(
     folder: Path, base: Path, env: Mapping[str, str], *, with_pip: bool = True
 ) -> Scratch:
-    """An empty environment of the Python `base`, with pip or without."""
+    """Make an empty environment of the Python `base`, with pip or without."""
     (folder / "tools").mkdir(parents=True)
     for tool in (UV, UV.with_name("uvx")):
         (folder / "tools" / tool.name).symlink_to(tool)
-    # Not the environment of these tests: it has this package, and maybe an SGLang.
+    # Not the tests' own environment, which has this package and maybe an SGLang.
     others = [
         entry
         for entry in os.environ["PATH"].split(os.pathsep)
@@ -113,7 +113,7 @@ def make_scratch(
 
 
 def rest_of(python: Path, folder: Path) -> Path:
-    """A folder with links to all that an interpreter has installed, `OWN` aside."""
+    """Make a folder with links to an interpreter's packages, except `OWN`."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     told = subprocess.run(
         [python, "-c", code], capture_output=True, text=True, check=True
@@ -125,13 +125,13 @@ def rest_of(python: Path, folder: Path) -> Path:
 
 
 def add_rest(scratch: Scratch, rest: Path) -> None:
-    """Let an environment see all of `rest` as installed."""
+    """Make everything in `rest` importable in an environment."""
     pth = scratch.site / "rest.pth"
     pth.write_text(f"import site; site.addsitedir({str(rest)!r})\n")
 
 
 def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
-    """A wheel of a package folder and its metadata, which may say another version."""
+    """Build a wheel of a package folder and its metadata; `version` may differ."""
     old = info.name.removeprefix("sglang-").removesuffix(".dist-info")
     wheel = folder / f"sglang-{version}-py3-none-any.whl"
     record = io.StringIO()

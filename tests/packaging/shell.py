@@ -1,4 +1,4 @@
-"""Bash that goes on where it ended, and knows the names that documents use."""
+"""Bash that keeps its state between scripts, and knows the documents' paths."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.packaging.scratch import Ran, Scratch
 
 @dataclass
 class Shell:
-    """Runs scripts one by one: each in the folder and with the variables of the last.
+    """Runs scripts one by one; each continues with the last one's folder and variables.
 
-    `places` are names in documents, and what gives those that stand for them here.
-    Nothing else is changed in a script; in its output they get their names back.
+    `places` maps names in documents to functions that return the local ones. Scripts
+    use the local names, and output shows the documents' names; nothing else changes.
     """
 
     scratch: Scratch
@@ -22,7 +22,7 @@ class Shell:
     _used: dict[str, str] = field(default_factory=dict)
 
     def run(self, script: str) -> Ran:
-        """Run a script, which finds the exit code of the last one in `$?`."""
+        """Run a script; `$?` is the exit code of the last one."""
         state = self.scratch.folder / "state"
         code = self.last.code if self.last else 0
         ran = self.scratch.run(
@@ -38,7 +38,7 @@ class Shell:
         return self.last
 
     def here(self, text: str) -> str:
-        """A text with what stands for the names in it."""
+        """Replace the documents' paths in a text by local ones."""
         for name, place in self.places.items():
             if name in text:
                 self._used[name] = place()

@@ -1,4 +1,4 @@
-"""The comparison of what documents show with what is seen, which must be able to fail."""
+"""The comparison of shown output with real output, which must be able to fail."""
 
 from __future__ import annotations
 

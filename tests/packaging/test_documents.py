@@ -1,4 +1,4 @@
-"""Every block of every document, run; `documents` says how."""
+"""Run every block of every document; `documents` says how."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def document(
 
 
 @each([path for path in DOCUMENTS if any(blocks(path.read_text()))])
-def test_every_block_does_what_it_says(path: Path, document: Document) -> None:
+def test_every_block_works_as_shown(path: Path, document: Document) -> None:
     failures = document.failures(path.read_text())
     assert not failures, "\n\n".join(failures)
 
@@ -98,7 +98,7 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors_of(target.read_text()), anchor
 
 
-def test_the_picture_of_retokenization_is_what_is_drawn(
+def test_the_picture_of_retokenization_is_up_to_date(
     sglang_python: Path, scripted_model: Path, tree: Path
 ) -> None:
     kept = (ROOT / "docs/explanation/retokenization.svg").read_text("utf-8")
@@ -109,7 +109,7 @@ def test_the_picture_of_retokenization_is_what_is_drawn(
     assert drawn == kept, "run `make docs`"
 
 
-def test_the_page_on_training_has_the_figures_of_its_run(
+def test_the_training_page_has_the_figures_of_its_run(
     sglang_python: Path, tree: Path
 ) -> None:
     page = ROOT / "docs/explanation/training.md"
@@ -124,17 +124,17 @@ def test_the_page_on_training_has_the_figures_of_its_run(
     assert ran.stdout in page.read_text("utf-8")
 
 
-# The runner itself: of these two, every block is right, and every block is wrong that
-# has not the word `right`.
+# The runner itself: every block of right.md passes. A block of wrong.md fails, unless it
+# has the word `right`.
 RIGHT = (ROOT / "tests/packaging/right.md").read_text()
 WRONG = (ROOT / "tests/packaging/wrong.md").read_text()
 
 
-def test_blocks_that_are_right_pass(document: Document) -> None:
+def test_right_blocks_pass(document: Document) -> None:
     failures = document.failures(RIGHT)
     assert not failures, "\n\n".join(failures)
 
 
-def test_blocks_that_are_wrong_fail(document: Document) -> None:
+def test_wrong_blocks_fail(document: Document) -> None:
     rows = [int(re.findall(r"\d+", found)[0]) for found in document.failures(WRONG)]
     assert rows == [block.row for block in blocks(WRONG) if "right" not in block.words]

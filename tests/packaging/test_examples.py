@@ -1,8 +1,8 @@
-"""The files in examples/, line by line: there is no Docker engine and no runner here.
+"""Run the files in examples/ line by line, without Docker, GitHub or Slurm.
 
-What a Dockerfile or a pod runs is run by sh, and what a job runs by bash as GitHub runs it,
-in an environment that has SGLang in the way that the base image has it. In place of
-Slurm's `srun`, a script runs the command twice at once: two nodes with one environment.
+Commands of a Dockerfile or a pod run with sh, those of a job with bash like on GitHub,
+in an environment with SGLang installed like in the base image. A script replaces
+Slurm's `srun`: it runs the command twice at once, as two nodes with one environment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 
 
 def places(scratch: Scratch) -> dict[str, str]:
-    """Local paths of an image's paths; nothing else in a line changes."""
+    """Map an image's paths to local ones; nothing else in a line changes."""
     return {
         "/sgl-workspace/": f"{scratch.folder}/sgl-workspace/",
         "/opt/venv": str(scratch.venv),
@@ -71,7 +71,7 @@ def run_job(steps: list[Mapping[str, str]], scratch: Scratch) -> dict[str, str]:
     return ended
 
 
-def test_every_example_is_run_here() -> None:
+def test_every_example_has_a_test() -> None:
     run = {
         *("Dockerfile", "Dockerfile.checkout", "Dockerfile.uv"),
         *("github-actions.yml", "kubernetes.yaml", "slurm.sbatch"),
@@ -109,7 +109,7 @@ def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.uv"])
-def test_another_version_ends_the_build(
+def test_another_version_fails_the_build(
     wheel_scratch: Callable[..., Scratch], name: str
 ) -> None:
     ran = build(EXAMPLES / name, wheel_scratch(version="0.6.0"))
@@ -120,7 +120,7 @@ def test_another_version_ends_the_build(
     assert "Supported: 0.5.8" in done.out
 
 
-def test_another_sglang_than_the_checkout_ends_the_build(
+def test_an_sglang_other_than_the_checkout_fails_the_build(
     checkout_scratch_beside_wheel: Scratch,
 ) -> None:
     ran = build(EXAMPLES / "Dockerfile.checkout", checkout_scratch_beside_wheel)
@@ -162,7 +162,7 @@ LAUNCH = "python -m sglang.launch_server"
 
 
 def run_slurm_job(scratch: Scratch) -> Ran:
-    """Run the batch script; its servers are only named."""
+    """Run the batch script; its servers are stand-ins."""
     srun = scratch.folder / "tools/srun"
     srun.write_text(SRUN)
     srun.chmod(0o755)
@@ -218,7 +218,7 @@ def steps_of(name: str) -> list[Mapping[str, str]]:
 
 
 def kept_files(step: Mapping[str, object], scratch: Scratch) -> dict[str, Path]:
-    """The files that the last step uploads, by name; all of them are there."""
+    """Return the files that the last step uploads, by name; all must exist."""
     assert str(step["uses"]).startswith("actions/upload-artifact@")
     named = step["with"]
     assert isinstance(named, dict)
@@ -231,7 +231,7 @@ def assert_built(ran: list[tuple[str, Ran]]) -> None:
     assert [done.code for _, done in ran] == [0, 0, 0, 0], ran[-1][1].out
     line, done = ran[-1]
     assert "agentcore-patch verify" in line
-    # The scripted model takes no images.
+    # The scripted model does not accept images.
     assert f"PASSED: {len(checks.NAMES) - 1} passed, 1 skipped" in done.out
 
 

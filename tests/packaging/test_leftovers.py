@@ -1,4 +1,4 @@
-"""An SGLang that is uninstalled, or replaced by an editable one, while it is patched."""
+"""A patched SGLang that is uninstalled, or replaced by an editable install."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ = (
 
 @pytest.fixture(scope="module")
 def part(sglang_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with a part of SGLang, as folder `python` of its repository."""
+    """A checkout with a part of SGLang, like `python` of its repository."""
     folder = tmp_path_factory.mktemp("part")
     (folder / "pyproject.toml").write_text(CHECKOUT)
     package = folder / "sglang"
@@ -91,7 +91,7 @@ def test_an_editable_install_over_a_patched_wheel_is_found_and_patched(
     assert not (made / "sglang/srt/agentcore").exists()
 
 
-def test_after_an_uninstall_revert_removes_what_is_left(scratch: Scratch) -> None:
+def test_revert_removes_the_leftovers_of_an_uninstall(scratch: Scratch) -> None:
     scratch.ok("pip uninstall --yes sglang")
     left = scratch.site / "sglang"
 

@@ -1,4 +1,4 @@
-"""The package as it is built, and what it does where it is installed."""
+"""The built package, and the commands of an installed one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sdist(dist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Scratch:
-    """An environment with the package and what it needs alone."""
+    """An environment with only the package and its dependencies."""
     scratch = make_scratch(
         tmp_path_factory.mktemp("clean") / "scratch", Path(sys.executable), {}
     )
@@ -70,18 +70,18 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
         "agentcore_patches": "agentcore_patches",
         "verify/agentcore_verify": "agentcore_verify",
     }
-    ours = {
+    expected = {
         f"{package}/{file.relative_to(tree / folder)}": file.read_bytes()
         for folder, package in packages.items()
         for file in (tree / folder).rglob("*")
         if file.suffix == ".py" or file.name == "py.typed"
     }
-    ours |= {
+    expected |= {
         f"agentcore_patches/pages/{file.relative_to(tree / 'docs')}": file.read_bytes()
         for file in (tree / "docs").rglob("*.md")
     }
-    assert "agentcore_patches/pages/how-to/troubleshooting.md" in ours
-    assert len(ours) > 50
+    assert "agentcore_patches/pages/how-to/troubleshooting.md" in expected
+    assert len(expected) > 50
     inside = contents(wheel)
     described = {
         f"{NAME}.dist-info/{name}"
@@ -90,8 +90,8 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
             "licenses/LICENSE",
         )
     }
-    assert {name: inside[name] for name in ours if name in inside} == ours
-    assert set(inside) - set(ours) == described
+    assert {name: inside[name] for name in expected if name in inside} == expected
+    assert set(inside) - set(expected) == described
     license_text = inside[f"{NAME}.dist-info/licenses/LICENSE"]
     assert license_text == (tree / "LICENSE").read_bytes()
 
@@ -110,7 +110,7 @@ def test_the_sdist_is_the_tree(sdist: Path, tree: Path) -> None:
     assert written <= inside, written - inside
 
 
-def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path) -> None:
+def test_an_index_accepts_the_metadata(dist: Path, wheel: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *dist.iterdir()],
         capture_output=True,
@@ -130,13 +130,13 @@ def test_metadata_is_what_an_index_takes(dist: Path, wheel: Path) -> None:
 
 
 def page_of_an_index(readme: str, repository: str = "") -> str:
-    """A README as `setup.py` gives it to an index."""
+    """Return a README as `setup.py` converts it for an index."""
     made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
     page: str = made["long_description"](readme, repository)
     return page
 
 
-def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path) -> None:
+def test_the_index_page_needs_no_other_files(sdist: Path) -> None:
     page = page_of_an_index(README)
     assert all("://" in link for link in links_of(page))
     with tarfile.open(sdist) as file:
@@ -148,7 +148,7 @@ def test_the_page_of_an_index_needs_no_file_beside_it(sdist: Path) -> None:
         assert name in inside
 
 
-def test_with_a_repository_the_links_of_an_index_lead_there() -> None:
+def test_links_of_the_index_page_lead_to_the_repository() -> None:
     page = page_of_an_index(README, "https://git.example/agentcore")
     assert all(
         link.startswith("https://git.example/agentcore/") for link in links_of(page)
@@ -156,14 +156,14 @@ def test_with_a_repository_the_links_of_an_index_lead_there() -> None:
     assert "(https://git.example/agentcore/docs/tutorial.md)" in page
 
 
-def test_an_index_shows_no_picture_that_it_does_not_have() -> None:
+def test_the_index_page_shows_no_missing_picture() -> None:
     told = page_of_an_index(
         "A\n\n![x](docs/x.svg)\n\n[`b.md`](b.md) [c](d.md#e) [f](https://g.example) [h](#i)\n"
     )
     assert told == "A\n\n`b.md` c (`d.md`) [f](https://g.example) [h](#i)\n"
 
 
-def test_the_command_says_what_it_is(installed: Scratch) -> None:
+def test_the_command_shows_its_name_and_version(installed: Scratch) -> None:
     assert installed.ok("agentcore-patch --version") == (
         f"agentcore-patch {__version__}\n"
     )
@@ -175,7 +175,7 @@ def test_the_command_says_what_it_is(installed: Scratch) -> None:
     assert "--model" in installed.ok("agentcore-patch verify --help")
 
 
-def test_without_sglang_it_says_so(installed: Scratch) -> None:
+def test_without_sglang_the_command_reports_that(installed: Scratch) -> None:
     for command in ("status", "apply", "revert", "verify --model scripted"):
         ran = installed.run(f"agentcore-patch {command}")
         assert ran.code == 3
@@ -193,7 +193,7 @@ def test_both_packages_can_be_imported_and_are_typed(installed: Scratch) -> None
         assert (installed.site / package / "py.typed").is_file()
 
 
-def test_it_patches_a_copy_of_sglang_and_gives_it_back(
+def test_the_command_patches_and_reverts_a_copy_of_sglang(
     installed: Scratch, vanilla_tree: Callable[[Path], Path], tmp_path: Path
 ) -> None:
     package = vanilla_tree(tmp_path)

@@ -1,4 +1,4 @@
-"""A planner that remembers."""
+"""A planner with a cache."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module", autouse=True)
 def planned_once() -> Iterator[Callable[[], None]]:
-    """Remember what the planner made of a file, or of one definition in it.
+    """Cache the planner's results per file and per definition.
 
-    Tests change one file, or one definition, and most releases have the same ones.
-    So much is remembered that looking for garbage in it would take a third of the time.
-    The fixture is a function that forgets it: a release's mutants leave gigabytes.
+    Tests change one file or definition, and most releases have the same ones. The
+    garbage collector would spend a third of the time on the cache. The fixture is a
+    function that clears the cache: a release's mutants leave gigabytes.
     """
     forgets: list[Callable[[], None]] = []
 

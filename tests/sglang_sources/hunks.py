@@ -1,4 +1,4 @@
-"""The changes of a release as hunks: by definition, not by line numbers, which move."""
+"""The changes of a release as hunks, located by definition instead of line number."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ N_CONTEXT = 1
 
 @dataclass(frozen=True)
 class Hunk:
-    """One change; what stands around it in the file does not make it another one.
+    """One change; the text around it in the file does not count.
 
     Attributes:
         path: the file.
-        scope: the definition that it is in, or that it decorates.
-        change: the lines that go and those that come, as in a diff.
+        scope: the definition that it changes or decorates.
+        change: the removed and added lines, as in a diff.
         lines: the same, with the lines around.
     """
 
@@ -35,7 +35,7 @@ class Hunk:
 
 
 def hunks(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[Hunk]:
-    """The changes between texts, by path; those of the modules that land are left out."""
+    """Return the changes between texts, by path, without the landing modules."""
     return [
         hunk
         for path, text in sorted(after.items())
@@ -67,7 +67,7 @@ def _hunks(path: str, before: bytes, after: bytes) -> Iterator[Hunk]:
 
 
 def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
-    """Every definition with its lines, the outer ones first."""
+    """Return every definition with its lines, the outer ones first."""
     for child in ast.iter_child_nodes(node):
         name = prefix
         if isinstance(child, DEFINITIONS):
@@ -80,7 +80,7 @@ def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
 def written(
     version: str, own: Sequence[Hunk], before: str, of_before: Sequence[Hunk]
 ) -> str:
-    """The hunks of a release, or in what they differ from those of the one before."""
+    """Write the hunks of a release, or their differences from the release before."""
     if not before:
         return "\n".join([f"SGLang {version}\n", *map(str, own)])
     gone = _beyond(of_before, own)
@@ -93,7 +93,7 @@ def written(
 
 
 def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
-    """Return the hunks that others lack, or have fewer times."""
+    """Return the hunks that `others` lack or have fewer times."""
     left = Counter(others)
     beyond = []
     for hunk in some:
@@ -104,7 +104,7 @@ def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
 
 
 def _summary(hunk: Hunk) -> str:
-    """A hunk that stands in full with an earlier release: where it is, and its name."""
+    """Return one line on a hunk that an earlier release shows in full."""
     names = [line for line in hunk.lines.split("\n") if "# agentcore-patch: " in line]
     said = names or [line for line in hunk.lines.split("\n") if line.startswith("+")]
     return f"@@ {hunk.path} {hunk.scope}\n{said[0] if said else ''}\n"

@@ -1,6 +1,6 @@
-"""The files that patches change in every release, as they are and as patched.
+"""The files that patches change in every release, original and patched.
 
-The modules that land are no sources, and are the same in every release but for one.
+Landing modules are not sources, and all but one are the same in every release.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ def _differing() -> tuple[str, ...]:
     return tuple(chosen)
 
 
-# As few as have each edit that is not for the release whose files the suite reads.
+# The fewest releases with every edit that the suite's own release lacks.
 DIFFERING = _differing()
 
 
 def changed_files(version: str, selection: tuple[str, ...] = NAMES) -> tuple[str, ...]:
-    """The files of a release that patches change; not those that they add."""
+    """Return the files of a release that patches change, without created ones."""
     files = registry.files(selection, version)
     return tuple(path for path in files if path not in LANDED)
 
 
 def scopes(version: str, file: str) -> set[str]:
-    """The definitions of a file that patches change or look at."""
+    """Return the definitions of a file that patches change or check."""
     return {
         edit.scope
         for name in NAMES
@@ -64,7 +64,7 @@ def scopes(version: str, file: str) -> set[str]:
 
 
 def hooks(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Files without the modules that land."""
+    """Return files without the landing modules."""
     return {path: text for path, text in files.items() if path not in LANDED}
 
 

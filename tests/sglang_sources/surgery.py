@@ -1,4 +1,4 @@
-"""Change a source as others do: by `ast` and lines, without the code under test."""
+"""Change a source like other tools: by `ast` and lines, without the code under test."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @cache
 def tree(source: bytes) -> ast.Module:
-    """The parsed source; not to be changed."""
+    """Return the parsed source, which callers must not change."""
     return ast.parse(source)
 
 
 def definition(source: bytes, scope: str) -> Definition:
-    """The definition of a dotted path."""
+    """Return the definition of a dotted path."""
     body = tree(source).body
     for name in scope.split("."):
         [found] = [n for n in body if isinstance(n, DEFINITIONS) and n.name == name]
@@ -29,12 +29,12 @@ def definition(source: bytes, scope: str) -> Definition:
 
 
 def definitions(node: ast.AST) -> list[Definition]:
-    """Every definition in a tree."""
+    """Return every definition in a tree."""
     return [child for child in ast.walk(node) if isinstance(child, DEFINITIONS)]
 
 
 def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
-    """Every statement in a tree that has its lines for itself, in their order."""
+    """Return every statement that shares its lines with no other, in order."""
     lines = source.splitlines()
     return [
         node
@@ -47,13 +47,13 @@ def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
 
 
 def matching(source: bytes, within: Definition, shape: str) -> list[ast.stmt]:
-    """The statements of a shape: `...` is anything, a capture (`$X`) an expression."""
+    """Return the statements of a shape: `...` is anything, `$X` any expression."""
     pattern = parsed_shape(shape)
     return [node for node in statements(source, within) if matches(pattern, node)]
 
 
 def parsed_shape(shape: str) -> ast.stmt:
-    """The statement that a shape is; captures are names of their own."""
+    """Parse a shape to a statement; captures become names."""
     [statement] = ast.parse(shape.replace("$", _CAPTURE)).body
     return statement
 
@@ -86,7 +86,7 @@ def matches(pattern: object, node: object) -> bool:
 
 
 def extent(node: ast.stmt) -> tuple[int, int]:
-    """First line, and line after the last, of a statement, counted from 0."""
+    """Return a statement's first line, and the line after its last, from 0."""
     parts = [node, *getattr(node, "decorator_list", [])]
     assert node.end_lineno is not None
     return min(part.lineno for part in parts) - 1, node.end_lineno
@@ -97,7 +97,7 @@ def indentation(node: ast.stmt) -> bytes:
 
 
 def dropped(source: bytes, nodes: Iterable[ast.stmt]) -> bytes:
-    """Without some statements; `pass` is in their place."""
+    """Replace some statements by `pass`."""
     lines = source.splitlines(keepends=True)
     for node in sorted(nodes, key=lambda node: -node.lineno):
         start, end = extent(node)
@@ -106,14 +106,14 @@ def dropped(source: bytes, nodes: Iterable[ast.stmt]) -> bytes:
 
 
 def doubled(source: bytes, node: ast.stmt) -> bytes:
-    """With a statement twice."""
+    """Repeat a statement."""
     lines = source.splitlines(keepends=True)
     start, end = extent(node)
     return b"".join([*lines[:end], *lines[start:]])
 
 
 def wrapped(source: bytes, node: ast.stmt) -> bytes:
-    """With a statement under `if True:`."""
+    """Put a statement under `if True:`."""
     lines = source.splitlines(keepends=True)
     start, end = extent(node)
     inside = [b"    " + line for line in lines[start:end]]
@@ -122,7 +122,7 @@ def wrapped(source: bytes, node: ast.stmt) -> bytes:
 
 
 def renamed(source: bytes, node: Definition) -> bytes:
-    """With another name for a definition."""
+    """Rename a definition."""
     lines = source.splitlines(keepends=True)
     pattern = rb"\b(def|class) %s\b" % node.name.encode()
     line = lines[node.lineno - 1]
@@ -131,7 +131,7 @@ def renamed(source: bytes, node: Definition) -> bytes:
 
 
 def moved(source: bytes, node: ast.stmt, before: ast.stmt) -> bytes:
-    """With a statement taken away and put before another one."""
+    """Move a statement before another one."""
     lines = source.splitlines(keepends=True)
     start, end = extent(node)
     place, _ = extent(before)
@@ -142,7 +142,7 @@ def moved(source: bytes, node: ast.stmt, before: ast.stmt) -> bytes:
 
 
 def with_lines(source: bytes, new: Iterable[tuple[int, bytes]]) -> bytes:
-    """With new text before some lines, counted from 0."""
+    """Insert new text before some lines, counted from 0."""
     lines = source.splitlines(keepends=True)
     for place, text in sorted(new, key=lambda pair: pair[0], reverse=True):
         lines.insert(place, text)
@@ -150,7 +150,7 @@ def with_lines(source: bytes, new: Iterable[tuple[int, bytes]]) -> bytes:
 
 
 def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
-    """With another word for one in a statement's lines."""
+    """Replace a word in a statement's lines."""
     lines = source.splitlines(keepends=True)
     start, end = extent(node)
     text = b"".join(lines[start:end])
@@ -159,7 +159,7 @@ def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
 
 
 def formatted(source: bytes, *settings: str) -> bytes:
-    """Laid out by a formatter with these settings."""
+    """Format a source with these settings."""
     command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
     for setting in settings:
         command += ["--config", setting]
@@ -167,7 +167,7 @@ def formatted(source: bytes, *settings: str) -> bytes:
 
 
 def bound_names(node: ast.AST) -> set[str]:
-    """The parameters and variables of a function."""
+    """Return the parameters and variables of a function."""
     names = {arg.arg for arg in ast.walk(node) if isinstance(arg, ast.arg)}
     return names | {
         name.id
@@ -177,7 +177,7 @@ def bound_names(node: ast.AST) -> set[str]:
 
 
 def all_names(node: ast.AST) -> set[str]:
-    """The names that a function reads or binds, or that functions in it do."""
+    """Return the names that a function and its inner functions read or bind."""
     names = {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
     handlers = {
         handler.name or ""
@@ -188,7 +188,7 @@ def all_names(node: ast.AST) -> set[str]:
 
 
 def read_names(code: str) -> set[str]:
-    """The names that code reads."""
+    """Return the names that code reads."""
     return {
         name.id
         for name in ast.walk(ast.parse(code))
@@ -197,7 +197,7 @@ def read_names(code: str) -> set[str]:
 
 
 def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
-    """The definitions of dotted paths, those around them included, each once."""
+    """Return the definitions of dotted paths and those around them, each once."""
     prefixes = {
         ".".join(scope.split(".")[:depth])
         for scope in scopes
@@ -208,7 +208,7 @@ def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
 
 
 def keeps_comments(old: bytes, new: bytes) -> bool:
-    """True if `new` has all lines of `old` that have a `#`, in order, margins aside."""
+    """True if `new` has all lines of `old` with a `#`, in order, ignoring margins."""
     lines = iter(_lines_with_hash(new))
     return all(line in lines for line in _lines_with_hash(old))
 

@@ -1,4 +1,4 @@
-"""Sources in which one place is not as an edit needs it: refused, and by name."""
+"""Sources in which one place does not fit its edit are refused by name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def shape_of(edit: Edit) -> str:
 
 
 def variables(edit: Edit) -> list[str]:
-    """The variables and parameters of its function that an edit's code reads."""
+    """Return the variables of its function that an edit's code reads."""
     code = edit.argument.partition("=")[2] if isinstance(edit, AddKeyword) else ""
     code = code or edit.new_code
     assert isinstance(edit, ScopedEdit)
@@ -96,9 +96,7 @@ def anchors(source: bytes, edit: Edit) -> list[ast.stmt]:
 
 
 @pytest.mark.parametrize(("file", "scope"), PLACES, ids=[scope for _, scope in PLACES])
-def test_a_definition_that_is_missing_or_there_twice_is_refused(
-    file: str, scope: str
-) -> None:
+def test_a_missing_or_duplicate_definition_is_refused(file: str, scope: str) -> None:
     source = SOURCES[file]
     node = surgery.definition(source, scope)
     for mutant, said in (
@@ -110,12 +108,12 @@ def test_a_definition_that_is_missing_or_there_twice_is_refused(
 
 
 @each(Insert, Replace, AddCondition, where=has_shape)
-def test_a_dropped_statement_is_missed(edit: Edit) -> None:
+def test_a_missing_statement_is_refused(edit: Edit) -> None:
     source = SOURCES[edit.file]
     [found] = anchors(source, edit)
     message = refusal_of(edit.file, surgery.dropped(source, [found]))
     assert f"in {edit.where}" in message
-    # Several edits may look for one statement; the first of them is told.
+    # Several edits may search for one statement; the refusal names the first.
     assert any(
         f"({other.name})" in message for other in EDITS if other.where == edit.where
     )
@@ -123,7 +121,7 @@ def test_a_dropped_statement_is_missed(edit: Edit) -> None:
 
 
 @each(Insert, Replace, AddCondition, where=has_shape)
-def test_a_statement_found_once_more_is_refused(edit: Edit) -> None:
+def test_a_duplicate_statement_is_refused(edit: Edit) -> None:
     source = SOURCES[edit.file]
     [found] = anchors(source, edit)
     message = refusal_of(edit.file, surgery.doubled(source, found))
@@ -132,7 +130,7 @@ def test_a_statement_found_once_more_is_refused(edit: Edit) -> None:
 
 
 @each(Insert, AddKeyword, Replace, AddCondition, where=reads_variables)
-def test_a_variable_of_another_name_is_missed(edit: Edit) -> None:
+def test_a_renamed_variable_is_refused(edit: Edit) -> None:
     assert isinstance(edit, ScopedEdit)
     source = SOURCES[edit.file]
     node = surgery.definition(source, edit.scope)
@@ -142,7 +140,7 @@ def test_a_variable_of_another_name_is_missed(edit: Edit) -> None:
         assert edit.scope.rpartition(".")[2] in message
 
 
-def test_an_import_that_new_code_needs_is_missed() -> None:
+def test_a_missing_import_of_new_code_is_refused() -> None:
     file, name = "srt/managers/tokenizer_manager.py", "ContinueGenerationReqInput"
     [imported] = [
         node

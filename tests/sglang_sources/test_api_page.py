@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 CHAT, COMPLETIONS, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/messages"
 RESPONSES = "/v1/responses"
 
-# What a model is: endpoint, part of the page, and where its fields stand.
+# Models: endpoint, part of the page, and place of their fields.
 MODELS = {
     "ChatCompletionRequest": (CHAT, "Request", ""),
     "ChatCompletionResponse": (CHAT, "Whole answers", ""),
@@ -73,11 +73,11 @@ Place = tuple[str, str, str]
 
 
 def _places(listed: Mapping[tuple[str, str], str]) -> set[Place]:
-    """The fields of each endpoint and part."""
+    """Return the fields of each endpoint and part."""
     return {(*where, name) for where, names in listed.items() for name in names.split()}
 
 
-# What is put into dicts, and so is in no model.
+# Fields that are put into dicts, and so are in no model.
 UNTYPED = _places(
     {
         (CHAT, "Messages"): "prompt_token_ids generation_token_ids token_ids",
@@ -96,7 +96,7 @@ UNTYPED = _places(
     }
 )
 
-# What is written on the lines of a stream as they leave.
+# Fields that are added to the lines of a stream as they leave.
 ON_CHUNKS = (
     "metadata choices[0].token_ids choices[0].prompt_token_ids "
     "choices[0].weight_versions choices[0].routed_experts "
@@ -109,7 +109,7 @@ STAMPED = _places(
     }
 )
 
-# What is declared otherwise so that pydantic does not look at each ID: the same on the wire.
+# Declared differently so that pydantic does not check each ID; equal on the wire.
 SAME_ON_THE_WIRE = {("/generate", "Request", "input_ids")}
 
 # Declared as Any, because landing code checks the value.
@@ -140,7 +140,7 @@ TYPES = {
     "str": "string",
     "bool": "boolean",
     "List[int]": "list of integers",
-    # Its elements are checked by hand.
+    # Landing code checks the elements.
     "List[Any]": "list of integers",
     "List[float]": "list of numbers",
     "Union[str, List[str]]": "string, or list of strings",
@@ -187,7 +187,7 @@ def rows() -> dict[Place, Row]:
 
 @cache
 def classes(text: bytes) -> tuple[ast.ClassDef, ...]:
-    """The classes of a file."""
+    """Return the classes of a file."""
     return tuple(
         node
         for node in statements(ast.parse(text).body)
@@ -197,7 +197,7 @@ def classes(text: bytes) -> tuple[ast.ClassDef, ...]:
 
 @cache
 def fields(text: bytes) -> Mapping[tuple[str, str], str]:
-    """The declarations of a file, by class and name."""
+    """Return the declarations of a file, by class and name."""
     return {
         (node.name, item.target.id): ast.unparse(item)
         for node in classes(text)
@@ -227,14 +227,14 @@ def _changed(
         before, known = fields(text), {node.name for node in classes(text)}
         for (model, name), declared in fields(after[path]).items():
             if name.startswith("_"):
-                continue  # Pydantic takes it from no request.
+                continue  # Pydantic never reads it from a request.
             if model in known and before.get((model, name)) != declared:
                 yield (model, name), declared
 
 
 @cache
 def native(version: str) -> frozenset[Place]:
-    """The fields that the models of a release have by themselves."""
+    """Return the fields that the unpatched models of a release have."""
     return frozenset(
         (*MODELS[model][:2], MODELS[model][2] + name)
         for text in sources(version).values()
@@ -243,7 +243,7 @@ def native(version: str) -> frozenset[Place]:
     )
 
 
-def test_every_field_that_is_added_has_a_row_and_the_other_way_round() -> None:
+def test_every_added_field_has_a_row_and_vice_versa() -> None:
     every = {place for version in FAMILIES for place in added(version)}
     assert every == set(rows()) - UNTYPED - STAMPED
     assert set(rows()) >= UNTYPED | STAMPED
@@ -289,7 +289,7 @@ def test_each_row_names_the_patches_that_give_the_field() -> None:
             ), place
 
 
-def test_what_sglang_has_by_itself_is_told() -> None:
+def test_the_page_names_the_fields_that_sglang_has_by_itself() -> None:
     for place, row in rows().items():
         if place in UNTYPED:
             continue

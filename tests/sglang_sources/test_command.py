@@ -1,4 +1,4 @@
-"""The real command on real copies of the v0.5.9 package, each a process of its own."""
+"""The real command on copies of the v0.5.9 package, each run a separate process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def picture(folder: Path) -> Picture:
-    """Mode and hash of every file below a folder, but for bytecode and the lock."""
+    """Return mode and hash of every file in a folder, except bytecode and the lock."""
     return {
         str(file.relative_to(folder)): (
             stat.S_IMODE(file.stat().st_mode),
@@ -52,8 +52,8 @@ def wheel(
 ) -> Iterator[Path]:
     """A folder with the package and its metadata, every file as RECORD has it.
 
-    Tests get hard links to its files; a command that wrote into one would change them
-    all, so that is looked at in the end.
+    Tests get hard links to its files. A command that wrote into one would change them
+    all, so the fixture checks them at the end.
     """
     found = install.find(sglang_package)
     assert found.dist_info is not None
@@ -96,12 +96,12 @@ def run(package: Path) -> Run:
 
 
 def document(ran: subprocess.CompletedProcess[str]) -> Any:
-    """The answer of a command that went well."""
+    """Return the JSON document of a command that succeeded."""
     assert (ran.returncode, ran.stderr) == (0, "")
     return json.loads(ran.stdout)
 
 
-def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) -> None:
+def test_apply_status_and_revert(run: Run, package: Path) -> None:
     before = picture(package)
     all_in_place = dict.fromkeys(registry.names(), "in place")
     assert run("status", "--check").returncode == 1
@@ -145,7 +145,7 @@ def test_apply_and_revert_and_what_status_says_between(run: Run, package: Path) 
     assert run("status", "--check").returncode == 1
 
 
-def test_the_text_that_people_read(run: Run, package: Path) -> None:
+def test_the_text_output(run: Run, package: Path) -> None:
     ran = run("apply")
 
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -171,7 +171,7 @@ def test_the_text_that_people_read(run: Run, package: Path) -> None:
 
 @pytest.fixture
 def without_a_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Stand for a later version, whose patches do not change a file any more."""
+    """Stand for a later version, whose patches no longer change a file."""
     edits = registry.edits
 
     def others(name: str, version: str) -> tuple[Edit, ...]:
@@ -218,7 +218,9 @@ def test_an_upgrade_restores_a_file_that_is_no_longer_patched(
     assert picture(package) == before
 
 
-def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) -> None:
+def test_applying_the_printed_diff_yields_the_same_files(
+    run: Run, package: Path, tmp_path: Path
+) -> None:
     diff = run("apply", "--dry-run", "--diff").stdout
     for path in LANDED:
         assert f"--- /dev/null\n+++ b/sglang/{path}\n@@" in diff
@@ -247,7 +249,7 @@ def test_the_diff_makes_the_same_files(run: Run, package: Path, tmp_path: Path) 
         (False, "status"),
     ],
 )
-def test_what_has_nothing_to_do_imports_nothing_heavy(
+def test_commands_with_nothing_to_do_import_no_heavy_modules(
     run: Run, package: Path, patched: bool, command: str
 ) -> None:
     if patched:

@@ -1,7 +1,8 @@
 """The changes of all patches in the files of each release, kept as readable diffs.
 
-Hunks only: the modules that land are read in `agentcore_patches/landing`. A release whose
-hunks are those of the one before says so. What has changed on purpose is written anew by
+The diffs have hunks only; landing modules are in `agentcore_patches/landing`. The file
+of a release with the same hunks as the release before has one line that says so. To
+write the diffs again after an intended change:
 
     AGENTCORE_WRITE_DIFFS=1 pytest tests/sglang_sources/test_diffs.py
 """
@@ -46,7 +47,7 @@ def hunks_of(version: str) -> list[Hunk]:
 
 
 @pytest.mark.parametrize("version", FAMILIES)
-def test_the_patches_change_what_the_diff_says(version: str) -> None:
+def test_the_patches_change_exactly_the_recorded_diff(version: str) -> None:
     earlier = FAMILIES[: FAMILIES.index(version)]
     before = earlier[-1] if earlier else ""
     text = written(
@@ -64,7 +65,7 @@ def test_the_patches_change_what_the_diff_says(version: str) -> None:
         )
 
 
-def test_every_diff_is_of_a_release() -> None:
+def test_every_diff_belongs_to_a_release() -> None:
     assert {file.stem for file in EXPECTED.iterdir()} == set(FAMILIES)
 
 
@@ -143,13 +144,13 @@ def new_names(code: str) -> set[str]:
         ("f([x for x in y])", set()),
     ],
 )
-def test_an_update_is_no_new_name(code: str, names: set[str]) -> None:
+def test_an_augmented_assignment_binds_no_new_name(code: str, names: set[str]) -> None:
     assert new_names(code) == names
 
 
 @pytest.mark.parametrize("version", FAMILIES)
-def test_new_names_are_none_of_the_functions_own(version: str) -> None:
-    """A name that a shape binds is updated on purpose, and one that the code read."""
+def test_new_names_do_not_clash_with_the_functions_names(version: str) -> None:
+    """Names that a shape binds or the code has read are updated on purpose."""
     bound: Counter[tuple[str, str, str]] = Counter()
     edits = {edit for name in NAMES for edit in registry.edits(name, version)}
     for edit in edits:
@@ -185,7 +186,7 @@ def unsorted_imports(folder: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("version", FAMILIES)
-def test_imports_stay_in_order(version: str, tmp_path: Path) -> None:
+def test_imports_stay_sorted(version: str, tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     for folder, files in ((before, sources(version)), (after, patched(version))):
         for path, text in hooks(files).items():

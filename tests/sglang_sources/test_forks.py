@@ -1,4 +1,4 @@
-"""Sources with other code around every place, and laid out in other ways: patched alike."""
+"""Forks with extra code around every place, or another layout, are patched alike."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ Fork = Callable[[bytes, Collection[str]], bytes]
 
 @cache
 def meaning(source: bytes) -> str:
-    """A source without layout, and without what the forks below add to it."""
+    """Normalize a source: without layout, and without the additions of a fork."""
     return ast.dump(_WithoutForks().visit(ast.parse(source)))
 
 
 class _WithoutForks(ast.NodeTransformer):
-    """Takes away what is named `fork_...`."""
+    """Remove everything named `fork_...`."""
 
     def visit_arguments(self, node: ast.arguments) -> ast.AST:
-        # Defaults are those of the last parameters.
+        # Defaults belong to the last parameters.
         first = len(node.args) - len(node.defaults)
         node.defaults = [
             default
@@ -70,7 +70,7 @@ def _is_fork(node: object) -> bool:
 
 
 def fork_statements(source: bytes, scopes: Collection[str]) -> bytes:
-    """A statement and a comment before and after every statement of every place."""
+    """Add a statement and a comment before and after every statement of every place."""
     new: list[tuple[int, bytes]] = []
     for node in surgery.walk_scopes(source, scopes):
         for statement in surgery.statements(source, node):
@@ -85,7 +85,7 @@ def fork_statements(source: bytes, scopes: Collection[str]) -> bytes:
 
 
 def fork_members(source: bytes, scopes: Collection[str]) -> bytes:
-    """Fields after the fields of every class, methods between its methods."""
+    """Add fields after the fields of every class, and methods between its methods."""
     new: list[tuple[int, bytes]] = []
     for node in surgery.walk_scopes(source, scopes):
         if not isinstance(node, ast.ClassDef):
@@ -105,7 +105,7 @@ def fork_members(source: bytes, scopes: Collection[str]) -> bytes:
 
 
 def fork_arguments(source: bytes, scopes: Collection[str]) -> bytes:
-    """A parameter more of every function, and an argument more in every call."""
+    """Add a parameter to every function, and an argument to every call."""
     offsets: set[tuple[int, int, str]] = set()
     for node in surgery.walk_scopes(source, scopes):
         if isinstance(node, ast.ClassDef):
@@ -133,12 +133,12 @@ def _end(node: Located) -> tuple[int, int]:
 
 
 def unparsed(source: bytes, scopes: Collection[str]) -> bytes:
-    """Without comments, with other quotes and other line breaks."""
+    """Rewrite a source without comments, with other quotes and line breaks."""
     return ast.unparse(ast.parse(source)).encode() + b"\n"
 
 
 def formatted(*settings: str) -> Fork:
-    """Laid out by a formatter of other tastes."""
+    """Format a source in another style."""
     return lambda source, scopes: surgery.formatted(source, *settings)
 
 
@@ -175,17 +175,17 @@ FORKS = [
 
 
 @pytest.mark.parametrize("fork", FORKS)
-def test_a_fork_is_patched_as_the_wheel_is_and_keeps_its_own(fork: Fork) -> None:
+def test_a_fork_is_patched_like_the_wheel_and_keeps_its_own_code(fork: Fork) -> None:
     patch_fork(fork, VERSION)
 
 
 @pytest.mark.parametrize("version", [VERSION, *DIFFERING])
-def test_a_fork_of_a_release_is_patched_as_it_is(version: str) -> None:
+def test_a_fork_of_each_release_is_patched_like_the_release(version: str) -> None:
     patch_fork(all_of_these, version)
 
 
 def patch_fork(fork: Fork, version: str) -> None:
-    """Patch a fork of a release, and the release: they differ by the fork's own alone."""
+    """Patch a fork and its release: the results differ only in the fork's own code."""
     forked = {
         file: fork(source, scopes(version, file))
         for file, source in sources(version).items()

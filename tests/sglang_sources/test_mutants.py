@@ -1,4 +1,4 @@
-"""Sources broken by a seeded generator: patched whole, or refused; nothing else."""
+"""Sources broken by a seeded generator are patched completely, or refused."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Places = list[surgery.Definition]
 
 
 def a_definition(random: Random, source: bytes, places: Places) -> surgery.Definition:
-    """Mostly one that edits change."""
+    """Choose a definition, mostly one that edits change."""
     if random.random() < 0.7:
         return random.choice(places)
     return random.choice(surgery.definitions(surgery.tree(source)))
 
 
 def a_statement(random: Random, source: bytes, places: Places) -> ast.stmt:
-    """Mostly one of a definition that edits change."""
+    """Choose a statement, mostly in a definition that edits change."""
     found: list[ast.stmt] = []
     while not found:
         found = surgery.statements(source, a_definition(random, source, places))
@@ -141,7 +141,7 @@ def compiles(source: bytes, path: str) -> None:
 
 
 BATCHES = 10
-# Of the 35 mutants of a batch, at least.
+# At least so many of a batch's 35 mutants.
 N_PATCHED = 8
 N_REFUSED = 6
 
@@ -152,14 +152,14 @@ def test_mutants_are_patched_whole_or_refused(batch: int, count: Counter[str]) -
         try_mutant(VERSION, number) for number in range(batch, N_MUTANTS, BATCHES)
     )
     count.update(outcomes)
-    # Some of these change nothing that an edit looks for, and must not be refused.
+    # Some of these change nothing that an edit searches for, and must not be refused.
     assert outcomes["patched whole"] >= N_PATCHED
     assert outcomes["refused"] >= N_REFUSED
 
 
 @pytest.mark.parametrize("version", DIFFERING)
 def test_mutants_of_other_releases(version: str, count: Counter[str]) -> None:
-    """A few of each release, of all mutations together."""
+    """Try a few mutants of each release, with all mutations together."""
     numbers = range(DIFFERING.index(version), N_MUTANTS, 25)
     outcomes = Counter(try_mutant(version, number) for number in numbers)
     count.update(outcomes)

@@ -1,4 +1,4 @@
-"""The files of a release under the number of another: refused, or patched alike."""
+"""A release's files under another version number are refused, or patched alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that hold somebody else's change of the same kind, or a part of ours."""
+"""Sources with another patch for token IDs, or with a part of this one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STREAMED = "                            delta=DeltaMessage(content=delta),\n"
 
 
 def _fields(kind: str) -> list[tuple[str, str]]:
-    """Fields for token IDs, by replacing strings, as such patches are made."""
+    """Add fields for token IDs by replacing strings, as such patches do."""
     new = f"    token_ids: {kind} = None\n"
     prompt = f"    prompt_token_ids: {kind} = None\n"
     return [
@@ -59,7 +59,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("selection", [("token-ids",), registry.names()], ids="+".join)
 @pytest.mark.parametrize("other", OTHERS)
-def test_somebody_elses_token_ids_are_refused_with_what_to_do(
+def test_another_token_id_patch_is_refused_with_a_hint(
     other: str, selection: tuple[str, ...]
 ) -> None:
     changed = dict(SOURCES)
@@ -88,7 +88,7 @@ def refusal_with_advice(sources: Mapping[str, bytes], patches: Sequence[str]) ->
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_one_file_that_is_not_as_the_others_is_refused(file: str) -> None:
+def test_one_file_in_another_state_than_the_rest_is_refused(file: str) -> None:
     patched = planned(SOURCES, VERSION).files
     for mixed, said in (
         ({**SOURCES, file: patched[file]}, f"{file}: "),

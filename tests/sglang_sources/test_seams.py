@@ -1,10 +1,10 @@
-"""Mutants of SGLang at every seam: what hooks and landing code use is taken away.
+"""Mutants of SGLang at every seam: each lacks something that hooks or landing code use.
 
-For each thing that they need, one mutant lacks it: an attribute, a parameter or an import
-has another name, a parameter is gone or in another place, a class has no bases. A mutant
-must be refused, by the name of a hook, or be harmless: then nothing reads what it lacks.
+Each needed thing has a mutant that lacks it: an attribute, a parameter or an import has
+another name, a parameter is missing or moved, a class has no bases. The planner must
+refuse a mutant and name a hook, unless it is harmless: no code reads the missing thing.
 
-All releases: make seams. What no mutant here can show is in `docs/writing-a-patch.md`.
+`make seams` runs all releases. `docs/writing-a-patch.md` lists the limits of mutants.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Release:
     def renamed(
         self, what: str, files: Iterable[str], word: str, harmless: str = ""
     ) -> Iterator[Mutant]:
-        """Yield a mutant with another word for one throughout some files."""
+        """Yield a mutant in which a word is replaced throughout some files."""
         pattern = rb"\b%s\b" % re.escape(word.encode())
         new = word.encode() + FORK.encode()
         texts = {
@@ -151,7 +151,7 @@ class Release:
 
     @cached_property
     def _server_args(self) -> set[str]:
-        """Files that declare fields of `ServerArgs`."""
+        """Return the files that declare fields of `ServerArgs`."""
         found = re.findall(r"from sglang\.(srt\.arg_groups[\w.]+)", self._args_text)
         return {f"{module.replace('.', '/')}.py" for module in found}
 
@@ -160,7 +160,7 @@ class Release:
         return self.install.text(reads.SERVER_ARGS)
 
     def _added(self, owner: Class) -> set[str]:
-        """Names of the attributes that patches give to a class."""
+        """Return the names of the attributes that patches add to a class."""
         return {
             attribute
             for edit in self.edits
@@ -174,7 +174,7 @@ class Release:
     def _without_parameter(self, function: Class, name: str) -> Iterator[Mutant]:
         node = self.install.function(function)
         if node is None or name not in {arg.arg for arg in _all(node.args)}:
-            return  # One of ours, or of a base's.
+            return  # An attribute that patches add, or one of a base class.
         what = f"parameter {name} of {function.name}"
         text = self.text(function.file)
         new = surgery.substituted(text, node, name, f"{name}{FORK}")
@@ -199,7 +199,7 @@ class Release:
         node: ast.FunctionDef | ast.AsyncFunctionDef,
         args: list[ast.arg],
     ) -> Mutant:
-        """A mutant whose function has other parameters, and a body of the same text."""
+        """Make a mutant whose function has other parameters and the same body."""
         lines = self.text(file).splitlines(keepends=True)
         first = node.body[0].lineno - 1
         names = [arg.arg for arg in args]
@@ -275,7 +275,7 @@ class Release:
             return texts[path] if path in texts else self.read(path)
 
         try:
-            # The last step of a plan, and the only one that looks at other files.
+            # The last step of a plan, and the only one that reads other files.
             refuse_undefined_attributes(self.edits, changed, read)
             make_plan(changed, Selection(NAMES, self.version), read)
         except SourceConflict as refused:
@@ -326,13 +326,15 @@ def test_a_mutant_is_refused_or_harmless(
     assert not survivors
 
 
-def test_no_object_of_sglang_is_of_any_class(planned_once: Callable[[], None]) -> None:
+def test_landing_code_reads_no_attribute_of_an_unknown_class(
+    planned_once: Callable[[], None],
+) -> None:
     modules = {
         edit.file.rpartition("/")[2].removesuffix(".py"): edit.text
         for edit in release(SAMPLE[0], planned_once).edits
         if isinstance(edit, Land)
     }
-    # The class in which the decorated method stands is known from the hook.
+    # The hook tells the class of the decorated method.
     known = {
         "weight_versions.released: self.offload_tags",
         "weight_versions.resumed: self.offload_tags",

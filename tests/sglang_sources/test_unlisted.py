@@ -1,4 +1,4 @@
-"""An SGLang that no listed release is: the listed tree of one that fits, or refused."""
+"""An unlisted SGLang is patched like the release that fits, or refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentcore_patches.planning.plan import make_plan
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import NAMES, changed_files, patched
 
-# These have a post-release beside them, or are one.
+# These have a post-release, or are one.
 FITTING = {
     *("0.5.8", "0.5.8.post1", "0.5.10", "0.5.10.post1", "0.5.12", "0.5.12.post1"),
     *("0.5.13", "0.5.13.post1", "0.5.15", "0.5.15.post1"),
@@ -24,7 +24,7 @@ FITTING = {
 
 @pytest.mark.planning
 @pytest.mark.parametrize("hidden", SUPPORTED_VERSIONS)
-def test_a_hidden_release_gets_its_own_tree_or_none(hidden: str) -> None:
+def test_an_unlisted_release_gets_its_own_edits_or_none(hidden: str) -> None:
     others = [version for version in SUPPORTED_VERSIONS if version != hidden]
 
     def sources(paths: Iterable[str]) -> dict[str, bytes]:
@@ -44,7 +44,7 @@ def test_a_hidden_release_gets_its_own_tree_or_none(hidden: str) -> None:
 
 
 def unlisted(site: Path, release: str, version: str) -> Path:
-    """An install of a release's files that states another version."""
+    """Make an install of a release's files that states another version."""
     package = make_install(release, site, changed_files(release))
     for file in ("_version.py", "version.py"):
         (package / file).write_text(f'__version__ = "{version}"\n')
@@ -78,7 +78,7 @@ def test_a_listed_release_is_patched_as_itself(tmp_path: Path) -> None:
     assert apply(sglang_dir=package, unlisted=True).patched_as is None
 
 
-def test_what_nothing_fits_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_sources_that_no_release_fits_are_refused_and_unchanged(tmp_path: Path) -> None:
     package = unlisted(tmp_path / "site", "0.5.23", "0.5.24")
     file = package / "srt/managers/tokenizer_manager.py"
     file.write_text(file.read_text().replace("obj.normalize_batch", "obj.batch"))
@@ -106,5 +106,5 @@ def test_what_nothing_fits_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
         ("unknown", "0.5.23"),
     ],
 )
-def test_a_refusal_speaks_of_the_closest_release(version: str, closest: str) -> None:
+def test_a_refusal_names_the_closest_release(version: str, closest: str) -> None:
     assert closest_release(version, SUPPORTED_VERSIONS) == closest

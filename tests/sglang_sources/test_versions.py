@@ -33,7 +33,7 @@ each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 each_family = pytest.mark.parametrize("version", FAMILIES)
 
 # Every selection for one release; each patch, and all of them, for the others. Those of
-# a release one after the other: what is parsed of it is remembered.
+# a release are consecutive, because its parsed sources are cached.
 each_selection = pytest.mark.parametrize(
     ("version", "selection"),
     [
@@ -47,7 +47,7 @@ each_selection = pytest.mark.parametrize(
 
 
 @each_version
-def test_the_files_of_a_release_are_those_that_change(version: str) -> None:
+def test_every_listed_file_of_a_release_changes(version: str) -> None:
     files = [
         path for path in registry.WRITING_ORDER if registry.is_file_of(version, path)
     ]
@@ -56,7 +56,9 @@ def test_the_files_of_a_release_are_those_that_change(version: str) -> None:
 
 @pytest.mark.planning
 @each_selection
-def test_patches_apply_whole_and_once(version: str, selection: tuple[str, ...]) -> None:
+def test_patches_apply_completely_and_once(
+    version: str, selection: tuple[str, ...]
+) -> None:
     if not registry.edits(selection[0], version):
         pytest.skip(f"{selection[0]} is not for {version}")
     plan = planned(sources(version), version, selection)
@@ -73,7 +75,7 @@ def test_patches_apply_whole_and_once(version: str, selection: tuple[str, ...]) 
 
 @pytest.mark.planning
 @each_selection
-def test_new_lines_are_laid_out_as_those_around_them(
+def test_new_lines_are_laid_out_like_their_neighbours(
     version: str, selection: tuple[str, ...]
 ) -> None:
     for path, text in hooks(patched(version, selection)).items():
@@ -101,7 +103,7 @@ def test_no_name_of_another_release_lands(version: str) -> None:
 
 
 @each_version
-def test_the_command_patches_an_install_and_puts_it_back(
+def test_the_command_patches_and_reverts_an_install(
     version: str, tmp_path: Path
 ) -> None:
     files = changed_files(version)
@@ -119,7 +121,7 @@ def test_the_command_patches_an_install_and_puts_it_back(
 
 
 def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
-    """Lines that are gone and lines that are new."""
+    """Return removed and added lines."""
     diff = list(
         difflib.unified_diff(old.decode().split("\n"), new.decode().split("\n"), n=0)
     )[2:]
@@ -134,13 +136,14 @@ def test_a_formatter_finds_nothing_to_do_in_new_lines() -> None:
         in_wheel = changes(originals[path], surgery.formatted(originals[path]))
         after = changes(text, surgery.formatted(text))
         for was, now in zip(in_wheel, after, strict=True):
-            # Old formatters drop a blank line that begins a block; code may precede it now.
+            # Old formatters drop a blank line at the start of a block, and new code may
+            # precede it.
             assert list(filter(None, now)) == list(filter(None, was)), path
             assert now.count("") <= was.count(""), path
 
 
-def test_a_server_argument_that_a_release_renamed_is_missed() -> None:
-    """As v0.5.10 did: the code would raise AttributeError where it runs."""
+def test_a_renamed_server_argument_is_refused() -> None:
+    """v0.5.10 did so: the code would raise AttributeError at run time."""
     renamed = b"incremental_streaming_output"
 
     def read(path: str) -> bytes | None:

@@ -26,7 +26,7 @@ SECONDS = 60
 
 pytestmark = pytest.mark.browser
 
-# A reader: opens the site, types into its search, and reports the links of the results.
+# A page that opens the site, types into its search, and reports the result links.
 READER = """
 <iframe src="index.html"></iframe>
 <script>
@@ -49,7 +49,7 @@ frame.onload = () => {
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the site and the reader, and takes what the reader found."""
+    """Serve the site and the reader page, and receive the links that it reports."""
 
     def __init__(self, query: str, found: queue.Queue[Any], *args: Any) -> None:
         self.query, self.found = query, found
@@ -71,7 +71,7 @@ class Handler(SimpleHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads a log of the requests."""
+        """Drop the log of requests."""
 
 
 @contextmanager
@@ -98,12 +98,12 @@ def opened(url: str, profile: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # On Debian the command is a script, whose end leaves the browser running.
+        # On Debian the command is a script, and the browser outlives it.
         wait_until(is_gone, SECONDS)
 
 
 def search(query: str, profile: Path) -> list[str]:
-    """Return the paths of the pages that a reader finds."""
+    """Return the paths of the pages that a search finds."""
     found: queue.Queue[list[str]] = queue.Queue()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, query, found))
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -16,14 +16,14 @@ from tests.unit.running import Ran, Run
 from tests.unit.small_install import ALL, photograph, vanilla
 from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
 
-# How long an example takes says more about the machine than about the code.
+# The time of an example depends more on the machine than on the code.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The small SGLang's package folder; patches are `alpha`, and `beta`, which needs more files."""
+    """The small SGLang's package folder, for the patches `alpha` and `beta`."""
     monkeypatch.setattr(registry, "names", lambda: tuple(EDITS))
     monkeypatch.setattr(registry, "WRITING_ORDER", (MODELS, SERVING))
     monkeypatch.setattr(registry, "EVER_PATCHED", (MODELS, SERVING))

@@ -1,4 +1,4 @@
-"""The command, run in this process or as a program."""
+"""Run the command in this process or as a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMAND = [sys.executable, "-m", "agentcore_patches"]
 
 @dataclass(frozen=True)
 class Ran:
-    """The exit code of a command and what it printed."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -23,7 +23,7 @@ class Ran:
 
     @property
     def document(self) -> Any:
-        """The one JSON document that it printed."""
+        """Return the one JSON document on its standard output."""
         return json.loads(self.out)
 
 

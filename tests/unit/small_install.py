@@ -37,7 +37,7 @@ def revert(install: Install, *, force: bool = False) -> tuple[str, ...]:
 
 
 def recover(install: Install) -> tuple[Snapshot, str | None]:
-    """Finish or undo what a killed command left; the state then, and what was done."""
+    """Finish or undo a killed command; return the new state and a line about it."""
     with transaction.locked(install) as work:
         return work.snapshot, work.recovered
 
@@ -51,7 +51,7 @@ def write(install: Install, path: str, text: bytes) -> None:
 
 
 def photograph(install: Install) -> Photograph:
-    """All files below the package, but the lock."""
+    """Return all files below the package except the lock."""
     found = trees.photograph(install.package)
     found.pop(LOCK, None)
     return found

@@ -38,7 +38,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
 def build(
     site: Path, version: str = "0.5.9", sources: Mapping[str, bytes] = SOURCES
 ) -> Path:
-    """Make the package and its metadata, as a wheel does, in a folder."""
+    """Make the package and its metadata in a folder, like a wheel."""
     package = site / "sglang"
     for path, source in sources.items():
         file = package / path
@@ -50,7 +50,7 @@ def build(
 
 
 def kill_apply(package: Path, renaming: str) -> None:
-    """Have a process die when apply is about to rename something to `renaming`."""
+    """Kill apply in a child process just before it renames a file to `renaming`."""
 
     def die(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.rename" and Path(arguments[1]).name == renaming:

@@ -1,4 +1,4 @@
-"""Each command that a message advises is one that the command line takes."""
+"""Each command that a message advises is valid on the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TARGETS: list[dict[str, str]] = [
 
 
 def texts_in(tree: ast.AST) -> Iterator[str]:
-    """The strings of a module that are no docstrings, their gaps filled."""
+    """Return a module's strings except docstrings, with f-string fields filled in."""
     documented = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
     docstrings = {
         id(node.body[0].value)
@@ -49,7 +49,7 @@ def texts_in(tree: ast.AST) -> Iterator[str]:
 
 
 def filled(part: ast.expr) -> str:
-    """A part of an f-string; a gap is the name of the command, a page or a patch."""
+    """Fill in a part of an f-string: the name of the command, a page or a patch."""
     if isinstance(part, ast.Constant):
         return str(part.value)
     assert isinstance(part, ast.FormattedValue)
@@ -60,7 +60,7 @@ def filled(part: ast.expr) -> str:
 
 
 def advised() -> list[str]:
-    """The commands in the messages of the command and of what lands, without doubles."""
+    """Return the commands in the messages of the command and of landing code."""
     found: dict[str, None] = {}
     for package in (agentcore_patches, agentcore_verify):
         for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
@@ -78,11 +78,11 @@ def test_commands_are_found_in_messages() -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: " ".join(target) or "-")
 @pytest.mark.parametrize("command", advised())
-def test_a_command_that_is_advised_is_not_refused(
+def test_an_advised_command_is_valid(
     command: str, target: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reached(BaseException):
-        """The command line was taken."""
+        """The command line was accepted."""
 
     def reach(*args: Any, **options: Any) -> Any:
         raise Reached
@@ -104,7 +104,7 @@ def test_a_command_that_is_advised_is_not_refused(
         cli.commands.main(args, standalone_mode=False, obj=Asked())
 
 
-def test_edits_are_those_of_the_sglang_that_is_named(
+def test_advised_edits_belong_to_the_named_sglang(
     package: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []

@@ -1,4 +1,4 @@
-"""`apply`, `revert` and `apply_patch`: what a program is told, on a small SGLang."""
+"""`apply`, `revert` and `apply_patch` as Python functions, on a small SGLang."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.helpers.trees import contents
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
 
-def test_every_comment_of_a_patch_begins_alike() -> None:
+def test_every_comment_of_a_patch_starts_the_same_way() -> None:
     assert f"# {edits.OWNER}: ".encode() == ownership.COMMENT_START
 
 
-def test_the_version_is_that_of_the_distribution() -> None:
+def test_the_version_equals_the_distributions() -> None:
     assert agentcore_patches.__version__ == version("agentcore-patches")
 
 
-def test_apply_brings_all_patches_and_says_what_it_did(package: Path) -> None:
+def test_apply_installs_all_patches_and_reports_them(package: Path) -> None:
     result = apply(sglang_dir=package)
 
     assert result.changed and result.recorded and not result.dry_run
@@ -47,7 +47,7 @@ def test_apply_brings_all_patches_and_says_what_it_did(package: Path) -> None:
     assert b"text.ids = model.ids" in (package / SERVING).read_bytes()
 
 
-def test_only_brings_exactly_the_patches_named(package: Path) -> None:
+def test_only_installs_exactly_the_named_patches(package: Path) -> None:
     apply(sglang_dir=package)
 
     result = apply(sglang_dir=package, only=["alpha", "alpha"])
@@ -63,7 +63,7 @@ def test_only_brings_exactly_the_patches_named(package: Path) -> None:
     assert apply(sglang_dir=package, only=["beta"]).removed == ("alpha",)
 
 
-def test_a_dry_run_of_another_selection_tells_what_is_restored(package: Path) -> None:
+def test_a_dry_run_of_another_selection_lists_restored_files(package: Path) -> None:
     apply(sglang_dir=package)
     before = contents(package)
 
@@ -83,11 +83,11 @@ def test_the_diff_keeps_line_ends_and_a_missing_last_one(package: Path) -> None:
     assert diff.endswith("\n\\ No newline at end of file\n")
 
 
-def test_there_is_no_diff_unless_asked_for(package: Path) -> None:
+def test_there_is_no_diff_by_default(package: Path) -> None:
     assert [file.diff for file in apply(sglang_dir=package).files] == ["", ""]
 
 
-def test_others_changes_are_kept_and_told(package: Path) -> None:
+def test_changes_by_others_are_kept_and_reported(package: Path) -> None:
     forked = SOURCES[SERVING] + b"\n\ndef theirs(): ...\n"
     (package / SERVING).write_bytes(forked)
 
@@ -105,13 +105,13 @@ def test_others_changes_are_kept_and_told(package: Path) -> None:
 
 @pytest.fixture
 def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package, as the one that this interpreter imports."""
+    """The package, importable in this interpreter."""
     monkeypatch.syspath_prepend(str(package.parent))
     (package / "__init__.py").touch()
     return package
 
 
-def test_apply_patch_tells_whether_files_changed(
+def test_apply_patch_returns_whether_files_changed(
     importable: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "agentcore_patches")

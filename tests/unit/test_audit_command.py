@@ -38,7 +38,7 @@ Audited = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def audited(capsys: pytest.CaptureFixture[str]) -> Audited:
-    """Run the command: its exit code and what it printed."""
+    """Run the command; return its exit code and output."""
 
     def run(*args: object) -> tuple[int, str, str]:
         code = main(["audit", *map(str, args)])
@@ -93,7 +93,7 @@ def test_findings_exit_with_1_and_are_explained(
     assert "FOUND: logprobs-missing" in audited(defective, "-q")[1]
 
 
-def test_without_a_tokenizer_the_table_says_what_was_not_checked(
+def test_without_a_tokenizer_the_table_names_the_skipped_checks(
     audited: Audited, clean: Path
 ) -> None:
     code, out, _ = audited(clean)
@@ -103,7 +103,7 @@ def test_without_a_tokenizer_the_table_says_what_was_not_checked(
     assert "Give --tokenizer to check text-differs and drift." in out
 
 
-def test_the_document_is_of_its_type(
+def test_the_document_has_its_declared_type(
     audited: Audited, clean: Path, defective: Path
 ) -> None:
     code, out, err = audited(clean, defective, "--json")
@@ -134,7 +134,7 @@ def test_the_picture_has_the_table(
     assert code == 5 and "is not a writable folder" in err
 
 
-def test_drift_is_allowed_up_to_a_share(
+def test_drift_is_tolerated_up_to_a_share(
     audited: Audited, tmp_path: Path, tokenizer: Path
 ) -> None:
     turns = conversation(2, call=True)
@@ -160,7 +160,7 @@ def test_stdin_is_read(
     assert code == 0 and json.loads(out)["turns"] == 3
 
 
-def test_the_database_of_the_gateway_is_read(audited: Audited, tmp_path: Path) -> None:
+def test_a_gateway_database_is_read(audited: Audited, tmp_path: Path) -> None:
     file = tmp_path / "gateway traces?.db"
     database = sqlite3.connect(file)
     database.execute("CREATE TABLE traces (trace_id TEXT, data TEXT, created_at REAL)")
@@ -253,7 +253,7 @@ def test_a_bad_line_is_named(
         (("-", "--tokenizer", __file__), 2, "--tokenizer: cannot load "),
     ],
 )
-def test_what_cannot_be_audited_is_refused(
+def test_files_that_cannot_be_audited_are_refused(
     audited: Audited, args: tuple[str, ...], code: int, says: str
 ) -> None:
     shown = audited(*args)
@@ -270,9 +270,7 @@ def test_a_line_that_is_too_long_is_refused(
     assert code == 2 and f"{clean}, line 1 is longer than" in err
 
 
-def test_a_database_of_something_else_is_refused(
-    audited: Audited, tmp_path: Path
-) -> None:
+def test_an_unrelated_database_is_refused(audited: Audited, tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     database = sqlite3.connect(file)
     database.execute("CREATE TABLE other (x)")
@@ -284,7 +282,7 @@ def test_a_database_of_something_else_is_refused(
     assert code == 2 and "but not one of rllm-model-gateway: no such table" in err
 
 
-def test_without_the_library_the_error_says_what_to_install(
+def test_without_the_library_the_error_names_the_package(
     audited: Audited, clean: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
@@ -311,7 +309,7 @@ values = st.recursive(
 
 
 def places_in(value: Any) -> list[tuple[Any, Any]]:
-    """Each container in a JSON value, with each of its keys."""
+    """Return each container in a JSON value, with each of its keys."""
     keys = (
         list(value)
         if isinstance(value, dict)

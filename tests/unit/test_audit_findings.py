@@ -88,7 +88,7 @@ def test_a_clean_recording_has_no_findings(
     assert audit.unmatched == 0
 
 
-def test_conversations_side_by_side_are_told_apart(tokens: Tokens) -> None:
+def test_interleaved_conversations_are_kept_apart(tokens: Tokens) -> None:
     one, other = conversation(3), conversation(3, first=1)
     mixed = [line for pair in zip(one, other, strict=True) for line in pair]
 
@@ -98,7 +98,7 @@ def test_conversations_side_by_side_are_told_apart(tokens: Tokens) -> None:
         assert found(audit) == {} and audit.compared == 4
 
 
-def test_a_turn_sampled_twice_is_no_break(tokens: Tokens) -> None:
+def test_a_turn_sampled_twice_is_not_a_broken_prefix(tokens: Tokens) -> None:
     turns = conversation(3)
     lines = records("chat", [turns[0], turns[1], turns[1], turns[2]])
 
@@ -143,7 +143,7 @@ def test_logprobs_of_an_echoed_prompt_are_left_out(tokens: Tokens) -> None:
     assert found(audit) == {}
 
 
-def test_texts_around_a_tool_call_may_be_joined(tokens: Tokens) -> None:
+def test_text_before_and_after_a_tool_call_may_be_joined(tokens: Tokens) -> None:
     [turn] = conversation(1, call=True)
     turn.says([*(turn.ids or [])[:-1], *encode(" So I wait."), *encode(END)], turn.text)
     turn.text += " So I wait."
@@ -184,7 +184,7 @@ def test_versions_of_chunks_are_joined(tokens: Tokens) -> None:
         for choice in chunk["choices"]:
             choice.pop("weight_versions", None)
     chunks[0]["metadata"] = {"weight_version": "7"}
-    for _ in range(2):  # Reading leaves the record as it is.
+    for _ in range(2):  # Reading does not change the record.
         assert found(audited([line], tokens)) == {}
     chunks[2]["metadata"] = {"weight_version": "8"}
 
@@ -254,7 +254,7 @@ HAVE_NO_VERSIONS = ("rollout", "episode")
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of one turn; `never_in` are shapes that cannot have it alone."""
+    """A defect of one turn; shapes in `never_in` cannot have it without another one."""
 
     finding: str
     plant: Callable[[Recorded], None]
@@ -263,7 +263,7 @@ class Defect:
 
 
 DEFECTS = (
-    # Where a node has its tokens, a prompt without IDs has an answer without, too.
+    # In shapes with tokens per node, a prompt without IDs implies an answer without.
     Defect("ids-missing", no_ids, seen="0 IDs"),
     Defect("prompt-ids-missing", no_prompt_ids, ("episode",)),
     Defect("ids-out-of-step", an_id_too_few, seen="tokens counted, "),
@@ -312,7 +312,7 @@ def test_every_finding_has_a_planted_defect() -> None:
     assert here == {finding.name for finding in FINDINGS}
 
 
-def test_logprobs_of_other_tokens_are_found(tokens: Tokens) -> None:
+def test_logprobs_of_wrong_tokens_are_found(tokens: Tokens) -> None:
     [turn] = conversation(1)
     [line] = records("chat", [turn])
     [choice] = line["response"]["choices"]
@@ -334,14 +334,14 @@ def test_rounded_logprobs_may_be_zero() -> None:
 
 
 def in_letters(text: str) -> list[int]:
-    """A text in one token for each byte."""
+    """Encode a text with one token per byte."""
     return [one for letter in text for one in encode(letter)]
 
 
 def drifting(
     part: str, tokens_of: Callable[[str], list[int]] = in_letters, **more: Any
 ) -> Turns:
-    """A conversation of two turns, where the model spells a part of the first so."""
+    """Make two turns; the model samples a part of the first as these tokens."""
 
     def spelled(number: int, text: str) -> list[int]:
         before, found, after = text.partition(part)
@@ -421,7 +421,7 @@ def test_a_trimmed_text_is_drift(tokens: Tokens) -> None:
     assert row.causes == {"whitespace": 1}
 
 
-def test_a_trimmed_stop_string_is_no_finding(tokens: Tokens) -> None:
+def test_a_trimmed_stop_string_is_not_a_finding(tokens: Tokens) -> None:
     [turn] = conversation(1)
     turn.says(encode("Hello there"), "Hello ")
     [line] = records("chat", [turn])
@@ -448,7 +448,7 @@ def test_drift_up_to_a_share_is_tolerated(tokens: Tokens) -> None:
         (in_letters("Hello! How are you"), True),
     ],
 )
-def test_drift_shows_without_ids(
+def test_drift_is_found_without_ids(
     tokens: Tokens, answer: list[int], drifts: bool
 ) -> None:
     [turn] = conversation(1)
@@ -586,7 +586,7 @@ def test_a_broken_prefix_is_found_without_a_tokenizer(why: str) -> None:
     assert row.causes == {guessed.get(why, why): 1}
 
 
-def test_another_end_of_turn_in_place_of_the_sampled_one_is_clean(
+def test_a_replaced_end_of_turn_token_is_clean(
     tokens: Tokens,
 ) -> None:
     turns = conversation(2)
@@ -600,14 +600,14 @@ def test_another_end_of_turn_in_place_of_the_sampled_one_is_clean(
     assert found(audited(records("chat", turns), tokens)).keys() == {"prefix-broken"}
 
 
-def test_a_turn_whose_turn_before_is_missing_is_told(tokens: Tokens) -> None:
+def test_a_turn_without_its_previous_turn_is_reported(tokens: Tokens) -> None:
     audit = audited(records("chat", conversation(3)[1:]), tokens)
 
     assert (audit.compared, audit.unmatched, found(audit)) == (1, 1, {})
     assert any("1 turns were not compared" in note for note in audit.notes)
 
 
-def test_what_is_kept_of_turns_is_bounded() -> None:
+def test_memory_for_turns_is_bounded() -> None:
     from agentcore_verify.audit.prefixes import Prefixes
 
     prefixes = Prefixes(None, bytes_kept=20_000)

@@ -1,4 +1,4 @@
-"""The bytecode files of the sources that are changed."""
+"""The bytecode files of changed sources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.test_interrupted_transactions import acting_before, interrupt
 
 
 def compile_unchecked(source: Path, text: bytes) -> Path:
-    """A bytecode file that an interpreter runs whatever its source is."""
+    """Write a bytecode file that an interpreter runs without checking its source."""
     cache = Path(importlib.util.cache_from_source(str(source)))
     cache.parent.mkdir(exist_ok=True)
     code = marshal.dumps(compile(text, str(source), "exec"))
@@ -39,7 +39,7 @@ def compile_unchecked(source: Path, text: bytes) -> Path:
     return cache
 
 
-def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) -> None:
+def test_bytecode_is_removed_and_restored_with_its_source(install: Install) -> None:
     source = install.package / FIRST
     source.chmod(0o555)
     cache = compile_unchecked(source, vanilla(FIRST))
@@ -59,7 +59,7 @@ def test_bytecode_goes_with_its_text_and_comes_back_with_it(install: Install) ->
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"")])
-def test_bytecode_is_not_put_back_if_its_text_is_lost_or_revert_is_interrupted(
+def test_bytecode_is_not_restored_if_its_source_is_lost_or_revert_fails(
     damage: Callable[[Path], object], install: Install
 ) -> None:
     cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
@@ -73,7 +73,7 @@ def test_bytecode_is_not_put_back_if_its_text_is_lost_or_revert_is_interrupted(
     assert list(cache.parent.iterdir()) == []
 
 
-def test_bytecode_that_the_patches_brought_goes_with_its_folder(
+def test_bytecode_of_patched_sources_is_removed_with_its_folder(
     install: Install,
 ) -> None:
     before = photograph(install)
@@ -83,7 +83,7 @@ def test_bytecode_that_the_patches_brought_goes_with_its_folder(
     assert photograph(install) == before
 
 
-def test_what_is_no_bytecode_of_the_source_is_left_alone(install: Install) -> None:
+def test_other_files_in_the_bytecode_folder_are_left_alone(install: Install) -> None:
     (install.package / "srt/deep/__pycache__").touch()
     other = compile_unchecked(install.package / "srt/first_of_all.py", b"")
     (other.parent / "first.cpython-311.txt").touch()
@@ -96,7 +96,7 @@ def test_what_is_no_bytecode_of_the_source_is_left_alone(install: Install) -> No
     assert photograph(install) == before
 
 
-def test_bytecode_written_while_at_work_goes_too(install: Install) -> None:
+def test_bytecode_written_during_a_change_is_removed_too(install: Install) -> None:
     caches: list[Path] = []
 
     def compile_all() -> None:
@@ -109,7 +109,7 @@ def test_bytecode_written_while_at_work_goes_too(install: Install) -> None:
     assert not any(cache.exists() for cache in caches)
 
 
-def test_a_new_text_gets_a_time_that_no_bytecode_goes_by(
+def test_a_new_source_gets_a_time_that_matches_no_bytecode(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_700_000_000

@@ -1,4 +1,4 @@
-"""Files that somebody else changed since they were patched."""
+"""Files that another program changed since they were patched."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_change_by_others_is_kept_unless_forced(
 @pytest.mark.parametrize(
     "others", ["patched", "replaced", "original", "upgraded", "damaged", "lost"]
 )
-def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
+def test_an_edit_is_noticed_even_if_the_patch_leaves_no_mark(
     others: str, install: Install
 ) -> None:
     files = {FIRST: vanilla(FIRST) + b"import re\n", SECOND: patched(SECOND)}
@@ -97,7 +97,7 @@ def test_an_edit_is_told_also_where_the_patch_leaves_no_mark(
 
 
 @pytest.mark.parametrize("blocked", [False, True])
-def test_a_file_is_missing_if_its_folder_is_or_is_a_file(
+def test_a_file_is_missing_if_its_folder_is_missing_or_a_file(
     blocked: bool, install: Install
 ) -> None:
     commit(install, SECOND)
@@ -110,14 +110,14 @@ def test_a_file_is_missing_if_its_folder_is_or_is_a_file(
         commit(install, SECOND, edition="two")
 
 
-def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
+def test_a_reinstall_is_recognized(install: Install) -> None:
     commit(install, FIRST, SECOND)
     cache = install.package.parent / "cache"
     (install.package / SECOND).rename(cache)
     (install.package / SECOND).symlink_to(cache)
     for path in (FIRST, SECOND):
         write(install, path, vanilla(path))
-        # uv links the same files again: the new record is as the old one.
+        # uv links the same files again, so the new record equals the old one.
         os.utime(install.package / path, (1_600_000_000, 1_600_000_000))
     snapshot = transaction.inspect(install)
     assert snapshot.superseded and not snapshot.applied and not snapshot.changed
@@ -134,7 +134,7 @@ def test_a_reinstall_is_taken_for_what_it_is(install: Install) -> None:
     assert photograph(install) == before
 
 
-def test_what_the_wheel_has_is_an_original(install: Install) -> None:
+def test_a_file_equal_to_the_wheels_is_an_original(install: Install) -> None:
     commit(install, FIRST)
     write(install, FIRST, b"# another build of the same version\n")
     files = {f"sglang/{FIRST}": read(install, FIRST)}
@@ -146,9 +146,7 @@ def test_what_the_wheel_has_is_an_original(install: Install) -> None:
 
 
 @pytest.mark.parametrize("text", [b"new\n", None], ids=["changed", "missing"])
-def test_a_change_while_at_work_is_noticed(
-    text: bytes | None, install: Install
-) -> None:
+def test_a_concurrent_change_is_noticed(text: bytes | None, install: Install) -> None:
     before = photograph(install)
     files = {path: patched(path) for path in ALL}
     with transaction.locked(install) as work:
@@ -165,7 +163,7 @@ def test_a_change_while_at_work_is_noticed(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_what_is_missing_or_no_file_is_refused(install: Install) -> None:
+def test_a_missing_or_irregular_file_is_refused(install: Install) -> None:
     with pytest.raises(SourceConflict, match=r"srt/none\.py is missing\. .* Restore"):
         commit(install, "srt/none.py")
     with pytest.raises(AccessError, match="Not a regular file"):

@@ -1,4 +1,4 @@
-"""The chat templates for tests: each is used, and is what its family says of it."""
+"""The chat templates for tests: each is used, and matches its family's attributes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def family(request: pytest.FixtureRequest) -> Family:
 def rendered(
     family: Family, *messages: dict[str, Any], tools: list[Any] | None = None
 ) -> str:
-    """The prompt for the next answer."""
+    """Return the prompt for the next answer."""
     text: str = tokenizer(family).apply_chat_template(
         [USER, *messages],
         tools=tools,
@@ -42,7 +42,7 @@ def rendered(
 
 
 def answered(family: Family, n_calls: int) -> list[dict[str, Any]]:
-    """An answer, and the results of its tool calls if the template takes any."""
+    """Return an answer, and its tool results if the template accepts any."""
     answer: dict[str, Any] = {"role": "assistant", "content": "  Sunny. "}
     if not family.tools:
         return [answer]
@@ -61,7 +61,7 @@ def answered(family: Family, n_calls: int) -> list[dict[str, Any]]:
     return [answer, *results]
 
 
-def test_each_template_is_of_a_family() -> None:
+def test_each_template_belongs_to_a_family() -> None:
     names = {family.template or family.name for family in FAMILIES}
     assert names == {path.stem for path in FOLDER.glob("*.jinja")}
     assert len({family.name for family in FAMILIES}) == len(FAMILIES)
@@ -79,7 +79,7 @@ def test_special_tokens_are_single_ids(family: Family) -> None:
     assert all(name in hidden for name in family.added_tokens)
 
 
-def test_the_template_takes_tools_where_the_family_says_so(family: Family) -> None:
+def test_the_template_accepts_tools_if_the_family_says_so(family: Family) -> None:
     assert ("get_weather" in rendered(family, tools=[TOOL])) is family.tools
     assert ("Paris" in rendered(family, *answered(family, 1))) is family.tools
     try:
@@ -89,8 +89,8 @@ def test_the_template_takes_tools_where_the_family_says_so(family: Family) -> No
     assert takes_two is (family.tools and family.parallel_calls)
 
 
-def test_the_template_writes_otherwise_than_the_model_samples(family: Family) -> None:
-    """All but Phi-4's, whose model samples text alone."""
+def test_the_template_differs_from_what_the_model_samples(family: Family) -> None:
+    """All except Phi-4's, whose model samples only text."""
     answer, *results = answered(family, 1)
     is_written = sampled(family, answer) in rendered(family, answer, *results)
     assert is_written is (family.name == "phi-4")

@@ -35,7 +35,7 @@ def test_help_shows_verify_without_importing_it() -> None:
         assert f"\n  {command} " in shown
 
 
-def test_the_help_is_one_screen_and_says_where_the_rest_is(run: Run) -> None:
+def test_the_help_is_one_screen_and_points_to_the_rest(run: Run) -> None:
     shown = run("--help").out
     assert len(shown.splitlines()) <= 34
     for topic in TOPICS:
@@ -46,16 +46,14 @@ def test_the_help_is_one_screen_and_says_where_the_rest_is(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [*cli.commands.commands])
-def test_every_command_takes_the_options_on_how_it_prints(
-    run: Run, command: str
-) -> None:
+def test_every_command_takes_the_output_options(run: Run, command: str) -> None:
     shown = run(command, "--help").out
     for option in ("-q, --quiet ", "-v, --verbose ", "--color [auto|always|never] "):
         assert option in shown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_what_the_shell_evaluates(run: Run, shell: str) -> None:
+def test_the_shell_can_evaluate_the_completion_script(run: Run, shell: str) -> None:
     ran = run("completion", shell)
     assert ran.code == 0
     assert f"_AGENTCORE_PATCH_COMPLETE={shell}_complete" in ran.out
@@ -64,7 +62,7 @@ def test_completion_is_what_the_shell_evaluates(run: Run, shell: str) -> None:
 
 
 def interrupted_at(module: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """The program, interrupted by its user while Python imports a module."""
+    """Run the program; interrupt it while Python imports a module."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
         "class Finder:\n"
@@ -107,7 +105,7 @@ def test_the_pages_of_the_documentation_can_be_read(run: Run) -> None:
 def test_a_page_fits_the_terminal(columns: int) -> None:
     shown = shown_on_terminal([*COMMAND, "docs", "security"], columns, PAGER="cat")
     assert "\x1b[" in shown
-    # A terminal may be light or dark: no background of our own.
+    # A terminal may be light or dark, so output sets no background.
     assert not re.search(r"\x1b\[[\d;]*\b4\d", shown)
     assert max(map(len, click.unstyle(shown).splitlines())) <= columns
 
@@ -148,7 +146,7 @@ def test_a_screen_is_folded_between_words(
     shown = click.unstyle(shown_on_terminal([*COMMAND, *screen], columns))
     assert "Traceback" not in shown
     for line in shown.splitlines():
-        # A word, or a command in backticks, is not broken.
+        # Words and commands in backticks are not broken.
         whole = len(re.sub("`[^`]*`", "", line).split()) <= 1
         assert len(line) <= columns or whole, line
 
@@ -163,7 +161,7 @@ def test_help_has_examples_in_80_columns(run: Run, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["apply", "verify", "audit", None])
-def test_help_shows_what_the_option_shows(run: Run, command: str | None) -> None:
+def test_the_help_command_equals_the_help_option(run: Run, command: str | None) -> None:
     named = [command] if command else []
 
     ran = run("help", *named)
@@ -196,15 +194,15 @@ def test_colours_can_be_chosen(run: Run, color: str, coloured: bool) -> None:
     assert ("\x1b[32m+" in ran.out) is coloured
 
 
-def test_a_closed_stdout_is_no_error(tmp_path: Path) -> None:
-    ours, theirs = os.pipe()
-    os.close(ours)
-    with os.fdopen(theirs, "w") as closed:
+def test_a_closed_stdout_is_not_an_error(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "w") as closed:
         ran = program("status", "--sglang-dir", str(build(tmp_path)), stdout=closed)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_a_full_disk_behind_stdout_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_is_reported(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         ran = program("status", "--sglang-dir", str(build(tmp_path)), stdout=full)
     assert ran.returncode == 5

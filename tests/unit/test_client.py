@@ -1,4 +1,4 @@
-"""Our reading of responses and server-sent events, on bytes written by hand."""
+"""The client's parsing of responses and server-sent events, on hand-written bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentcore_verify import client
 
 
 def sse(*events: object, done: bool = True) -> list[bytes]:
-    """The lines of a stream, as a server writes them."""
+    """Return the lines of a stream, as a server writes them."""
     text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
     return (text + ("data: [DONE]\n\n" if done else "")).encode().split(b"\n")
 
@@ -22,7 +22,7 @@ def sse(*events: object, done: bool = True) -> list[bytes]:
 def chunk(
     delta: dict[str, Any] | None = None, index: int = 0, **fields: Any
 ) -> dict[str, Any]:
-    """One chunk with one choice; `prompt` and `usage` go beside it."""
+    """Return a chunk with one choice; other fields go beside the choice."""
     beside = {
         "prompt_token_ids": fields.pop("prompt", None),
         "usage": fields.pop("usage", None),
@@ -66,11 +66,11 @@ class TestEvents:
             pytest.param([b"data: \xff", b"", *sse()], id="no UTF-8"),
         ],
     )
-    def test_that_are_broken_are_an_error(self, lines: list[bytes]) -> None:
+    def test_broken_events_are_an_error(self, lines: list[bytes]) -> None:
         with pytest.raises(client.BrokenAnswer):
             list(client.parse_events(lines))
 
-    def test_of_an_endpoint_without_done_end_with_the_lines(self) -> None:
+    def test_without_done_end_with_the_stream(self) -> None:
         lines = [b"event: a", b'data: {"a": 1}', b""]
         assert list(client.parse_events(lines, done=False)) == [{"a": 1}]
         with pytest.raises(client.BrokenAnswer, match="in the middle of an event"):
@@ -153,7 +153,7 @@ class TestStream:
         assert answer.prompt_positions == (1, 2)
         assert answer.prompt_token_ids == (1,)
 
-    def test_that_ends_before_a_choice_finished_is_broken(self) -> None:
+    def test_without_a_finish_reason_is_broken(self) -> None:
         with pytest.raises(client.BrokenAnswer, match="choice 1"):
             read(
                 chunk({"content": "a"}, index=0, finish_reason="stop"),
@@ -183,13 +183,13 @@ class TestStream:
             {"choices": [], "prompt_token_ids": 3},
         ],
     )
-    def test_of_another_form_is_broken(self, event: dict[str, Any]) -> None:
+    def test_of_another_shape_is_broken(self, event: dict[str, Any]) -> None:
         with pytest.raises(client.BrokenAnswer):
             read(event)
 
 
 class TestResponse:
-    def test_is_read_like_a_stream_of_one_piece(self) -> None:
+    def test_is_read_like_a_stream_of_one_chunk(self) -> None:
         call = {"id": "c", "index": 0, "function": {"name": "f", "arguments": "{}"}}
         message = {
             "content": None,
@@ -219,13 +219,13 @@ class TestResponse:
         assert answer.usage == usage
 
     @pytest.mark.parametrize("response", [{}, {"choices": []}, {"error": "no"}])
-    def test_of_another_form_is_broken(self, response: dict[str, Any]) -> None:
+    def test_of_another_shape_is_broken(self, response: dict[str, Any]) -> None:
         with pytest.raises(client.BrokenAnswer):
             client.read_response(response)
 
 
 class Canned(http.server.BaseHTTPRequestHandler):
-    """Answers with what the test put here; remembers the requests."""
+    """Answers with the test's canned response; remembers the requests."""
 
     status = 200
     body = b""
@@ -244,7 +244,7 @@ class Canned(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def canned() -> type[Canned]:
-    """A handler class of its own for each test."""
+    """A separate handler class for each test."""
     return type("CannedHere", (Canned,), {"seen": []})
 
 
@@ -260,7 +260,7 @@ def base_url(canned: type[Canned]) -> Iterator[str]:
 
 
 class TestOverHttp:
-    def test_asks_in_the_mode_that_the_request_names(
+    def test_streams_only_if_the_request_says_so(
         self, base_url: str, canned: type[Canned]
     ) -> None:
         choice = {"index": 0, "message": {"content": "é"}, "finish_reason": "stop"}
@@ -293,14 +293,14 @@ class TestOverHttp:
         assert (caught.value.status, caught.value.body) == (400, "{“no”}")
 
     @pytest.mark.parametrize("body", [b"", b"oops", b"[]"])
-    def test_a_response_that_is_not_an_object_is_broken(
+    def test_a_response_must_be_an_object(
         self, base_url: str, canned: type[Canned], body: bytes
     ) -> None:
         canned.body = body
         with pytest.raises(client.BrokenAnswer):
             client.chat(base_url, messages=[])
 
-    def test_a_refused_connection_is_no_answer(self) -> None:
+    def test_a_refused_connection_is_an_error(self) -> None:
         with pytest.raises(client.NoAnswer):
             client.chat("http://127.0.0.1:1", messages=[])
 

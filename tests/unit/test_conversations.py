@@ -63,7 +63,7 @@ def known(*messages: Any, **more: Any) -> bytes | None:
 
 
 def answered(*messages: Any, **more: Any) -> Conversation:
-    """A conversation whose last message is the answer to the others."""
+    """Return a conversation whose last message is the answer to the others."""
     *asked, answer = messages
     _, whole, _ = conversations.find(SERVING, request(*asked, **more))
     return conversations.with_answer(whole, answer, None)
@@ -104,7 +104,7 @@ def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:
 
 
 def made(*calls: Any) -> Any:
-    """The answer, with other tool calls."""
+    """Return the answer with other tool calls."""
     return said("assistant", "yes", tool_calls=[*calls])
 
 
@@ -134,7 +134,7 @@ TOOL = SimpleNamespace(
         ([USER, ANSWER], {"tools": [TOOL]}),
     ],
 )
-def test_all_that_makes_the_conversation_counts(
+def test_everything_that_identifies_a_conversation_counts(
     messages: list[Any], more: dict[str, Any]
 ) -> None:
     assert known(*messages, **more) != known(USER, ANSWER)
@@ -143,13 +143,13 @@ def test_all_that_makes_the_conversation_counts(
 def test_reasoning_alone_before_an_answer_does_not_count() -> None:
     reasoning = said("assistant", None, reasoning_content="hm")
     assert known(USER, reasoning, ANSWER, RESULT) == known(USER, ANSWER, RESULT)
-    # An answer of its own counts, whatever it says.
+    # A separate answer counts, whatever its text.
     assert known(USER, reasoning, NEXT) not in (None, known(USER, NEXT))
     assert known(USER, reasoning, NEXT, ANSWER) != known(USER, NEXT, ANSWER)
     assert known(USER, ANSWER, ANSWER) != known(USER, ANSWER)
 
 
-def test_results_belong_to_their_calls_whatever_the_ids() -> None:
+def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
     def turns(first: str, second: str, order: Callable[[Any], Any]) -> bytes | None:
         calls = [call("f", "{}", first), call("f", "{}", second)]
         results = [
@@ -161,11 +161,11 @@ def test_results_belong_to_their_calls_whatever_the_ids() -> None:
 
     assert turns("a", "b", list) == turns("x", "y", list)
     assert turns("a", "b", list) != turns("a", "b", reversed)
-    # As many results, the other way round.
+    # The same results in the other order.
     assert turns("a", "b", list) != turns("b", "a", reversed)
 
 
-def test_a_conversation_cannot_look_like_another_ones_message() -> None:
+def test_a_message_cannot_imitate_another_conversation() -> None:
     inner = json.dumps([["user", "hi"]])
     assert known(said("user", inner), ANSWER) != known(USER, ANSWER)
 
@@ -202,7 +202,7 @@ def test_the_header_of_claude_code_does_not_count(
     assert known(system(one, role), USER, ANSWER) == known(
         system(other, role), USER, ANSWER
     )
-    # Nor further down, where some clients send system messages, too.
+    # Nor in later system messages, which some clients send.
     assert known(USER, ANSWER, system(one, role), ANSWER) == known(
         USER, ANSWER, system(other, role), ANSWER
     )
@@ -213,7 +213,7 @@ def test_the_header_of_claude_code_does_not_count(
     [
         # What follows the header counts.
         (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write."),
-        # Within a line it is not Claude Code's.
+        # In the middle of a line, it is not Claude Code's header.
         (f"Send {HEADER}1;", f"Send {HEADER}2;"),
         (f" {HEADER}1;", f" {HEADER}2;"),
         ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2"),
@@ -233,7 +233,7 @@ def test_the_header_in_other_messages_counts(role: str) -> None:
 
 @pytest.fixture
 def ignoring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sets the patterns that the environment ignores."""
+    """Set the ignored patterns in the environment."""
 
     def ignore(text: str) -> None:
         monkeypatch.setenv(conversations.IGNORE, text)
@@ -252,7 +252,7 @@ def test_patterns_of_the_environment_do_not_count(
     )
     budgets = [f"<total_tokens>{n} tokens left</total_tokens>" for n in (900, 80)]
     alike = [
-        # As the system prompt grows turn by turn, where messages are merged.
+        # Some agents merge messages, so the system prompt grows turn by turn.
         "You code.",
         f"You code.\n{budgets[0]}",
         f"You code.\n\n{budgets[0]}\n\n{budgets[1]}",
@@ -260,7 +260,7 @@ def test_patterns_of_the_environment_do_not_count(
         f"Today is Friday.\nYou code.\n{budgets[1]}",
     ]
     keys = {known(system(text), USER, ANSWER) for text in alike}
-    # A system message of a budget alone.
+    # A system message with only a budget.
     keys.add(known(system("You code."), USER, system(budgets[0]), ANSWER))
     keys.add(known(system("You code."), system(budgets[0]), USER, ANSWER))
     assert len(keys) == 1
@@ -280,7 +280,7 @@ def test_patterns_of_the_environment_do_not_count(
         (".*", "'.\\*', which matches an empty text"),
     ],
 )
-def test_a_bad_pattern_stops_the_start(
+def test_a_bad_pattern_fails_at_start(
     ignoring: Callable[[str], None], text: str, said: str
 ) -> None:
     server = SimpleNamespace(tokenizer_worker_num=1)
@@ -291,17 +291,17 @@ def test_a_bad_pattern_stops_the_start(
 
 
 def numbered(number: int) -> Conversation:
-    """A conversation of one message, unlike those of other numbers."""
+    """Return a conversation of one message, different for each number."""
     made = Conversation(Head.of([number]), [])
     made.add(["assistant", str(number), []], 0)
     return made
 
 
-# What a conversation of one message takes besides its token IDs.
+# The bytes of a conversation of one message, besides its token IDs.
 OVERHEAD = 1100
 
 
-def test_the_least_recently_used_leave() -> None:
+def test_the_least_recently_used_are_evicted() -> None:
     token_ids = list(range(1000))
     memory = Memory(3 * (4000 + OVERHEAD) + OVERHEAD)
     for number in (1, 2, 3):
@@ -314,7 +314,7 @@ def test_the_least_recently_used_leave() -> None:
     assert memory.n_bytes == memory.max_bytes
 
 
-def test_what_is_too_large_leaves_the_others_alone() -> None:
+def test_a_conversation_that_is_too_large_evicts_nothing() -> None:
     memory = Memory(5000)
     memory.put(numbered(1), [1, 2])
     memory.put(numbered(2), [1] * 5000)
@@ -322,7 +322,7 @@ def test_what_is_too_large_leaves_the_others_alone() -> None:
     assert memory.get(numbered(2)) is None
 
 
-def test_what_fits_in_stays_whatever_was_evicted() -> None:
+def test_an_added_conversation_stays_after_evictions() -> None:
     memory = Memory(50_000)
     for number in range(100):
         memory.put(numbered(number), [1] * 1000)
@@ -340,7 +340,7 @@ def test_an_answer_given_twice_is_kept_once() -> None:
     assert memory.n_bytes == 8 + OVERHEAD
 
 
-def test_of_two_answers_that_say_the_same_by_other_tokens_none_is_used() -> None:
+def test_answers_with_the_same_text_but_other_tokens_are_not_used() -> None:
     memory = Memory(5000)
     for token_ids in ([1, 2], [3], [3], [1, 2]):
         memory.put(numbered(1), token_ids)
@@ -352,7 +352,7 @@ def test_of_two_answers_that_say_the_same_by_other_tokens_none_is_used() -> None
 
 
 @pytest.mark.parametrize("n_messages", [2, 60])
-def test_the_bytes_of_a_memory_are_those_it_takes(n_messages: int) -> None:
+def test_a_memory_counts_the_bytes_that_it_uses(n_messages: int) -> None:
     memory = Memory(10**9)
     gc.collect()
     tracemalloc.start()
@@ -373,7 +373,7 @@ def test_the_bytes_of_a_memory_are_those_it_takes(n_messages: int) -> None:
     assert 0.8 < taken / memory.n_bytes < 1.05
 
 
-def test_a_memory_never_outgrows_its_bytes() -> None:
+def test_a_memory_never_exceeds_its_limit() -> None:
     memory = Memory(200_000)
     for number in range(500):
         turns = number % 7 + 1
@@ -384,7 +384,7 @@ def test_a_memory_never_outgrows_its_bytes() -> None:
             memory.put(made, [number % 90] * (number * 7 % 900))
         assert memory.n_bytes <= memory.max_bytes
     assert len(memory) > 0
-    # Nothing is counted that is not there, and nothing stays that is not counted.
+    # The count covers exactly the entries that exist.
     while memory._entries or memory._evicted:
         memory._make_room()
     assert memory.n_bytes == memory._n_evicted_bytes == 0
@@ -434,7 +434,7 @@ def remembered() -> Memory:
             {},
             "message 3: tool_call_id",
         ),
-        # The longest history in common, whatever comes after it.
+        # The longest common history counts, whatever follows it.
         (
             [SYSTEM, USER, ANSWER, RESULT, said("assistant", "OK"), NEXT],
             {},
@@ -445,7 +445,7 @@ def remembered() -> Memory:
             {},
             "system",
         ),
-        # An answer of somebody else's: nothing differs from what is remembered.
+        # An answer from elsewhere: nothing differs from the remembered history.
         (
             [SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok"), USER, ANSWER],
             {},
@@ -455,7 +455,7 @@ def remembered() -> Memory:
         ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "unknown"),
     ],
 )
-def test_a_miss_says_what_differs(
+def test_a_miss_reports_the_difference(
     remembered: Memory, messages: list[Any], more: dict[str, Any], why: str
 ) -> None:
     assert why_missed(remembered, *messages, **more) == why
@@ -469,7 +469,7 @@ def test_a_miss_is_compared_with_the_nearest_conversation() -> None:
         memory.put(answered(system(str(number)), USER, ANSWER), [number])
     cut = said("assistant", ANSWER.content)
     assert why_missed(memory, SYSTEM, USER, cut, NEXT) == "message 2: content"
-    # Of those with this system prompt, the one whose text is the same.
+    # Of the conversations with this system prompt, the one with the same text.
     assert why_missed(memory, system("39"), USER, cut) == "message 2: tool_calls"
     assert why_missed(memory, SYSTEM, USER, ANSWER, NEXT) == "system"
 
@@ -488,7 +488,7 @@ def test_a_history_that_missed_before_is_explained_again(remembered: Memory) -> 
     assert why_missed(remembered, SYSTEM, first, cut, NEXT) == "message 1: content"
 
 
-def test_an_empty_memory_knows_no_reason() -> None:
+def test_an_empty_memory_reports_no_reason() -> None:
     assert why_missed(Memory(1000), USER, ANSWER, NEXT) == "unknown"
 
 
@@ -502,7 +502,7 @@ def test_a_conversation_that_was_evicted_is_found_when_answered_again() -> None:
     assert memory.get(evicted) == [7]
 
 
-def test_the_log_counts_misses_now_and_then(
+def test_misses_are_logged_periodically(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -518,7 +518,7 @@ def test_the_log_counts_misses_now_and_then(
     )
 
 
-def test_arguments_nested_too_deeply_are_taken_as_text() -> None:
+def test_arguments_nested_too_deeply_are_treated_as_text() -> None:
     deep = said("assistant", "", tool_calls=[call("f", "[" * 100_000)])
     assert known(USER, deep) == known(USER, deep) != known(USER, ANSWER)
 
@@ -548,7 +548,7 @@ def test_threads_share_a_memory() -> None:
 
 
 @pytest.mark.parametrize(("value", "megabytes"), [("", 0), ("0", 0), (" 64 ", 64)])
-def test_the_variable_says_how_many_megabytes(
+def test_the_variable_sets_the_megabytes(
     monkeypatch: pytest.MonkeyPatch, value: str, megabytes: int
 ) -> None:
     monkeypatch.setenv(conversations.VARIABLE, value)
@@ -570,7 +570,7 @@ def test_the_variable_says_how_many_megabytes(
         ),
     ],
 )
-def test_what_a_memory_cannot_be_of_stops_the_start(
+def test_an_invalid_memory_size_fails_at_start(
     monkeypatch: pytest.MonkeyPatch, value: str, arguments: dict[str, Any], said: str
 ) -> None:
     server = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})

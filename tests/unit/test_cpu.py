@@ -1,4 +1,4 @@
-"""The stand-in for `sgl_kernel`, in an interpreter of its own."""
+"""The stand-in for `sgl_kernel`, in a separate interpreter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(code: str, *path: Path) -> str:
     return done.stdout.strip()
 
 
-def test_every_module_and_name_of_it_can_be_imported() -> None:
+def test_every_module_and_name_of_the_stand_in_can_be_imported() -> None:
     code = """
 import sgl_kernel, sgl_kernel.deep.er
 from sgl_kernel import silu_and_mul
@@ -36,7 +36,7 @@ print(scalar_types.uint4b8, hasattr(sgl_kernel, '__wrapped__'))
     assert run(code) == "None False"
 
 
-def test_a_function_of_it_raises_an_error_that_says_why() -> None:
+def test_its_functions_raise_an_explanatory_error() -> None:
     code = """
 from sgl_kernel.moe import topk_softmax
 try:
@@ -52,7 +52,7 @@ def test_other_modules_are_left_alone() -> None:
     assert run(code) == "None"
 
 
-def test_the_sitecustomize_that_it_shadows_still_runs(tmp_path: Path) -> None:
+def test_the_shadowed_sitecustomize_still_runs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.hidden_ran = True")
     code = "import sys, sgl_kernel; print(sys.hidden_ran)"
     assert run(code, tmp_path) == "True"

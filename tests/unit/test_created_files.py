@@ -62,14 +62,14 @@ def test_another_selection_replaces_and_removes_created_files(install: Install) 
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_bytecode_of_a_created_file_goes_with_it(install: Install) -> None:
+def test_bytecode_of_a_created_file_is_removed_with_it(install: Install) -> None:
     commit(install, TRACES, FIRST)
     py_compile.compile(str(install.package / TRACES))
     assert (folder(install) / "__pycache__").exists()
     revert(install)
 
 
-def test_bytecode_that_lay_there_before_is_not_put_back(install: Install) -> None:
+def test_earlier_bytecode_of_a_created_file_is_not_restored(install: Install) -> None:
     before = photograph(install)
     commit(install, TRACES)
     py_compile.compile(str(install.package / TRACES))
@@ -80,15 +80,15 @@ def test_bytecode_that_lay_there_before_is_not_put_back(install: Install) -> Non
     assert photograph(install) == before
 
 
-def test_a_folder_with_somebody_elses_file_stays(install: Install) -> None:
+def test_a_folder_with_a_file_of_another_program_stays(install: Install) -> None:
     commit(install, TRACES)
-    theirs = folder(install) / "theirs.py"
-    theirs.touch()
+    other_file = folder(install) / "theirs.py"
+    other_file.touch()
     revert(install)
-    assert list(folder(install).iterdir()) == [theirs]
+    assert list(folder(install).iterdir()) == [other_file]
 
 
-def test_a_created_file_is_like_its_neighbours(install: Install) -> None:
+def test_a_created_file_has_the_mode_of_its_neighbours(install: Install) -> None:
     (install.package / FIRST).chmod(0o755)
     (install.package / "farther.py").touch(0o600)
     (install.package / "srt").chmod(0o750)
@@ -110,7 +110,7 @@ def test_a_file_that_exists_already_is_not_replaced(install: Install) -> None:
     folder(install).rmdir()
 
 
-def test_the_same_file_without_a_record_is_taken_as_ours(install: Install) -> None:
+def test_an_identical_file_without_a_record_is_adopted(install: Install) -> None:
     before = photograph(install)
     folder(install).mkdir()
     write(install, TRACES, patched(TRACES))
@@ -135,7 +135,7 @@ def test_a_folder_that_is_a_link_is_refused(
     (install.package / link).unlink()
 
 
-def test_what_pip_leaves_of_an_old_patch_is_removed(install: Install) -> None:
+def test_leftovers_of_an_old_patch_after_pip_are_removed(install: Install) -> None:
     before = photograph(install)
     commit(install, TRACES, FIRST, SECOND)
     for path in (FIRST, SECOND):
@@ -147,7 +147,7 @@ def test_what_pip_leaves_of_an_old_patch_is_removed(install: Install) -> None:
     assert photograph(install) == before
 
 
-def test_a_clean_checkout_is_taken_for_what_it_is(install: Install) -> None:
+def test_a_clean_checkout_is_recognized(install: Install) -> None:
     commit(install, TRACES, FIRST)
     write(install, FIRST, vanilla(FIRST))
     (install.package / TRACES).unlink()

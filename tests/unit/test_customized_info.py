@@ -1,4 +1,4 @@
-"""Values of a custom sampler by properties: one for each token ID of each chunk."""
+"""Property tests: a custom sampler's values, one per token ID in each chunk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from agentcore_patches.landing import release
 from agentcore_patches.landing.customized_info import add, of_request, pad, send
 
-# What the scheduler sends, output by output: the values of the new tokens; None where
-# the request has none.
+# The scheduler's outputs: the values of the new tokens, or None if
+# the request has no values.
 OUTPUTS = st.lists(st.lists(st.integers(), max_size=4), min_size=1, max_size=8)
 OUTPUTS_WITH_HOLES = st.lists(
     st.none() | st.lists(st.integers(), max_size=4), min_size=1, max_size=8
@@ -21,7 +21,7 @@ OUTPUTS_WITH_HOLES = st.lists(
 
 
 def a_stream() -> Any:
-    """The state of a request that streams, as far as the code looks at it."""
+    """Return the state of a streaming request: only attributes that the code reads."""
     return SimpleNamespace(
         customized_info_accumulated={},
         output_ids=[],
@@ -30,7 +30,7 @@ def a_stream() -> Any:
 
 
 def a_manager(incremental: bool = False) -> Any:
-    """A tokenizer manager, with or without --stream-output."""
+    """Return a tokenizer manager, with or without --stream-output."""
     return SimpleNamespace(server_args=SimpleNamespace(stream_output=incremental))
 
 
@@ -40,7 +40,7 @@ def added(
     key: str = "key",
     state: Any = None,
 ) -> list[dict[str, Any]]:
-    """The meta info of each chunk; an output without values has two tokens."""
+    """Return the meta info of each chunk; an output without values has two tokens."""
     state = state or a_stream()
     chunks = []
     for values in outputs:
@@ -56,7 +56,7 @@ def test_a_cumulative_chunk_has_every_value_so_far(
     outputs: list[list[int] | None],
 ) -> None:
     so_far: list[int | None] = []
-    # Looked at last: no chunk has grown with those after it.
+    # Checked last: no chunk has grown with later ones.
     for values, chunk in zip(outputs, added(outputs, False), strict=True):
         so_far += [None, None] if values is None else values
         assert chunk == ({} if values is None else {"key": so_far})
@@ -102,7 +102,7 @@ def test_a_token_without_a_value_keeps_its_place(given_at: list[bool]) -> None:
 
 
 @given(st.lists(st.none() | st.lists(st.integers(), max_size=6), max_size=6))
-def test_values_go_to_the_request_that_they_are_of(
+def test_values_go_to_their_request(
     batch: list[list[int] | None],
 ) -> None:
     column: list[list[Any] | None] = []
@@ -132,7 +132,7 @@ def test_the_output_of_one_request_is_a_batch_of_one() -> None:
 
 
 @given(OUTPUTS)
-def test_where_ids_are_a_list_that_grows_the_values_are_too(
+def test_values_grow_like_a_growing_list_of_ids(
     outputs: list[list[int]],
 ) -> None:
     state = a_stream()

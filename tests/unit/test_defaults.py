@@ -1,4 +1,4 @@
-"""Fields that are true by default, and what a server says at its start."""
+"""Fields that are true by default, and a server's messages at start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """The variable is read once in a server's life."""
+    """A server reads the variable only once; each test reads it again."""
     defaults.names.cache_clear()
     yield
     defaults.names.cache_clear()
@@ -47,7 +47,7 @@ def test_names_are_separated_by_commas(
 
 
 @pytest.mark.parametrize("name", ["return_everything", "input_ids", "True", "a b"])
-def test_an_unknown_name_is_told_with_those_that_are_known(
+def test_an_unknown_name_is_reported_with_the_known_names(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     named(monkeypatch, f"return_token_ids,{name}")
@@ -57,7 +57,7 @@ def test_an_unknown_name_is_told_with_those_that_are_known(
     assert all(flag in str(refused.value) for flag in release.REQUEST_FLAGS)
 
 
-def test_where_the_patches_have_no_such_field_that_is_said(
+def test_a_field_of_a_missing_patch_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(release, "REQUEST_FLAGS", ())
@@ -74,7 +74,7 @@ def filled(refusal: str | None = None, **fields: Any) -> dict[str, Any]:
     return vars(request)
 
 
-def test_what_is_left_out_or_null_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_and_null_fields_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
     named(monkeypatch, "return_token_ids,return_meta_info")
     assert filled(return_token_ids=None, stream=False) == {
         "return_token_ids": True,
@@ -87,7 +87,7 @@ def test_what_is_left_out_or_null_is_filled(monkeypatch: pytest.MonkeyPatch) -> 
     assert filled(n=1) == {"n": 1}
 
 
-def test_what_a_stream_refuses_is_left_out_of_streams(
+def test_fields_that_streams_reject_are_not_set_for_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named(monkeypatch, "return_token_ids,return_meta_info,return_prompt_token_ids")
@@ -153,7 +153,7 @@ def test_a_listed_release_is_announced(
     assert "AGENTCORE_DEFAULTS: true by default: return_token_ids" in caplog.text
 
 
-def test_an_unlisted_one_is_a_warning(
+def test_an_unlisted_release_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stated(monkeypatch, "0.5.99.dev3")

@@ -1,4 +1,4 @@
-"""The helper that compares documents with their TypedDict finds each kind of mismatch."""
+"""The helper that compares documents with TypedDicts finds each kind of mismatch."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from agentcore_patches.landing.ended_requests import (
 
 
 class Manager:
-    """A tokenizer manager with one request, as far as `finish` looks at it."""
+    """A tokenizer manager with one request, with the attributes that `finish` reads."""
 
     def __init__(self) -> None:
         self.server_args = SimpleNamespace(weight_version="v1")
@@ -37,7 +37,7 @@ class Manager:
         self.released.append(lora_id)
 
     def finish(self, is_incremental: bool, reason: Any = None) -> dict[str, Any]:
-        """The answer to the request, once it is aborted."""
+        """Abort the request; return its answer."""
         logprobs = [(-0.5, 1, None), (-0.5, 2, None), (-0.5, 3, None)]
         out = {
             "text": "abc",
@@ -58,7 +58,7 @@ class Manager:
         return out
 
 
-def test_an_aborted_answer_is_whole_and_its_request_is_forgotten() -> None:
+def test_an_aborted_answer_is_complete_and_its_request_is_dropped() -> None:
     manager = Manager()
     out = manager.finish(is_incremental=False)
     assert manager.rid_to_state.keys() == {"other"}
@@ -83,7 +83,7 @@ def test_an_aborted_answer_without_tokens_has_the_version_of_the_server() -> Non
     assert meta_info["weight_versions"] == []
 
 
-def test_without_their_patch_an_aborted_answer_has_no_versions(
+def test_without_weight_versions_an_aborted_answer_has_no_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(release, "PATCHES", ("tito",))
@@ -95,7 +95,7 @@ def test_without_their_patch_an_aborted_answer_has_no_versions(
 @pytest.mark.parametrize(
     ("text_is_new", "logprobs_are_new"), [(False, False), (True, False), (True, True)]
 )
-def test_the_last_chunk_of_what_is_new_repeats_nothing(
+def test_the_last_incremental_chunk_repeats_nothing(
     text_is_new: bool, logprobs_are_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "TEXT_IS_NEW", text_is_new)
@@ -107,7 +107,7 @@ def test_the_last_chunk_of_what_is_new_repeats_nothing(
     assert n_logprobs == (0 if logprobs_are_new else 3)
 
 
-def test_values_that_are_for_nobody_else_are_left_out(
+def test_internal_values_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(release, "REPORTED_INFO", "customized_info_reported_keys")
@@ -116,7 +116,7 @@ def test_values_that_are_for_nobody_else_are_left_out(
     assert "mirror" not in manager.finish(is_incremental=False)["meta_info"]
 
 
-def test_a_prompt_that_nobody_counted_has_no_tokens() -> None:
+def test_an_uncounted_prompt_has_no_tokens() -> None:
     manager = Manager()
     del manager.state.obj.prefilled
     assert manager.finish(is_incremental=False)["meta_info"]["prompt_tokens"] == 0
@@ -126,7 +126,7 @@ def test_a_prompt_that_nobody_counted_has_no_tokens() -> None:
     ("reason", "sglang_does_it", "released"),
     [
         (None, False, ["id"]),
-        # Where there is a reason, the answer is handed on by what releases it.
+        # If there is a reason, the code that releases the request hands on the answer.
         ({"type": "abort"}, False, []),
         (None, True, []),
     ],
@@ -148,7 +148,7 @@ def content(finish_reason: dict[str, Any] | None) -> dict[str, Any]:
     return {"meta_info": {"finish_reason": finish_reason}}
 
 
-def test_a_refusal_is_raised_with_its_message() -> None:
+def test_a_rejection_is_raised_with_its_message() -> None:
     reason = {
         "type": "abort",
         "message": "too long",
@@ -169,7 +169,7 @@ def test_a_refusal_is_raised_with_its_message() -> None:
         {"type": "abort", "message": "late", "status_code": 503},
     ],
 )
-def test_every_other_chunk_goes_on(reason: dict[str, Any] | None) -> None:
+def test_every_other_chunk_is_passed_on(reason: dict[str, Any] | None) -> None:
     raise_refusal(content(reason))
 
 

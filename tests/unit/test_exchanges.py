@@ -1,4 +1,4 @@
-"""The object that a request shares with its conversions: what each endpoint puts in."""
+"""The object that a request shares with its conversions, and its fields by endpoint."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def _traced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def process(chat_request: ChatRequest) -> Any:
-    """Process messages as chat does, with the prefix in front."""
+    """Process messages like chat, with the prefix in front."""
     processed: Any = prefix.continued(lambda serving, request: SimpleNamespace())
     return processed(SERVING, chat_request)
 
 
 @pytest.mark.parametrize("request_", [object(), SimpleNamespace(), Mock()])
-def test_what_is_no_chat_request_has_an_empty_exchange(request_: Any) -> None:
+def test_other_than_chat_requests_have_an_empty_exchange(request_: Any) -> None:
     assert exchanges.of(request_) == Exchange()
 
 
@@ -119,7 +119,7 @@ def test_without_token_ids_and_memory_a_response_has_no_trace() -> None:
     assert asyncio.run(created(SERVING, response_request())) == "an error"
 
 
-def test_a_prefix_that_cannot_be_used_gets_a_response_refused() -> None:
+def test_a_response_with_an_unusable_prefix_is_refused() -> None:
     async def create(self: Any, request: Any) -> Any:
         return process(ChatRequest())
 
@@ -131,7 +131,7 @@ def test_a_prefix_that_cannot_be_used_gets_a_response_refused() -> None:
         process(ChatRequest(required_prefix_token_ids=[1]))
 
 
-def test_a_prompt_that_is_processed_again_has_no_turn_of_the_time_before(
+def test_reprocessing_a_prompt_clears_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(conversations, "memory", lambda: None)

@@ -133,7 +133,7 @@ def test_errors_are_an_error_and_a_hint_or_one_document(
         (["status", "--ray", "ray.invalid:1"], 5, "at ray.invalid:1: .* not known"),
     ],
 )
-def test_a_cluster_that_is_not_there_is_told_at_once(
+def test_a_missing_cluster_fails_at_once(
     capsys: pytest.CaptureFixture[str], args: list[str], code: int, says: str
 ) -> None:
     assert cli.main(args) == code
@@ -144,7 +144,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once(
     assert re.fullmatch("error: .*\n(hint: .*\n)?", shown.err)
 
 
-def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
+def test_a_missing_ray_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -156,7 +156,7 @@ def test_ray_that_is_not_installed_is_told(tmp_path: Path) -> None:
     assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
 
 
-def test_a_command_that_waited_in_vain_says_for_whom(run: Run, package: Path) -> None:
+def test_a_lock_timeout_names_the_holder(run: Run, package: Path) -> None:
     run("apply")
     who = f"another agentcore-patch (process {os.getpid()})"
     with transaction.locked(find(package)):
@@ -178,7 +178,7 @@ def test_a_command_that_waited_in_vain_says_for_whom(run: Run, package: Path) ->
         assert photograph(package) == before
 
 
-def test_a_bug_is_told_without_a_traceback(
+def test_a_bug_is_reported_without_a_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -196,7 +196,7 @@ def test_a_bug_is_told_without_a_traceback(
         run("apply")
 
 
-def test_a_module_that_is_not_installed_is_told(
+def test_a_missing_module_is_reported(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "libcst", None)
@@ -208,9 +208,7 @@ def test_a_module_that_is_not_installed_is_told(
     assert ran.code == 2 and "needs the module libcst" in ran.err
 
 
-def test_an_interruption_ends_with_130(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(install: object) -> None:
         raise KeyboardInterrupt
 
@@ -242,7 +240,7 @@ def test_every_error_has_an_exit_code_and_a_kind_of_its_own() -> None:
         (["--no-such"], "agentcore-patch"),
     ],
 )
-def test_a_usage_error_names_the_help_of_the_command_that_was_typed(
+def test_a_usage_error_names_the_help_of_its_command(
     capsys: pytest.CaptureFixture[str], args: list[str], command: str
 ) -> None:
     assert cli.main(args) == 2

@@ -1,4 +1,4 @@
-"""Whole answers by properties: the bytes, or the refusal, that FastAPI makes of them."""
+"""Property tests: non-streaming responses have FastAPI's bytes or are left to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.helpers import chat_logprobs  # noqa: E402
 
 @pytest.fixture(autouse=True, scope="module")
 def _release() -> Iterator[None]:
-    """One in which FastAPI writes whole answers."""
+    """A release in which FastAPI writes non-streaming responses."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release, "PYDANTIC_ANSWERS", False)
         patch.setattr(release, "BYTES_OF_ID", False)
@@ -37,7 +37,7 @@ def _release() -> Iterator[None]:
 
 
 def dump_logprobs(meta_info: dict[str, Any]) -> bytes:
-    """The logprobs of a whole answer."""
+    """Write the logprobs of a non-streaming response."""
     openings = logprobs.Openings(None)
     return logprobs.write(meta_info, openings, answers.dump_numbers).encode()
 
@@ -51,7 +51,7 @@ def fastapi(content: Any) -> bytes | None:
     return body
 
 
-def ours(content: Any) -> bytes | None:
+def orjson_bytes(content: Any) -> bytes | None:
     """Return the bytes that orjson writes, None if the data is left to FastAPI."""
     try:
         body: bytes = orjson.dumps(prepare_for_orjson(content))
@@ -87,8 +87,8 @@ CONTENT = st.recursive(
 
 
 @given(CONTENT)
-def test_what_is_written_is_what_fastapi_writes(content: Any) -> None:
-    written = ours(content)
+def test_orjson_writes_the_bytes_that_fastapi_writes(content: Any) -> None:
+    written = orjson_bytes(content)
     assert written is None or written == fastapi(content)
 
 
@@ -98,7 +98,7 @@ def test_the_engines_answer_parses_to_what_fastapi_writes(content: Any) -> None:
     if written is not None:
         expected = fastapi(content)
         assert expected is not None
-        # Digit for digit, but for the form of an exponent.
+        # Digit for digit, except for the spelling of an exponent.
         assert repr(json.loads(written)) == repr(json.loads(expected))
 
 
@@ -116,11 +116,11 @@ def test_a_number_that_is_not_finite_is_left_to_fastapi(bad: float) -> None:
         assert not is_plain(content)
         assert write_generated(content) is None
         assert fastapi(content) is None
-        assert ours(json.loads(json.dumps(content))) is None
+        assert orjson_bytes(json.loads(json.dumps(content))) is None
 
 
 class Text(str):
-    """As json takes it, and orjson not."""
+    """A string type that json accepts and orjson rejects."""
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ class Text(str):
     ],
     ids=repr,
 )
-def test_what_fastapi_writes_in_its_own_way_is_left_to_it(content: Any) -> None:
+def test_values_that_fastapi_writes_differently_are_left_to_it(content: Any) -> None:
     assert write_generated(content) is None
-    assert ours(content) is None
+    assert orjson_bytes(content) is None
 
 
 ROW = st.tuples(st.floats(-40, 0), st.integers(0, 99), st.text(max_size=3))
@@ -197,7 +197,7 @@ class Response(pydantic.BaseModel):  # type: ignore[misc,name-defined]
 
 
 class Serving(chat_logprobs.Serving):
-    """Makes chat answers as SGLang does."""
+    """Makes chat responses like SGLang."""
 
     def __init__(self, ret: list[Any], suffix: str = "") -> None:
         super().__init__(suffix)
@@ -222,7 +222,7 @@ class Serving(chat_logprobs.Serving):
 
 
 def engines(n_choices: int, n_tokens: int) -> list[Any]:
-    """The engine's answers, with logprobs."""
+    """Draw the engine's answers, with logprobs."""
     return [
         {
             "meta_info": {
@@ -244,7 +244,7 @@ def test_a_whole_answer_has_the_bytes_of_its_models(
     monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
     serving = Serving(engines(3, 5), suffix)
     whole = asyncio.run(serving._handle_non_streaming_request())
-    assert serving.n_models == 15, "nobody but `answer` is given less"
+    assert serving.n_models == 15, "only `answer` may skip models"
     expected = (
         whole.model_dump_json().encode()
         if pydantic_answers
@@ -283,7 +283,7 @@ def test_the_next_request_of_a_task_is_given_all_models() -> None:
     assert len(asyncio.run(ask()).choices[0].logprobs.content) == 4
 
 
-def test_generate_is_answered_by_orjson_and_who_calls_it_gets_the_answer() -> None:
+def test_generate_is_written_by_orjson_and_callers_get_the_answer() -> None:
     def endpoint() -> None: ...
 
     content = {"text": "x"}

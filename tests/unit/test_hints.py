@@ -1,4 +1,4 @@
-"""The advice in messages: the user's target, and the name that was meant."""
+"""The advice in messages: the user's target, and suggestions for names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.unit.running import Run
         ),
     ],
 )
-def test_commands_that_are_advised_have_the_users_target(
+def test_advised_commands_have_the_users_target(
     text: str, target: dict[str, str], expected: str
 ) -> None:
     assert with_target(text, target) == expected
@@ -66,9 +66,7 @@ def test_commands_that_are_advised_have_the_users_target(
         ("nothing", ""),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_name_that_was_meant(
-    given: str, meant: str
-) -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion(given: str, meant: str) -> None:
     known = ("tito", "token-ids")
     refuse_unknown(known, known, "patch", "patches")
 
@@ -108,7 +106,7 @@ def test_patches_are_selected_by_names(
         (["--skip", "alfa"], r"no patch named alfa\.\nhint: Did you mean alpha"),
     ],
 )
-def test_a_selection_that_cannot_be_meant_is_refused(
+def test_an_invalid_selection_is_refused(
     run: Run, options: list[str], says: str
 ) -> None:
     for command in ("apply", "status"):

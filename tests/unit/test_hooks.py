@@ -1,4 +1,4 @@
-"""Places and their forms by release, and what a patch module must have."""
+"""Hooks and their forms by release, and the attributes of a patch module."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ HOLDS = [
 
 
 @pytest.mark.parametrize(("form", "since", "version", "edit"), HOLDS)
-def test_a_form_holds_from_its_release_until_that_of_the_next(
+def test_a_form_applies_from_its_release_to_the_next_form(
     form: Form, since: Since, version: str, edit: ScopedEdit | None
 ) -> None:
     chosen = hook(form, since)
@@ -78,14 +78,14 @@ def test_the_ranges_of_forms_cover_all_releases() -> None:
     assert list(hook(EDIT).ranges()) == [("0.5.8", SUPPORTED_VERSIONS[-1], EDIT)]
 
 
-def test_a_hook_ends_with_the_release_from_which_on_it_has_no_edit() -> None:
+def test_a_hook_ends_with_the_first_release_without_an_edit() -> None:
     assert hook(EDIT, {"0.5.13": NONE}).ends == "0.5.13"
     assert hook(EDIT).ends == ""
     assert hook(NONE, {"0.5.9": EDIT}).ends == ""
     assert hook(EDIT, {"0.5.9": NONE, "0.5.13": OTHER}).ends == ""
 
 
-def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
+def test_an_edit_applies_only_to_releases_with_its_file() -> None:
     chosen = hook(replace(EDIT, file=ANTHROPIC_SERVING))
     chosen.check()
     assert chosen.edits("0.5.8.post1") == ()
@@ -95,7 +95,7 @@ def test_one_edit_is_for_the_releases_that_have_its_file() -> None:
     ]
 
 
-def test_a_name_stands_for_what_the_release_calls_it(
+def test_a_name_is_replaced_by_the_releases_name_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = {
@@ -115,7 +115,7 @@ def test_a_name_stands_for_what_the_release_calls_it(
     )
 
 
-def test_the_same_is_done_in_each_of_several_scopes(
+def test_an_edit_is_made_in_each_of_several_scopes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = {"other": ByRelease("Other", {"0.5.13": "Another"})}
@@ -128,7 +128,7 @@ def test_the_same_is_done_in_each_of_several_scopes(
     assert others == [replace(first, scope=scope) for scope in ("Other", "A.Third")]
 
 
-def test_a_file_that_is_only_looked_at_is_not_written() -> None:
+def test_a_file_that_is_only_checked_is_not_written() -> None:
     hook(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
 
 
@@ -195,21 +195,19 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("form", "since", "words"), MALFORMED)
-def test_a_hook_that_is_written_wrongly_is_told(
-    form: Form, since: Since, words: str
-) -> None:
+def test_a_malformed_hook_is_reported(form: Form, since: Since, words: str) -> None:
     with pytest.raises(MalformedEdit) as refused:
         hook(form, since).check()
     assert str(refused.value).startswith(words)
 
 
-def test_each_scope_is_looked_at() -> None:
+def test_each_scope_is_checked() -> None:
     with pytest.raises(MalformedEdit, match="the scope `A b` is not a dotted name"):
         Hook("a/b", "because", EDIT, also=("A b",)).check()
 
 
 def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
-    """A patch module as an author may write it."""
+    """Return a patch module as an author may write it."""
     made = ModuleType("a_patch", doc)
     vars(made).update({"HOOKS": (HOOK,), "RESPONSE_FIELDS": ("b",), **names})
     return made
@@ -218,7 +216,7 @@ def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
 HOOK = hook(EDIT)
 
 
-def test_a_module_says_what_its_patch_is() -> None:
+def test_a_module_describes_its_patch() -> None:
     text = "what it gives\n\nand why"
     assert checked("x", module(text)) == Patch("what it gives", (HOOK,), ("b",))
 
@@ -260,7 +258,7 @@ def test_a_module_says_what_its_patch_is() -> None:
         ),
     ],
 )
-def test_a_mistake_of_the_author_is_told_with_patch_and_hook(
+def test_an_author_error_names_the_patch_and_the_hook(
     written: ModuleType, words: str
 ) -> None:
     with pytest.raises(PatchError, match=re.escape(words)):

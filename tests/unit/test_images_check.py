@@ -1,4 +1,4 @@
-"""The check of images, on answers that are as they should be, and on others."""
+"""The check of images, on correct and incorrect answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Info:
 
 
 class Model(Subject):
-    """A model that says the same to every image."""
+    """A model that answers the same to every image."""
 
     prefilled: list[int] | None = None
     takes_images = True
@@ -72,7 +72,7 @@ def test_a_second_turn_that_is_prefilled_as_given_passes() -> None:
     assert images.check(model()) == "a prompt of 4 tokens; a second turn of 6"
 
 
-def test_a_second_turn_that_is_prefilled_as_others_fails() -> None:
+def test_a_second_turn_that_is_prefilled_with_other_ids_fails() -> None:
     with pytest.raises(Failed, match="differ from the input_ids") as failed:
         images.check(model(can_decode=False, prefilled=[5, 90, 90, 90, 90, 6, 7, 8]))
     assert failed.value.difference is not None

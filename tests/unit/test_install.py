@@ -22,7 +22,7 @@ ENGINE = "srt/engine.py"
 
 
 def make_package(folder: Path, version: str | None = "0.5.9") -> Path:
-    """A package folder that says its version, or does not."""
+    """Make a package folder, with a version or without."""
     (folder / "srt").mkdir(parents=True)
     (folder / "__init__.py").touch()
     (folder / ENGINE).write_bytes(b"ENGINE = 1\n")
@@ -32,7 +32,7 @@ def make_package(folder: Path, version: str | None = "0.5.9") -> Path:
 
 
 def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
-    """The metadata that an installer leaves; that of a wheel lists its files."""
+    """Write an installer's metadata; that of a wheel lists its files."""
     listed = f"sglang/{ENGINE}" if of_wheel else "__editable__.sglang.pth"
     text = (site / listed).read_bytes() if of_wheel else b""
     return write_dist_info(site, version, {listed: text})
@@ -40,7 +40,7 @@ def make_metadata(site: Path, version: str, *, of_wheel: bool = True) -> Path:
 
 @pytest.fixture(autouse=True)
 def supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only 0.5.9 is supported, unless a test says otherwise."""
+    """Support only 0.5.9, unless a test sets other releases."""
     support(monkeypatch, "0.5.9")
 
 
@@ -58,7 +58,7 @@ def refusal(found: Install) -> str:
 # The folder
 
 
-def test_a_package_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_package_folder_is_accepted(tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang")
     assert find(package) == Install(
         package, "0.5.9", "0.5.9", "given by --sglang-dir", False, None
@@ -80,7 +80,7 @@ def test_a_link_to_a_package_folder_is_followed(tmp_path: Path) -> None:
         ("sglang", "sglang/srt"),
     ],
 )
-def test_a_folder_near_it_is_refused_with_the_one_that_is_meant(
+def test_a_nearby_folder_is_refused_with_a_suggestion(
     place: str, given: str, tmp_path: Path
 ) -> None:
     package = make_package(tmp_path / place)
@@ -88,7 +88,7 @@ def test_a_folder_near_it_is_refused_with_the_one_that_is_meant(
         find(tmp_path / given)
 
 
-def test_a_folder_may_begin_with_the_home_folder(
+def test_a_folder_may_start_with_a_tilde(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package(tmp_path / "sglang")
@@ -157,7 +157,9 @@ def test_a_version_that_counts_as_a_release(
         "not-a-version",
     ],
 )
-def test_a_version_that_does_not(version: str, tmp_path: Path) -> None:
+def test_a_version_that_does_not_count_as_a_release(
+    version: str, tmp_path: Path
+) -> None:
     package = make_package(tmp_path / "sglang", version)
     found = find(package)
     assert (found.version, found.release) == (version, None)
@@ -182,14 +184,14 @@ def test_the_advice_names_the_release_that_is_nearest(
     assert f"PRETEND_VERSION={nearest}+own" in refusal(find(package))
 
 
-def test_the_package_is_believed_before_its_metadata(tmp_path: Path) -> None:
+def test_the_package_version_overrides_its_metadata(tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", "0.5.9")
     make_metadata(tmp_path, "0.5.8")
     assert find(package).version == "0.5.9"
 
 
 @pytest.mark.parametrize("told", [None, "0.0.0.dev0"])
-def test_metadata_tells_what_the_package_does_not(
+def test_metadata_has_the_version_that_the_package_lacks(
     told: str | None, tmp_path: Path
 ) -> None:
     package = make_package(tmp_path / "sglang", told)
@@ -201,7 +203,7 @@ def test_metadata_tells_what_the_package_does_not(
     "text",
     ["", "__version__ = get()\n", "def broken(:\n", "\0", '__version__ = "0.0.0.dev0"'],
 )
-def test_a_version_that_nothing_tells(text: str, tmp_path: Path) -> None:
+def test_an_unknown_version_is_refused(text: str, tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", None)
     (package / "_version.py").write_text(text)
     found = find(package)
@@ -212,7 +214,7 @@ def test_a_version_that_nothing_tells(text: str, tmp_path: Path) -> None:
 # The wheel
 
 
-def test_a_record_tells_what_is_pristine(tmp_path: Path) -> None:
+def test_a_record_identifies_pristine_files(tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang")
     metadata = make_metadata(tmp_path, "0.5.9")
     found = find(package)
@@ -237,13 +239,13 @@ def test_a_record_is_read_as_csv(name: str, tmp_path: Path) -> None:
     assert found.wheel_hashes([f"srt/{name}"]) == {f"srt/{name}": "00" * 32}
 
 
-def test_of_a_bare_folder_nothing_is_known(tmp_path: Path) -> None:
+def test_without_metadata_no_file_is_known_to_be_pristine(tmp_path: Path) -> None:
     found = find(make_package(tmp_path / "sglang"))
     assert found.wheel_hashes([ENGINE]) == {}
     assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: None}
 
 
-def test_metadata_of_another_package_is_not_taken(tmp_path: Path) -> None:
+def test_metadata_of_another_package_is_ignored(tmp_path: Path) -> None:
     package = make_package(tmp_path / "sglang", "0.5.9")
     make_metadata(tmp_path, "0.5.9", of_wheel=False)
     assert find(package).dist_info is None
@@ -252,7 +254,7 @@ def test_metadata_of_another_package_is_not_taken(tmp_path: Path) -> None:
 # Interpreters
 
 
-def test_this_interpreter_tells_without_an_import(
+def test_this_interpreters_sglang_is_found_without_an_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package(tmp_path / "sglang")
@@ -264,7 +266,7 @@ def test_this_interpreter_tells_without_an_import(
 
 
 @pytest.mark.parametrize("stray", ["nothing", "folder", "module"])
-def test_an_interpreter_without_sglang_is_told_what_to_give(
+def test_an_interpreter_without_sglang_is_refused(
     stray: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stray == "folder":
@@ -297,7 +299,7 @@ def test_an_editable_install_behind_leftovers_is_found_by_this_interpreter(
 
 
 @pytest.mark.parametrize("variable", [None, "VIRTUAL_ENV", "CONDA_PREFIX"])
-def test_an_environment_at_hand_that_has_sglang_is_named(
+def test_a_nearby_environment_with_sglang_is_suggested(
     variable: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_package(tmp_path / "site/sglang")
@@ -319,7 +321,7 @@ def test_an_environment_at_hand_that_has_sglang_is_named(
     assert find(python=named).package == tmp_path / "site/sglang"
 
 
-def test_an_environment_without_sglang_is_not_named(
+def test_an_environment_without_sglang_is_not_suggested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".venv").mkdir()
@@ -333,7 +335,7 @@ def test_an_environment_without_sglang_is_not_named(
 
 
 def make_program(folder: Path, script: str) -> Path:
-    """A shell script that is called `python`."""
+    """Write a shell script named `python`."""
     folder.mkdir(exist_ok=True)
     program = folder / "python"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -342,7 +344,7 @@ def make_program(folder: Path, script: str) -> Path:
 
 
 def make_interpreter(folder: Path, *paths: Path) -> Path:
-    """This interpreter with other folders to import from, which prints what it likes."""
+    """Make an interpreter with these import folders, which prints extra output."""
     return make_program(
         folder,
         f"echo '[1]'\nPYTHONPATH='{os.pathsep.join(map(str, paths))}' {sys.executable} -S "
@@ -350,7 +352,7 @@ def make_interpreter(folder: Path, *paths: Path) -> Path:
     )
 
 
-def test_another_interpreter_tells_what_it_imports(tmp_path: Path) -> None:
+def test_another_interpreters_sglang_is_found(tmp_path: Path) -> None:
     package = make_package(tmp_path / "site" / "sglang")
     metadata = make_metadata(tmp_path / "site", "0.5.9")
     python = make_interpreter(tmp_path / "bin", package.parent)
@@ -359,7 +361,7 @@ def test_another_interpreter_tells_what_it_imports(tmp_path: Path) -> None:
     assert found.found == f"imported by {python}"
 
 
-def test_a_name_without_a_folder_is_looked_up(
+def test_a_program_name_is_looked_up_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package(tmp_path / "site" / "sglang")
@@ -370,7 +372,7 @@ def test_a_name_without_a_folder_is_looked_up(
     assert found.package == package
 
 
-def test_what_lies_in_the_current_folder_is_not_installed(
+def test_a_folder_in_the_current_directory_is_not_an_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_package(tmp_path / "here" / "sglang", "0.5.8")
@@ -432,7 +434,7 @@ ANSWERS = (
         ("exit 7", r"failed with exit code 7 \(no message\)"),
         ("echo a >&2; echo no >&2; exit 1", r"failed with exit code 1 \(no\)"),
         ("true", "is not a Python interpreter"),
-        # An answer without what is before ours.
+        # The answer without the output before it.
         ("""echo '{"origin": null, "path": []}'""", "is not a Python interpreter"),
         *(
             (f"cat <<'END'\nagentcore-patch: {answer}\nEND", "is not a Python interp")
@@ -440,7 +442,7 @@ ANSWERS = (
         ),
     ],
 )
-def test_a_program_that_is_no_interpreter(
+def test_a_program_that_is_not_an_interpreter(
     script: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UnsupportedTarget, match=said):
@@ -456,7 +458,7 @@ def test_a_program_that_does_not_answer(
         find(python=program)
 
 
-def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_program(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTarget, match="no program"):
         find(python=tmp_path / "python")
     make_interpreter(tmp_path / "bin")

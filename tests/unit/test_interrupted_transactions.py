@@ -1,4 +1,4 @@
-"""Transactions that fail or are killed, and what they leave."""
+"""Transactions that fail or are killed, and their leftovers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def interrupt(change: Callable[[], object], number: int) -> None:
 
 
 def acting_before(number: int, act: Callable[[], None]) -> Callable[[Path, Path], Path]:
-    """A `Path.replace` that first does something the `number`th time it is for a source."""
+    """A `Path.replace` that first acts at the `number`th call for a source."""
     replace_file = Path.replace
     calls = iter(range(1, 1000))
 
@@ -68,7 +68,9 @@ def test_an_interrupt_in_the_middle_undoes_the_rest(
     interrupt(lambda: commit(install, TRACES, *ALL), number)
 
 
-def test_an_interrupted_force_does_not_remove_a_file_again(install: Install) -> None:
+def test_an_interrupted_forced_change_does_not_remove_a_file_again(
+    install: Install,
+) -> None:
     commit(install, *ALL)
     (install.package / THIRD).unlink()
     interrupt(lambda: revert(install, force=True), 2)
@@ -76,7 +78,9 @@ def test_an_interrupted_force_does_not_remove_a_file_again(install: Install) -> 
     assert read(install, SECOND) == patched(SECOND)
 
 
-def test_an_interrupted_force_keeps_what_somebody_else_wrote(install: Install) -> None:
+def test_an_interrupted_forced_change_keeps_other_peoples_edits(
+    install: Install,
+) -> None:
     commit(install, *ALL)
     write(install, THIRD, patched(THIRD) + b"# more\n")
     before = photograph(install)
@@ -92,7 +96,7 @@ def test_an_interrupted_force_keeps_what_somebody_else_wrote(install: Install) -
         (KeyboardInterrupt(), "KeyboardInterrupt"),
     ],
 )
-def test_a_disk_that_goes_away_in_the_middle_is_not_said_to_be_unchanged(
+def test_a_disk_that_fails_midway_is_not_reported_as_unchanged(
     error: BaseException, said: str, install: Install
 ) -> None:
     gone = mock.patch.object(Path, "exists", side_effect=OSError)
@@ -115,7 +119,7 @@ def test_a_disk_that_goes_away_in_the_middle_is_not_said_to_be_unchanged(
     [lambda install: commit(install, *ALL, edition="two"), revert],
     ids=["commit", "revert"],
 )
-def test_an_interrupt_once_the_record_is_switched_undoes_nothing(
+def test_an_interrupt_after_the_record_is_written_undoes_nothing(
     change: Callable[[Install], object],
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
@@ -170,7 +174,7 @@ remove .agentcore-patch/store/TEXT
 """Transactions that a power failure may stop at any line."""
 
 
-def test_a_change_comes_onto_the_disk_in_order(
+def test_a_change_is_synced_in_order(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(install, SECOND)
@@ -182,7 +186,7 @@ def test_a_change_comes_onto_the_disk_in_order(
         done.append(f"{what} {name}\n")
 
     def noting_fsync(descriptor: int) -> None:
-        # Not before it has its mode and its time.
+        # Only after it has its mode and its time.
         assert stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o600
         note("sync", Path(f"/proc/self/fd/{descriptor}").readlink())
         fsync(descriptor)
@@ -204,7 +208,7 @@ def test_a_change_comes_onto_the_disk_in_order(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_an_error_in_the_caller_leaves_nothing_of_ours(install: Install) -> None:
+def test_an_error_in_the_caller_leaves_no_state(install: Install) -> None:
     with pytest.raises(RuntimeError), transaction.locked(install):
         raise RuntimeError
 
@@ -221,7 +225,7 @@ def test_an_error_in_the_caller_leaves_nothing_of_ours(install: Install) -> None
         ("os.utime", errno.EDQUOT, f"first.py{FOLDER}: .* Free some space"),
     ],
 )
-def test_an_error_of_a_call_on_a_descriptor_names_the_file(
+def test_an_error_on_a_file_descriptor_names_the_file(
     call: str,
     number: int,
     said: str,
@@ -229,7 +233,7 @@ def test_an_error_of_a_call_on_a_descriptor_names_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(descriptor: int, *arguments: object, **named: object) -> None:
-        # Some calls say which descriptor it was.
+        # Some calls name the descriptor.
         names = [descriptor] if call == "os.utime" else []
         raise OSError(number, os.strerror(number), *names)
 
@@ -252,7 +256,7 @@ def kill(install: Install, number: int, change: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
 
 
-def test_a_killed_commit_is_finished_by_who_comes_next(install: Install) -> None:
+def test_the_next_command_finishes_a_killed_commit(install: Install) -> None:
     kill(install, 2, lambda: commit(install, *ALL))
     assert [read(install, path) == patched(path) for path in ALL] == [1, 0, 0]
     before = photograph(install)
@@ -276,7 +280,7 @@ def test_a_killed_commit_is_undone_if_its_record_is_damaged(install: Install) ->
     assert recover(install)[1] == "undid an interrupted apply of ours"
 
 
-def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
+def test_the_next_command_finishes_a_killed_revert(install: Install) -> None:
     before = photograph(install)
     commit(install, *ALL)
     kill(install, 2, lambda: revert(install))
@@ -286,7 +290,7 @@ def test_a_killed_revert_is_finished_as_well(install: Install) -> None:
     assert photograph(install) == before
 
 
-def test_a_change_of_which_only_the_journal_is_left_is_not_in_place(
+def test_a_change_with_only_a_journal_is_not_in_place(
     install: Install,
 ) -> None:
     with mock.patch.object(JournalFile, "remove", lambda journal: os._exit(9)):
@@ -297,7 +301,7 @@ def test_a_change_of_which_only_the_journal_is_left_is_not_in_place(
     assert snapshot.holds(["ours"], "one")
 
 
-def test_a_look_while_a_command_is_at_work_is_taken_again(
+def test_an_inspection_during_a_change_is_repeated(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(install, FIRST)
@@ -313,7 +317,7 @@ def test_a_look_while_a_command_is_at_work_is_taken_again(
     assert transaction.inspect(install).holds(["ours"], "two")
 
 
-def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -> None:
+def test_recovery_keeps_files_that_others_changed_meanwhile(install: Install) -> None:
     before = photograph(install)
     kill(install, 3, lambda: commit(install, *ALL))
     write(install, SECOND, b"by hand\n")
@@ -332,7 +336,7 @@ def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -
 @pytest.mark.parametrize(
     "leftover", ["", "lock", "prepared.json.tmp", "store/text.tmp"]
 )
-def test_what_a_command_left_before_it_did_anything_goes(
+def test_leftovers_of_a_command_that_changed_nothing_are_removed(
     leftover: str, install: Install
 ) -> None:
     folder = install.package / FOLDER
@@ -346,7 +350,7 @@ def test_what_a_command_left_before_it_did_anything_goes(
     assert snapshot.pending is None
 
 
-def test_what_a_command_left_beside_a_record_goes(install: Install) -> None:
+def test_leftovers_beside_a_record_are_removed(install: Install) -> None:
     commit(install, FIRST)
     for kept_by_nfs in (".nfs0001", "store/.nfs0002"):  # They cannot be removed.
         (install.package / FOLDER / kept_by_nfs).touch()
@@ -358,10 +362,10 @@ def test_what_a_command_left_beside_a_record_goes(install: Install) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ENOTEMPTY, errno.EIO])
-def test_our_folder_is_left_over_only_if_that_is_said(
+def test_a_state_folder_that_cannot_be_removed_is_reported(
     number: int, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first two are those of another command, which got the lock meanwhile."""
+    """The first two errors are those if another command got the lock meanwhile."""
     commit(install, FIRST)
     rmdir = Path.rmdir
 
@@ -379,7 +383,7 @@ def test_our_folder_is_left_over_only_if_that_is_said(
     assert read(install, FIRST) == vanilla(FIRST)
 
 
-def test_a_record_of_a_later_format_stops_everything(install: Install) -> None:
+def test_a_record_of_a_later_format_is_refused(install: Install) -> None:
     commit(install, FIRST)
     file = install.package / FOLDER / "state.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 3}))
@@ -395,7 +399,7 @@ def test_a_record_of_a_later_format_stops_everything(install: Install) -> None:
     assert photograph(install) == before
 
 
-def test_a_damaged_original_is_not_given_back(install: Install) -> None:
+def test_a_damaged_original_is_not_restored(install: Install) -> None:
     commit(install, FIRST)
     write(install, f"{FOLDER}/store/{digest(vanilla(FIRST))}", b"damaged")
     before = photograph(install)
@@ -404,7 +408,7 @@ def test_a_damaged_original_is_not_given_back(install: Install) -> None:
     assert photograph(install) == before
 
 
-def test_a_reinstall_gets_over_a_damaged_original(install: Install) -> None:
+def test_a_reinstall_repairs_a_damaged_original(install: Install) -> None:
     commit(install, FIRST)
     write(install, f"{FOLDER}/store/{digest(vanilla(FIRST))}", b"damaged")
     write(install, FIRST, vanilla(FIRST))
@@ -413,7 +417,7 @@ def test_a_reinstall_gets_over_a_damaged_original(install: Install) -> None:
     assert read(install, FIRST) == vanilla(FIRST)
 
 
-def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
+def test_a_package_that_disappears_is_an_error(install: Install) -> None:
     shutil.rmtree(install.package)
     with (
         pytest.raises(AccessError, match="No such file"),
@@ -422,16 +426,16 @@ def test_a_package_that_goes_away_is_an_error(install: Install) -> None:
         pass
 
 
-# What other versions of this package wrote
+# State files of other versions of this package
 
 
 CHECKSUM = "0810d6422bf1b257107422432143f28bc25a9ce39ccf40b60018b6cda8fced3a"
 
 
-def test_a_record_is_as_the_versions_since_0_2_0_write_it(install: Install) -> None:
+def test_a_record_has_the_format_of_the_versions_since_0_2_0(install: Install) -> None:
     commit(install, FIRST)
     document = json.loads((install.package / FOLDER / "state.json").read_bytes())
-    # Another checksum is another form: give it another format.
+    # If the checksum differs, the form has changed: increase the format.
     assert (document["format"], document["checksum"]) == (2, CHECKSUM)
 
 
@@ -450,7 +454,7 @@ OLD_INFO = {"mode": 0o644, "uid": 0, "gid": 0, "xattrs": {}}
 
 
 def as_the_first_version_wrote_it(folder: Path) -> None:
-    """Give the record and the journal in our folder their first form."""
+    """Rewrite the record and the journal in the state folder in their first form."""
     names = {
         "prepared.json": "begun.json",
         "committed.json": "decided.json",

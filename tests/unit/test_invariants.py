@@ -1,4 +1,4 @@
-"""The invariants of responses, on responses written by hand."""
+"""The invariants of responses, on hand-written responses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def call(**function: str) -> dict[str, Any]:
 
 
 def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
-    """A stream of these chunks, with the prompt on the first and a finish."""
+    """Return a stream of these chunks, with the prompt on the first and a finish."""
     first = {**chunks[0], "prompt_token_ids": ids(f"<user>{QUESTION}")}
     events = [first, *chunks[1:], chunk(finish_reason="stop", matched_stop=None)]
     request = {
@@ -82,14 +82,14 @@ def test_text_may_not_come_before_its_ids() -> None:
 
 
 REPEATED = (
-    # What a server of 0.5.9 sent with --stream-interval 4, spelled in characters.
+    # Chunks of a 0.5.9 server with --stream-interval 4, spelled in characters.
     chunk({"content": 'ty": "'}, token_ids=ids('ty": "')),
     chunk({"content": "東"}, token_ids=ids("東\ufffd")),
     chunk({"content": "東世\ufffd"}, token_ids=ids("世\ufffd\ufffd")),
 )
 
 
-def test_a_character_that_sglang_repeats_is_no_failure() -> None:
+def test_a_character_that_sglang_repeats_is_not_a_failure() -> None:
     assert_whole(SUBJECT, streamed(*REPEATED, temperature=1.0))
 
 
@@ -103,7 +103,7 @@ def test_a_character_that_sglang_repeats_is_no_failure() -> None:
         (2, chunk({"content": '"世'}, token_ids=ids("世"))),
     ],
 )
-def test_other_text_than_that_of_the_ids_is_one(
+def test_text_that_differs_from_the_ids_is_a_failure(
     position: int, change: dict[str, Any]
 ) -> None:
     chunks = [*REPEATED]
@@ -187,7 +187,7 @@ def test_sequences_are_aligned_where_they_differ(
     assert apart == expected
 
 
-def test_what_cannot_be_decoded_is_held_against_ids_and_counts_alone() -> None:
+def test_without_decoding_only_ids_and_counts_are_checked() -> None:
     behind_router = Subject("http://nowhere")
     behind_router.can_decode = False
     other_text = streamed(chunk({"content": "ab"}, token_ids=ids("xy")))
@@ -227,7 +227,7 @@ def test_concurrent_answers_come_back_in_order() -> None:
     barrier = threading.Barrier(8)
 
     def ask(number: int) -> int:
-        barrier.wait(timeout=10)  # All of them are there, or none passes.
+        barrier.wait(timeout=10)  # All callers must arrive, or none passes.
         if number in (3, 5):
             raise Failed(f"number {number}")
         return number * number
@@ -240,7 +240,7 @@ def test_concurrent_answers_come_back_in_order() -> None:
     ]
 
 
-def test_an_error_waits_for_the_other_threads_and_an_interrupt_does_not() -> None:
+def test_an_error_waits_for_the_other_threads_but_an_interrupt_does_not() -> None:
     go_on = threading.Event()
     with pytest.raises(KeyboardInterrupt), in_threads([go_on.wait]) as asked:
         raise KeyboardInterrupt

@@ -111,14 +111,14 @@ def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
         assert told["nodes"][0]["hostname"] == "here"
 
 
-def test_json_among_a_servers_own_options_is_not_ours(run: Run) -> None:
+def test_json_among_server_options_does_not_select_json_output(run: Run) -> None:
     ran = run("verify", "--no-such-option", "--", "--json")
 
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: No such option")
 
 
-def test_a_document_says_which_sglang_it_is_about(run: Run, package: Path) -> None:
+def test_a_document_names_its_sglang(run: Run, package: Path) -> None:
     assert run("apply", "--json").document["sglang"] == {
         "path": str(package),
         "version": "0.5.9",

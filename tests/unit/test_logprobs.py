@@ -1,4 +1,4 @@
-"""Logprobs: those that the engine did not give are an error; how the others are written."""
+"""Logprobs: missing ones are an error, and the others are written like SGLang's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.chat_logprobs import Serving  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def _release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An early one."""
+    """An early release."""
     monkeypatch.setattr(release, "SPECULATION_LOSES_LOGPROBS", True)
     monkeypatch.setattr(release, "BYTES_OF_ID", False)
     monkeypatch.setattr(logprobs, "_openings", None)
@@ -25,7 +25,7 @@ def _release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def manager_of(**values: Any) -> Any:
-    """A tokenizer manager with these arguments."""
+    """Return a tokenizer manager with these arguments."""
     server_args = {
         "dllm_algorithm": None,
         "speculative_algorithm": None,
@@ -48,7 +48,7 @@ def error_of_server(sampling_params: Any = None, **values: Any) -> str | None:
         ({"speculative_algorithm": "EAGLE"}, "--disable-overlap-schedule"),
     ],
 )
-def test_a_server_that_records_none_is_known(
+def test_a_server_that_records_no_logprobs_is_recognized(
     values: dict[str, Any], named: str
 ) -> None:
     error = error_of_server(**values)
@@ -61,7 +61,7 @@ def test_a_server_that_records_none_is_known(
     "values",
     [{}, {"speculative_algorithm": "EAGLE", "disable_overlap_schedule": True}],
 )
-def test_other_servers_give_logprobs(values: dict[str, Any]) -> None:
+def test_other_servers_return_logprobs(values: dict[str, Any]) -> None:
     assert error_of_server(**values) is None
 
 
@@ -75,7 +75,7 @@ def test_other_servers_give_logprobs(values: dict[str, Any]) -> None:
         ({}, False),
     ],
 )
-def test_a_prompt_is_scored_by_a_server_that_records_none_later(
+def test_a_prompt_is_scored_if_only_generated_tokens_lack_logprobs(
     sampling_params: Any, given: bool
 ) -> None:
     error = error_of_server(sampling_params, speculative_algorithm="EAGLE")
@@ -83,7 +83,7 @@ def test_a_prompt_is_scored_by_a_server_that_records_none_later(
     assert error_of_server(sampling_params, dllm_algorithm="LowConfidence")
 
 
-def test_later_releases_record_logprobs_of_speculation(
+def test_later_releases_record_logprobs_with_speculative_decoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(release, "SPECULATION_LOSES_LOGPROBS", False)
@@ -101,7 +101,7 @@ def test_later_releases_record_logprobs_of_speculation(
         ([False], False),
     ],
 )
-def test_only_a_request_for_logprobs_is_refused(asked: Any, refused: bool) -> None:
+def test_only_requests_for_logprobs_are_refused(asked: Any, refused: bool) -> None:
     manager = manager_of(dllm_algorithm="LowConfidence")
     obj: Any = SimpleNamespace(return_logprob=asked, sampling_params=None)
     assert bool(logprobs.refusal_of(manager, obj)) is refused
@@ -120,13 +120,13 @@ def test_fewer_logprobs_than_tokens_are_an_error(meta_info: dict[str, Any]) -> N
         cut(ret)
 
 
-def test_an_answer_with_all_of_them_stays_as_it_is() -> None:
+def test_an_answer_with_all_logprobs_is_unchanged() -> None:
     ret = [whole := answer(2, output_token_logprobs=[0.5, 0.25])]
     cut(ret)
     assert ret[0] is whole
 
 
-def test_logprobs_of_what_was_generated_after_a_stop_are_cut_off() -> None:
+def test_logprobs_after_a_stop_are_dropped() -> None:
     given = answer(
         1, output_token_logprobs=[0.5, 0.25], output_top_logprobs=[[1], [2]], id="x"
     )
@@ -174,7 +174,7 @@ CHUNKS: list[dict[str, Any]] = [
 ]
 
 
-def test_only_the_first_logprobs_of_a_stream_are_made_by_models() -> None:
+def test_only_the_first_logprobs_of_a_stream_use_pydantic_models() -> None:
     serving = Serving()
     writer = ChatLogprobs(serving)
     for meta_info in [*CHUNKS, *CHUNKS]:
@@ -183,7 +183,7 @@ def test_only_the_first_logprobs_of_a_stream_are_made_by_models() -> None:
         assert written == expected(meta_info)
 
 
-def test_models_that_were_changed_make_all_logprobs_of_a_stream() -> None:
+def test_changed_pydantic_models_write_all_logprobs_of_a_stream() -> None:
     serving = Serving("changed")
     writer = ChatLogprobs(serving)
     for meta_info in CHUNKS:
@@ -205,7 +205,7 @@ def test_models_that_were_changed_make_all_logprobs_of_a_stream() -> None:
     ],
 )
 @pytest.mark.parametrize("position", [0, 1])
-def test_logprobs_of_another_form_are_made_by_the_models(
+def test_logprobs_of_another_shape_use_pydantic_models(
     unusual: dict[str, Any], position: int
 ) -> None:
     serving = Serving()
@@ -225,14 +225,16 @@ def test_logprobs_of_another_form_are_made_by_the_models(
     ],
     ids=["no number", "fewer tops than tokens"],
 )
-def test_what_the_models_refuse_is_an_error(refused: dict[str, Any]) -> None:
+def test_values_that_the_pydantic_models_reject_are_an_error(
+    refused: dict[str, Any],
+) -> None:
     writer = ChatLogprobs(Serving())
     writer.dump(CHUNKS[0])
     with pytest.raises((TypeError, LookupError)):
         writer.dump(refused)
 
 
-def test_an_empty_list_says_nothing_of_the_models() -> None:
+def test_an_empty_list_does_not_decide_how_later_logprobs_are_written() -> None:
     serving = Serving("changed")
     writer = ChatLogprobs(serving)
     empty: dict[str, Any] = {"output_token_logprobs": []}

@@ -1,4 +1,4 @@
-"""Prompts of token IDs with images: the images are expanded, all else stays."""
+"""Prompts of token IDs with images: only the images are expanded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENS = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
 
 
 class Ids(list[int]):
-    """As much of a tensor as is used."""
+    """The methods of a tensor that are used."""
 
     def tolist(self) -> list[int]:
         return [*self]
@@ -30,7 +30,7 @@ class Ids(list[int]):
 
 
 class Processor:
-    """Loads as SGLang does, without a model; decodes each ID to its number."""
+    """Loads like SGLang, without a model; decodes each ID to its number."""
 
     @images.keep_token_ids
     def load_mm_data(
@@ -81,7 +81,7 @@ def test_the_processor_gets_one_placeholder_for_each_image(
     assert output.token_ids == output.input_ids == token_ids
 
 
-def test_a_loader_that_waits_is_decorated_as_well() -> None:
+def test_an_async_loader_is_decorated_too() -> None:
     @images.keep_token_ids
     async def load(
         prompt: Any,
@@ -101,7 +101,7 @@ def test_a_loader_that_waits_is_decorated_as_well() -> None:
     assert (text.input_text, text.token_ids) == ("text", None)
 
 
-def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
+def test_a_prompt_that_was_not_decoded_is_left_alone() -> None:
     @images.keep_token_ids
     def load(
         prompt: Any,
@@ -120,7 +120,7 @@ def test_a_prompt_that_was_not_made_a_text_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["a"] * 9])
-def test_another_number_of_images_than_places_is_refused(files: list[str]) -> None:
+def test_a_wrong_number_of_images_is_refused(files: list[str]) -> None:
     with pytest.raises(
         ValueError, match=rf"has 2 placeholders .* {len(files)} of these"
     ):
@@ -136,7 +136,7 @@ def test_both_turns_are_prefilled_with_their_own_ids(
 ) -> None:
     first_turn = [i for text, _ in media for i in (*text, IMAGE)] + end
     expanded = [i for text, n in media for i in (*text, *[IMAGE] * n)] + end
-    # The text of all of it is tokenized in another way.
+    # The text of both turns together is tokenized differently.
     made = [i for _, n in media for i in (77, *[IMAGE] * n)] + [78]
     files = ["-"] * len(media)
     for turn in (first_turn, expanded):
@@ -144,7 +144,7 @@ def test_both_turns_are_prefilled_with_their_own_ids(
         assert is_expanded(turn, expanded, TOKENS)
 
 
-def test_images_beside_each_other_are_expanded_together() -> None:
+def test_adjacent_images_are_expanded_together() -> None:
     made = [7, *[IMAGE] * 6]
     assert restored([1, IMAGE, IMAGE], made, "a", "b") == [1, *[IMAGE] * 6]
 
@@ -154,7 +154,7 @@ def test_an_image_expanded_for_another_size_is_refused() -> None:
         restored([1, IMAGE, IMAGE], [1, IMAGE, IMAGE, IMAGE], "a")
 
 
-def test_an_image_without_a_place_is_refused() -> None:
+def test_an_image_without_a_placeholder_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has 0 placeholders .* 1 of these"):
         loaded([1, 2], "a")
     processed = {"format": "processor_output"}
@@ -162,7 +162,7 @@ def test_an_image_without_a_place_is_refused() -> None:
         loaded([1, 2], processed)
 
 
-def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
+def test_a_placeholder_without_an_image_is_refused() -> None:
     output: Any = SimpleNamespace(token_ids=[1, IMAGE, 2, IMAGE])
 
     def check(*found: tuple[str, Any]) -> None:
@@ -171,19 +171,19 @@ def test_a_place_for_which_nothing_was_loaded_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has 2 placeholders .* finds 1 of them"):
         check(("image", "a"))
     check(("image", "a"), ("image", "b"))
-    # Frames of one image; two images that are processed already, in one.
+    # Frames of one image; two preprocessed images in one.
     check(*[("image", "a")] * 3)
     check(("image", {"format": "processor_output"}))
 
 
-def test_a_prompt_of_text_is_neither_checked_nor_restored() -> None:
+def test_a_text_prompt_is_neither_checked_nor_restored() -> None:
     output: Any = SimpleNamespace(token_ids=None)
     images.check_loaded(output, [], TOKENS)
     made: Any = Ids([1, IMAGE])
     assert images.restore_token_ids(output, made, TOKENS) is made
 
 
-def test_what_is_not_made_of_runs_is_left_to_the_last_check() -> None:
+def test_interrupted_placeholder_runs_are_left_to_the_last_check() -> None:
     made = [1, IMAGE, 5, IMAGE, 2]
     assert restored([1, IMAGE, 2], made, "a") == made
 
@@ -203,16 +203,16 @@ TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
         (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE, 5, 6], False),
         (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE], False),
         (TEXTS, [], False),
-        # An image at either end has no text to hold on to.
+        # An image at either end has no adjacent text to match.
         ([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], True),
         ([IMAGE, 1, IMAGE], [IMAGE, 2, IMAGE], False),
-        # Without a place for an image it is taken only as it is.
+        # A prompt without placeholders must be unchanged.
         ([1, 2], [1, 2], True),
         ([1, 2], [1, 2, 3], False),
         ([1, 2], [3, 1, 2], False),
     ],
 )
-def test_texts_between_images_are_kept_or_it_is_noticed(
+def test_changed_text_between_images_is_noticed(
     given: list[int], prefilled: list[int], kept: bool
 ) -> None:
     assert is_expanded(given, prefilled, TOKENS) is kept
@@ -220,7 +220,7 @@ def test_texts_between_images_are_kept_or_it_is_noticed(
         assert is_expanded(given, prefilled, None) is kept
 
 
-def test_other_ids_than_those_of_images_must_be_prefilled_as_given() -> None:
+def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:
     manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
     obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
     images.check_prefilled(manager, obj, obj.input_ids)
@@ -253,7 +253,7 @@ def test_a_request_without_images_is_left_alone(request_: Any) -> None:
 
 
 class Manager:
-    """Generates outputs, and knows whether that was ended."""
+    """Generates outputs, and records if the generator was closed."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -279,13 +279,13 @@ def stream(**fields: Any) -> Any:
         SimpleNamespace(stream=True, input_ids=[1], contains_mm_input=lambda: False),
     ],
 )
-def test_only_streams_of_token_ids_with_images_are_begun(obj: Any) -> None:
+def test_only_token_id_streams_with_images_are_started_early(obj: Any) -> None:
     manager: Any = Manager()
     assert asyncio.run(images.start_stream(manager, obj, None)) is None
     assert images.started(obj) is None
 
 
-def test_a_stream_that_nobody_reads_is_closed() -> None:
+def test_an_unread_stream_is_closed() -> None:
     manager: Any = Manager()
     obj = stream()
 
@@ -311,7 +311,7 @@ def test_the_offsets_of_images_are_returned_unless_images_adjoin() -> None:
     assert vllm_images.placeholders(processor(), [], 1) is None
 
 
-def test_a_model_without_images_takes_none() -> None:
+def test_a_text_model_rejects_images() -> None:
     manager: Any = SimpleNamespace(mm_processor=None)
     part = {"type": "image_url", "url": "a"}
     assert vllm_images.read(manager, []) == []

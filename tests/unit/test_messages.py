@@ -1,4 +1,4 @@
-"""IDs and logprobs of chat lines, on the events that are made from them."""
+"""IDs and logprobs of chat lines, on the events made from these lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.events import collected, data_of, event
 
 
 def chunk(*token_ids: int, prompt: list[int] | None = None) -> str:
-    """A line of a chat stream, without its `data: `."""
+    """Return a line of a chat stream, without its `data: `."""
     choice: dict[str, Any] = {"index": 0, "logprobs": None}
     if token_ids:
         content = [{"logprob": -token_id / 10} for token_id in token_ids]
@@ -36,7 +36,7 @@ def test_the_message_gets_the_prompt_and_the_event_the_first_tokens() -> None:
     }
 
 
-def test_a_prompt_alone_waits_for_the_message() -> None:
+def test_a_prompt_without_tokens_waits_for_the_message() -> None:
     trace = MessageTrace()
     trace.push(chunk(prompt=[5]))
     stamped = trace.stamp(event('{"message":{}}'))
@@ -77,7 +77,7 @@ def test_the_first_of_several_events_in_a_string_is_stamped() -> None:
         (151645, "end_turn", {"stop_reason": "end_turn"}),
     ],
 )
-def test_the_last_delta_says_which_stop_sequence_matched(
+def test_the_last_delta_has_the_matched_stop_sequence(
     matched: object, reason: str, said: dict[str, str]
 ) -> None:
     trace = MessageTrace()
@@ -90,7 +90,7 @@ def test_the_last_delta_says_which_stop_sequence_matched(
     assert trace.stamp(stop) == stop
 
 
-def test_a_whole_message_gets_the_lists_of_the_chat_answer() -> None:
+def test_a_non_streaming_message_gets_the_lists_of_the_chat_response() -> None:
     message: Any = SimpleNamespace(stop_reason="end_turn")
     content = [SimpleNamespace(logprob=-0.1), SimpleNamespace(logprob=-0.2)]
     logprobs = SimpleNamespace(content=content)
@@ -120,7 +120,7 @@ def stream(asked: bool, *, closed: list[bool], ends: bool = True) -> Any:
     return generate(None, None, SimpleNamespace(return_token_ids=asked), None)
 
 
-def test_events_are_stamped_if_asked_for_and_the_stream_is_closed() -> None:
+def test_events_are_stamped_on_request_and_the_stream_is_closed() -> None:
     closed: list[bool] = []
     said = collected(stream(True, closed=closed))
     assert [data_of(one).get("token_ids") for one in said] == [[1], [2]]
@@ -132,14 +132,14 @@ def test_events_are_stamped_if_asked_for_and_the_stream_is_closed() -> None:
     assert closed == [True] * 3
 
 
-def test_token_ids_that_no_event_had_a_place_for_are_an_error() -> None:
+def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
     *_, last = collected(stream(True, closed=[], ends=False))
     assert data_of(last)["type"] == "error"
     assert "all token IDs were sent" in data_of(last)["error"]["message"]
 
 
 def refusal(message: str, code: int) -> str:
-    """A line by which a chat stream says that it failed."""
+    """Return the line with which a chat stream reports a failure."""
     error = {"object": "error", "message": message, "type": "x", "code": code}
     return f"data: {json.dumps({'error': error})}\n\n"
 
@@ -181,7 +181,7 @@ def test_the_stream_ends_at_the_first_error_of_chat(code: int, kind: str) -> Non
     assert closed == [True]
 
 
-def test_a_value_error_of_chat_is_an_event_and_others_are_raised() -> None:
+def test_a_value_error_of_chat_becomes_an_event_and_others_are_raised() -> None:
     [said] = until_error(ValueError("no such ID"))
     assert data_of(said)["error"] == {
         "type": "invalid_request_error",

@@ -1,4 +1,4 @@
-"""Metrics: what is counted, by which labels, and that nothing is without the flag."""
+"""Metrics: counts and their labels, and no metrics without the flag."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Series:
         multiprocess_mode: str = "",
     ):
         assert name not in self.made and documentation.endswith(".")
-        # Several tokenizer workers, each with a value of its own, are added up.
+        # The values of several tokenizer workers are added up.
         assert (multiprocess_mode == "livesum") != name.endswith("_total")
         self.made[name] = self
         self.labelnames = labelnames
@@ -76,7 +76,7 @@ class Series:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has counted nothing, with a stand-in for prometheus_client."""
+    """Reset all counters, with a stand-in for prometheus_client."""
     module = ModuleType("prometheus_client")
     vars(module).update(Counter=Series, Gauge=Series)
     monkeypatch.setitem(sys.modules, "prometheus_client", module)
@@ -91,7 +91,7 @@ def on() -> None:
 
 
 def counted() -> dict[tuple[str, ...], int]:
-    """The series that are not 0."""
+    """Return the series that are not 0."""
     return {key: one.value for key, one in metrics._series.items() if one.value}
 
 
@@ -106,7 +106,7 @@ def test_without_the_flag_nothing_is_imported_or_counted(
     assert not metrics.is_on() and metrics._series == {}
 
 
-def test_all_series_are_there_from_the_start_and_once() -> None:
+def test_all_series_exist_from_the_start_and_once() -> None:
     metrics.start(ON)
     metrics.start(ON)
     assert metrics.is_on() and not counted()
@@ -118,13 +118,13 @@ def test_all_series_are_there_from_the_start_and_once() -> None:
 
 
 @pytest.mark.parametrize("patch", registry.names())
-def test_a_patch_that_is_not_in_place_has_no_metrics(
+def test_a_missing_patch_has_no_metrics(
     monkeypatch: pytest.MonkeyPatch, patch: str
 ) -> None:
     monkeypatch.setattr(release, "PATCHES", (patch,))
     metrics.start(ON)
     names = {name for name, *_ in metrics._series}
-    # Those hooks, by the landing code that they call.
+    # The hooks that count, by the landing code that they call.
     called = " ".join(
         edit.new_code for edit in registry.edits(patch, "0.5.9") if edit.new_code
     )
@@ -258,7 +258,7 @@ def test_updates_are_counted_by_kind_and_result(on: None) -> None:
     }
 
 
-def test_a_finished_request_of_two_versions_is_counted(on: None) -> None:
+def test_a_finished_request_with_two_weight_versions_is_counted(on: None) -> None:
     state: Any = SimpleNamespace(weight_versions=[["a", 0, 2], ["b", 2, 3]])
     weight_versions.tell(state, {"finish_reason": None})
     assert not counted()
@@ -268,7 +268,7 @@ def test_a_finished_request_of_two_versions_is_counted(on: None) -> None:
     assert counted() == {(metrics.MIXED_REQUESTS,): 1}
 
 
-def test_a_trace_that_failed_is_no_traced_answer(on: None) -> None:
+def test_a_failed_trace_does_not_count_as_a_traced_answer(on: None) -> None:
     trace = traces.Trace(incremental=False)
     traces.count(trace, "chat")
     trace.push(0, {"output_ids": [1], "meta_info": {}})
@@ -278,14 +278,14 @@ def test_a_trace_that_failed_is_no_traced_answer(on: None) -> None:
     assert counted() == {(metrics.TRACED_ANSWERS, "chat", "streamed"): 1}
 
 
-def test_a_stream_s_error_is_counted_once(on: None) -> None:
+def test_an_error_in_a_stream_is_counted_once(on: None) -> None:
     error = streams.stream_error(ValueError("bad"))
     assert streams.stream_error(error) is error
     assert counted() == {(metrics.STREAM_ERRORS,): 1}
 
 
 def expressions() -> list[str]:
-    """The PromQL of the dashboard and of the alert rules."""
+    """Return the PromQL of the dashboard and of the alert rules."""
     dashboard = json.loads(DASHBOARD.read_text())
     panels = [
         target["expr"]
@@ -314,7 +314,7 @@ def test_dashboard_and_alerts_use_metrics_and_labels_that_exist() -> None:
             assert is_changing == name.endswith("_total"), expression
             of_expression |= known[name].keys()
             for label, operator, values in _MATCHER.findall(matchers):
-                if label == "instance":  # Prometheus adds it.
+                if label == "instance":  # Prometheus adds this label.
                     continue
                 for value in values.split("|") if operator == "=~" else [values]:
                     assert value in known[name][label], expression
@@ -340,7 +340,7 @@ def test_the_page_lists_every_metric_label_value_and_alert() -> None:
     for metric, (_, labels, _, patches) in zip(metrics.METRICS, rows, strict=True):
         of_labels = {*metric.labels}.union(*metric.labels.values())
         assert quoted(labels) == of_labels, metric.name
-        # The patches that another one of the row is a part of are left out.
+        # A row omits patches that another patch of the row requires.
         included = {"vllm-api"} | ({"weight-versions"} & {*metric.patches})
         if "token-ids" not in metric.patches:
             included.discard("weight-versions")

@@ -1,4 +1,4 @@
-"""New code that reads attributes which nothing in the install defines."""
+"""New code that reads attributes the install does not define."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ DEFINED = [
 
 
 @pytest.mark.parametrize("edit", DEFINED, ids=lambda edit: edit.new_code)
-def test_what_is_defined_may_be_read(edit: Edit) -> None:
+def test_defined_names_can_be_read(edit: Edit) -> None:
     check(edit)
 
 
@@ -214,7 +214,7 @@ UNDEFINED = [
 
 
 @pytest.mark.parametrize(("edit", "attribute", "name"), UNDEFINED)
-def test_an_attribute_of_self_that_nothing_defines_is_refused(
+def test_an_undefined_attribute_of_self_is_refused(
     edit: ScopedEdit, attribute: str, name: str
 ) -> None:
     with pytest.raises(SourceConflict) as refused:
@@ -234,7 +234,7 @@ def test_an_attribute_of_self_that_nothing_defines_is_refused(
         "self.server_args.stream_output = self.server_args.stream_output or 1",
     ],
 )
-def test_an_attribute_that_server_args_lack_is_refused(code: str) -> None:
+def test_an_undefined_attribute_of_server_args_is_refused(code: str) -> None:
     with pytest.raises(SourceConflict) as refused:
         check(insert(code))
     assert str(refused.value) == (
@@ -243,7 +243,7 @@ def test_an_attribute_that_server_args_lack_is_refused(code: str) -> None:
     )
 
 
-def test_server_args_may_be_made_of_fields_that_other_modules_declare() -> None:
+def test_server_args_fields_may_be_declared_in_other_modules() -> None:
     fields = "sglang.srt.arg_groups.fields.serving"
     files = {
         SERVER_ARGS: f"from {fields} import Serving\n\nclass ServerArgs:\n    x = 1\n",
@@ -259,12 +259,12 @@ def test_server_args_may_be_made_of_fields_that_other_modules_declare() -> None:
     "name",
     ["no_field", "local_variable", "tokenizer_port", "not_a_field", "stream", "free"],
 )
-def test_other_names_of_that_file_are_no_server_arguments(name: str) -> None:
+def test_other_names_in_the_server_args_file_are_not_fields(name: str) -> None:
     with pytest.raises(SourceConflict, match=f"`server_args.{name}`"):
         check(insert(f"server_args.{name}"))
 
 
-def test_what_other_edits_add_may_be_read() -> None:
+def test_names_added_by_other_edits_can_be_read() -> None:
     reading = insert("self.added; self.more; self.method(); self.stored")
     check(
         AddField(FILE, "Manager", "added: int = 0\nmore: int = 0"),
@@ -280,7 +280,7 @@ def test_what_other_edits_add_may_be_read() -> None:
             check(*edits)
 
 
-def test_what_the_old_code_of_the_file_reads_may_be_read() -> None:
+def test_names_that_the_old_code_reads_can_be_read() -> None:
     source = SOURCE.replace("log(data)", "log(self.server_args.forked)")
     check(insert("server_args.forked"), source=source)
 
@@ -305,7 +305,9 @@ def test_what_the_old_code_of_the_file_reads_may_be_read() -> None:
         ),
     ],
 )
-def test_what_cannot_be_looked_up_is_refused(edit: ScopedEdit, said: str) -> None:
+def test_names_that_cannot_be_looked_up_are_refused(
+    edit: ScopedEdit, said: str
+) -> None:
     with pytest.raises(SourceConflict) as refused:
         check(edit, read=lambda path: None)
     assert str(refused.value) == f"{FILE}: in `{edit.scope}`, {said}"

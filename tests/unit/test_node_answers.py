@@ -32,7 +32,7 @@ def received(package: Path, action: driver.Action = "apply") -> NodeAnswer:
     return typed(NodeAnswer, parse(answer_of(package, action).encode()))
 
 
-def test_an_answer_arrives_as_it_was_sent(package: Path) -> None:
+def test_a_reply_arrives_unchanged(package: Path) -> None:
     answer = received(package)
 
     assert answer.error is None
@@ -43,14 +43,14 @@ def test_an_answer_arrives_as_it_was_sent(package: Path) -> None:
     assert received(package, "status").status == answer.status
 
 
-def test_an_error_of_a_node_is_one_line(package: Path) -> None:
+def test_a_node_error_is_one_line(package: Path) -> None:
     (package / "srt/serving.py").write_text("def reply(): ...\n")
     answer = received(package)
     assert answer.applied is None and answer.status is not None
     assert answer.error is not None and "`answer`" in answer.error
 
 
-def test_patches_that_somebody_takes_out_at_once_are_an_error(
+def test_patches_reverted_right_after_apply_are_an_error(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = api.apply
@@ -93,18 +93,18 @@ def driven_by(
 
     @contextmanager
     def answering() -> Iterator[tuple[Connection, Callable[[], str]]]:
-        ours, theirs = Pipe()
+        receiver, sender = Pipe()
         for message in messages:
-            theirs.send_bytes(json.dumps(message).encode())
-        yield ours, lambda: "the last line"
-        theirs.close()
+            sender.send_bytes(json.dumps(message).encode())
+        yield receiver, lambda: "the last line"
+        sender.close()
 
     monkeypatch.setattr(cluster, "_driver", answering)
     monkeypatch.setattr(cluster, "_checked", lambda address: address)
     return list(cluster.status_on_ray("auto", timeout=1))
 
 
-def test_an_answer_that_is_none_loses_no_other_node(
+def test_an_invalid_reply_does_not_affect_other_nodes(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = answer_of(package)
@@ -130,7 +130,7 @@ def test_an_answer_that_is_none_loses_no_other_node(
 
 
 @pytest.mark.parametrize(("usage", "kind"), [(True, UsageError), (False, AccessError)])
-def test_a_driver_without_a_cluster_says_why(
+def test_a_driver_without_a_cluster_reports_the_reason(
     usage: bool, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(kind, match="no cluster"):

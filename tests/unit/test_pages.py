@@ -1,4 +1,4 @@
-"""The reference pages that follow from the code are as the code is now."""
+"""The generated reference pages are up to date with the code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pages() -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["cli.md", "checks.md", "json.md"])
-def test_a_page_is_as_the_code_is_now(pages: ModuleType, name: str) -> None:
+def test_generated_pages_are_up_to_date(pages: ModuleType, name: str) -> None:
     kept = (DOCS / "reference" / name).read_text("utf-8")
     assert kept == pages.page(name), "run `make docs`, then read `git diff`"
 
@@ -45,7 +45,7 @@ def test_the_page_of_the_command_has_every_exit_code(pages: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", ["apply", "status", "revert", "apply_patch"])
-def test_the_page_on_python_has_each_function_as_it_is(name: str) -> None:
+def test_the_python_page_has_each_functions_signature(name: str) -> None:
     page = " ".join((DOCS / "reference/python.md").read_text("utf-8").split())
     signature = inspect.signature(getattr(agentcore_patches, name))
     parameters = [
@@ -58,7 +58,7 @@ def test_the_page_on_python_has_each_function_as_it_is(name: str) -> None:
     assert f"`{name}{bare} -> {signature.return_annotation}`" in page
 
 
-def test_the_page_on_python_has_every_error() -> None:
+def test_the_python_page_has_every_error() -> None:
     page = (DOCS / "reference/python.md").read_text("utf-8")
     for error in errors.AgentcoreError.__subclasses__():
         assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page

@@ -1,4 +1,4 @@
-"""Parsers told from a model's files."""
+"""Parsers detected from a model's files."""
 
 # ruff: noqa: RUF001
 

@@ -1,4 +1,4 @@
-"""From sources and patches to new texts, or to a refusal that says what to do."""
+"""From sources and patches to new texts, or to a refusal with a hint."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Registered: TypeAlias = dict[str, tuple[Edit, ...]]
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
-    """Patches for two small files, of which serving is to be written before the models."""
+    """Patches for two small files; serving is written before the models."""
     made: Registered = dict(MADE)
     monkeypatch.setattr(
         registry, "WRITING_ORDER", (FACTS_MODULE, LANDED, SERVING, MODELS)
@@ -78,7 +78,7 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
     ]
 
 
-def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
+def test_a_plan_reports_the_outcome_of_each_edit_by_patch() -> None:
     plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
     assert plan.outcomes == tuple(
         EditOutcome(patch, edit.name, edit.file, edit.scope, edit.describe(), "applied")
@@ -87,7 +87,7 @@ def test_a_plan_says_of_each_patch_what_each_of_its_edits_found() -> None:
     )
 
 
-def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
+def test_one_missing_place_refuses_the_plan_with_a_hint() -> None:
     message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
     assert message == (
         f"{MODELS}: in `Answer`, cannot place the field `ids` (ids/field): "
@@ -97,7 +97,7 @@ def test_one_place_that_is_missing_refuses_all_and_says_what_to_do() -> None:
     )
 
 
-def test_a_part_of_the_edits_is_somebody_elses() -> None:
+def test_partly_patched_sources_are_refused() -> None:
     patched = make_plan(SOURCES, Selection(("alpha",), VERSION)).files
     message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
     assert message.startswith(
@@ -116,7 +116,7 @@ def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> Non
 
 
 def reading(scope: str) -> ScopedEdit:
-    """An insertion that reads `model`."""
+    """Return an insertion that reads `model`."""
     return Insert(SERVING, scope, "text.ids = model.text", before="return text")
 
 
@@ -161,7 +161,7 @@ UNBOUND = {
 
 
 @pytest.mark.parametrize(("source", "edit", "name"), UNBOUND.values(), ids=UNBOUND)
-def test_new_code_that_reads_what_nothing_defines_is_refused(
+def test_new_code_that_reads_an_undefined_name_is_refused(
     registered: Registered, source: str, edit: ScopedEdit, name: str
 ) -> None:
     registered["gamma"] = (edit,)
@@ -192,7 +192,7 @@ BOUND = [
 
 
 @pytest.mark.parametrize("source", BOUND)
-def test_a_name_that_is_bound_or_was_unbound_before_is_no_hindrance(
+def test_bound_and_previously_unbound_names_are_accepted(
     registered: Registered, source: str
 ) -> None:
     registered["gamma"] = (SERVE,)
@@ -245,7 +245,7 @@ def test_another_file_where_a_module_would_land_is_refused(
     )
 
 
-def test_a_module_alone_is_a_part_of_ours(registered: Registered) -> None:
+def test_a_landed_module_without_its_call_is_refused(registered: Registered) -> None:
     registered["gamma"] = CALLING
     landed = dict(make_plan(IMPORTING, Selection(("gamma",), VERSION)).files)
     del landed[SERVING]
@@ -269,7 +269,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("source", "looked_at"), REFUSED.values(), ids=REFUSED)
-def test_a_field_that_must_be_absent_refuses_all(
+def test_a_field_that_must_be_absent_refuses_the_plan(
     registered: Registered,
     source: bytes | None,
     looked_at: bytes | None,
@@ -286,7 +286,7 @@ def test_a_field_that_must_be_absent_refuses_all(
 
 
 @pytest.mark.parametrize("looked_at", [None, b"class Answer:\n    other: str\n"])
-def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
+def test_a_field_that_is_absent_as_required_adds_no_outcome(
     registered: Registered, looked_at: bytes | None
 ) -> None:
     registered["gamma"] = (RefuseField("srt/other.py", "Answer", ("text",)), SERVE)
@@ -296,7 +296,7 @@ def test_a_field_that_is_absent_hinders_nothing_and_is_no_outcome(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_is_looked_for_afterwards_as_before(enabled: bool) -> None:
+def test_planning_restores_garbage_collection(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
     try:
         make_plan(SOURCES, Selection(("alpha",), VERSION))
@@ -312,7 +312,7 @@ GONE = AddField(MODELS, "Gone", "ids: list = None")
 
 
 def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
-    """The release that fits, of some with these edits, the oldest first."""
+    """Return the fitting release, of some with these edits, the oldest first."""
     monkeypatch.setattr(registry, "edits", lambda name, version: edits[version])
     return fitting_release(
         ["alpha"],
@@ -322,7 +322,7 @@ def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
     ).release
 
 
-def test_the_newest_release_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_fitting_release_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fitting(monkeypatch, old=(IDS,), new=(IDS,)) == "new"
     assert fitting(monkeypatch, old=(IDS,), new=(GONE,)) == "old"
 
@@ -343,7 +343,7 @@ def test_the_newest_release_that_fits_is_taken(monkeypatch: pytest.MonkeyPatch) 
         ),
     ],
 )
-def test_two_releases_that_fit_or_none_are_refused(
+def test_two_fitting_releases_or_none_are_refused(
     old: list[Edit], new: list[Edit], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SourceConflict, match=said) as refused:

@@ -32,7 +32,7 @@ def line_of(content: str) -> str:
     ],
     ids=["a string each", "one string", "bytes"],
 )
-def test_the_first_event_says_the_prefix_and_all_are_taken_in(
+def test_the_first_event_has_the_prefix_and_all_are_recorded(
     strings: list[Any],
 ) -> None:
     turn = prefix.Turn(conversation=CONVERSATION, reasoning_parser=None)

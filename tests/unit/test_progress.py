@@ -52,7 +52,7 @@ def test_without_a_terminal_each_step_is_a_line(
     ]
 
 
-def test_on_a_terminal_a_spinner_says_what_is_going_on() -> None:
+def test_on_a_terminal_a_spinner_shows_the_current_step() -> None:
     console, shown = console_of(terminal=True)
     with progress_on(console) as shows:
         assert isinstance(shows, SpinnerProgress)

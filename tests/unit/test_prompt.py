@@ -1,4 +1,4 @@
-"""Prompts: which token IDs are taken, and what answers say about them."""
+"""Prompts: which token IDs are accepted, and how responses return them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked(token_ids: Any, placeholders: tuple[Any, ...] = ()) -> str | None:
 
 
 @given(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=MAX_LEN))
-def test_ids_of_the_vocabulary_are_taken(input_ids: list[int]) -> None:
+def test_ids_in_the_vocabulary_are_accepted(input_ids: list[int]) -> None:
     assert checked(input_ids) is None
 
 
@@ -63,7 +63,7 @@ def test_an_id_outside_the_vocabulary_is_refused_by_its_position(
     ),
     after=GOOD,
 )
-def test_what_is_no_integer_is_refused_by_its_position_and_type(
+def test_a_non_integer_is_refused_by_its_position_and_type(
     before: list[int], bad: Any, after: list[int]
 ) -> None:
     message = checked([*before, bad, *after])
@@ -85,14 +85,14 @@ def test_a_prompt_that_is_too_long_is_refused_with_both_lengths(
     assert f"than the {MAX_LEN} that" in message
 
 
-def test_an_integer_of_another_kind_is_taken() -> None:
+def test_an_integer_of_another_type_is_accepted() -> None:
     class Number(int):
         pass
 
     assert checked([1, Number(2)]) is None
 
 
-def test_an_image_token_beyond_the_vocabulary_is_taken() -> None:
+def test_an_image_token_beyond_the_vocabulary_is_accepted() -> None:
     assert checked([1, VOCAB_SIZE], placeholders=(None, VOCAB_SIZE)) is None
     refused = checked([1, VOCAB_SIZE, VOCAB_SIZE + 1], placeholders=(VOCAB_SIZE,))
     assert refused is not None
@@ -100,7 +100,7 @@ def test_an_image_token_beyond_the_vocabulary_is_taken() -> None:
 
 
 def tokenizer_manager(**settings: Any) -> Any:
-    """A server with a context of 20, of which 3 are reserved, and what checks prompts."""
+    """Return a tokenizer manager with a context of 20, of which 3 are reserved."""
     args = {"skip_tokenizer_init": False, "allow_auto_truncate": False, "dp_size": 1}
     return SimpleNamespace(
         context_len=20,
@@ -137,7 +137,7 @@ def test_the_prompt_has_room_for_one_more_token(
     assert f"longer than the {longest} that" in message
 
 
-def test_a_long_prompt_is_taken_where_the_server_cuts_it_off() -> None:
+def test_a_long_prompt_is_accepted_if_the_server_truncates() -> None:
     manager = tokenizer_manager(allow_auto_truncate=True)
     assert prompts.check_prompt(manager, [1] * 50) is None
     message = refused([*[1] * 50, VOCAB_SIZE], allow_auto_truncate=True)
@@ -153,7 +153,7 @@ def test_each_prompt_of_a_batch_is_checked() -> None:
     )
 
 
-def test_a_prompt_that_is_sampled_several_times_is_checked_once(
+def test_a_prompt_with_several_samples_is_checked_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[str] = []
@@ -168,7 +168,7 @@ def test_a_prompt_that_is_sampled_several_times_is_checked_once(
     assert calls == ["input_ids[0]", "input_ids[1]"]
 
 
-def test_placeholders_are_taken_only_where_something_stands_behind_them() -> None:
+def test_placeholders_are_accepted_only_with_media() -> None:
     tokens = SimpleNamespace(image_token_id=VOCAB_SIZE, video_token_id=None)
     manager = tokenizer_manager(mm_processor=SimpleNamespace(mm_tokens=tokens))
     prompt = [1, VOCAB_SIZE]
@@ -191,7 +191,7 @@ def test_placeholders_are_taken_only_where_something_stands_behind_them() -> Non
         (None, {"id": "one"}, False, True),
     ],
 )
-def test_only_a_request_to_a_session_may_have_an_empty_prompt(
+def test_only_a_session_request_may_have_an_empty_prompt(
     prompt: Any,
     session: Any,
     asks_for_prompt: bool,
@@ -204,7 +204,7 @@ def test_only_a_request_to_a_session_may_have_an_empty_prompt(
 
 
 @pytest.mark.parametrize("session", [None, {"id": "one"}])
-def test_a_text_without_tokens_is_refused_but_in_a_session(
+def test_a_text_without_tokens_is_refused_except_in_a_session(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", True)
@@ -225,7 +225,7 @@ def request(prompt: Any, session: Any, asks_for_prompt: bool = False) -> Any:
     )
 
 
-def test_a_session_needs_a_prompt_where_sglang_asks_for_one() -> None:
+def test_a_session_needs_a_prompt_if_sglang_requires_one() -> None:
     with pytest.raises(ValueError, match="input_ids cannot be empty"):
         prompts.refuse(tokenizer_manager(), request([], {"id": "one"}))
 
@@ -246,7 +246,7 @@ def chat(input_ids: Any, *parts: str, **fields: Any) -> Any:
     return SimpleNamespace(input_ids=input_ids, messages=messages, **fields)
 
 
-def test_a_chat_request_says_whether_it_has_images() -> None:
+def test_images_of_a_chat_request_are_detected() -> None:
     tokens = SimpleNamespace(image_token_id=VOCAB_SIZE)
     manager = tokenizer_manager(mm_processor=SimpleNamespace(mm_tokens=tokens))
     with_image = chat([VOCAB_SIZE], "text", "image_url")
@@ -255,7 +255,7 @@ def test_a_chat_request_says_whether_it_has_images() -> None:
 
 
 @pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
-def test_a_stream_of_token_in_requests_has_neither_prompt_nor_meta_info(
+def test_a_token_in_stream_with_prompt_or_meta_info_is_refused(
     flag: str,
 ) -> None:
     flags = {"return_prompt_token_ids": None, "return_meta_info": None, flag: True}
@@ -267,13 +267,13 @@ def test_a_stream_of_token_in_requests_has_neither_prompt_nor_meta_info(
     assert message == "input_ids cannot be empty."
 
 
-def test_a_chat_request_of_text_alone_is_not_checked() -> None:
+def test_a_chat_request_without_input_ids_is_not_checked() -> None:
     manager = tokenizer_manager(skip_tokenizer_init=True)
     assert prompts.check_chat(manager, chat(None)) is None
 
 
 @pytest.mark.parametrize("flag", [True, False])
-def test_null_is_taken_out_of_a_body(flag: bool) -> None:
+def test_null_fields_are_removed_from_a_body(flag: bool) -> None:
     body = {"text": None, "return_prompt_token_ids": flag}
     assert prompts.without_null(body) == body
     assert prompts.without_null({"text": "x"}) == {"text": "x"}
@@ -282,7 +282,7 @@ def test_null_is_taken_out_of_a_body(flag: bool) -> None:
 
 
 class Request:
-    """A request, its state, and what the tokenizer manager does with them."""
+    """A request, its state, and the tokenizer manager's calls on them."""
 
     def __init__(self, max_len: int | None = None, **asked: Any) -> None:
         asked = {"rid": "x", "return_prompt_token_ids": True} | asked
@@ -303,7 +303,7 @@ class Request:
 
 
 @pytest.mark.parametrize("flag", [False, None])
-def test_the_length_alone_is_kept_where_nobody_asks_for_the_prompt(
+def test_only_the_length_is_kept_if_the_prompt_is_not_requested(
     flag: bool | None,
 ) -> None:
     kept = Request(return_prompt_token_ids=flag)
@@ -320,7 +320,7 @@ def test_a_prompt_of_embeddings_has_no_ids() -> None:
     assert kept.answer(0) is None
 
 
-# From 0.5.13 on SGLang puts the prompt on every chunk itself.
+# From 0.5.13 on, SGLang itself puts the prompt on every chunk.
 each_given = pytest.mark.parametrize("given", [{}, {"prompt_token_ids": [5, 6]}])
 
 
@@ -336,7 +336,7 @@ def test_the_first_chunk_of_a_stream_takes_the_prompt(
     assert prompts.count(kept.state) == 2
 
 
-def test_the_prompt_is_let_go_with_the_answer() -> None:
+def test_the_prompt_is_dropped_with_the_answer() -> None:
     kept = Request()
     kept.keep([5, 6])
     kept.state.finished = True
@@ -346,7 +346,7 @@ def test_the_prompt_is_let_go_with_the_answer() -> None:
 
 @each_given
 @pytest.mark.parametrize("prefilled", [1, 9])
-def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
+def test_a_prompt_of_another_prefilled_length_is_not_returned(
     prefilled: int, given: dict[str, Any]
 ) -> None:
     kept = Request()
@@ -355,7 +355,7 @@ def test_a_prompt_in_whose_place_another_was_prefilled_is_not_told(
 
 
 @pytest.mark.parametrize("max_len", [None, 3, 9])
-def test_as_many_tokens_are_counted_as_are_prefilled(max_len: int | None) -> None:
+def test_the_token_count_is_the_prefilled_length(max_len: int | None) -> None:
     kept = Request(max_len)
     kept.keep(array("q", [5, 6, 7, 8]))
     n_tokens = min(4, max_len or 4)
@@ -368,7 +368,7 @@ def test_as_many_tokens_are_counted_as_are_prefilled(max_len: int | None) -> Non
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_a_batch_may_have_another_object_for_the_same_request(later: bool) -> None:
+def test_the_prompt_survives_a_replaced_request_object(later: bool) -> None:
     kept = Request()
     another = SimpleNamespace(return_prompt_token_ids=True)
     if not later:
@@ -390,7 +390,7 @@ def test_a_batch_may_have_another_object_for_the_same_request(later: bool) -> No
         ({"input_ids": [1]}, ""),
     ],
 )
-def test_a_choice_has_what_was_asked_for(
+def test_a_choice_has_the_requested_fields(
     asked: dict[str, Any], content: str | None
 ) -> None:
     fields = {"return_prompt_token_ids": None, "return_meta_info": None}

@@ -182,7 +182,7 @@ def hook(code: str = "agentcore.prompts.check(self)") -> Insert:
 
 
 @pytest.mark.parametrize(("code", "expected"), READS.values(), ids=READS)
-def test_what_hooks_call_reads(code: str, expected: list[str]) -> None:
+def test_reads_of_called_functions_are_needs(code: str, expected: list[str]) -> None:
     edits = [land("prompts", code), land("other", OTHER), FACTS, hook()]
     found = []
     for need in reads.needs(edits, {}):
@@ -195,13 +195,13 @@ def test_what_hooks_call_reads(code: str, expected: list[str]) -> None:
     assert sorted(found) == sorted(expected)
 
 
-def test_what_no_hook_calls_is_not_looked_at() -> None:
+def test_functions_that_no_hook_calls_are_not_checked() -> None:
     prompts = land("prompts", "def check(manager: Manager): return manager.nothing")
     for code in ("agentcore.other.check(self)", "agentcore.prompts", "prompts.check()"):
         assert list(reads.needs([prompts, hook(code)], {})) == []
 
 
-def test_attributes_of_anything_are_told() -> None:
+def test_attribute_reads_of_unknown_classes_are_listed() -> None:
     code = """
     def check(x: Any, y: Any, z: object):
         y = str(y)
@@ -246,7 +246,7 @@ FILES = {MANAGER: MODULE, SERVER_ARGS: b"class ServerArgs:\n    interval: int = 
 
 
 def check(code: str, *edits: Edit) -> None:
-    """Look at a function of a module that lands, which a hook calls."""
+    """Check a function of a landing module that a hook calls."""
     refuse_undefined_attributes(
         [land("prompts", code), FACTS, hook(), *edits], {}, FILES.get
     )
@@ -258,7 +258,7 @@ def refusal(code: str, *edits: Edit) -> str:
     return str(refused.value)
 
 
-def test_a_class_that_has_the_attribute_is_taken() -> None:
+def test_a_class_with_the_attribute_is_accepted() -> None:
     check("def check(manager: Manager, server_args): manager.limit; manager.run(1)")
     check("def check(manager: Manager | ReqState): manager.limit")
     check("def check(server_args): return server_args.interval")
@@ -281,14 +281,14 @@ def test_a_class_that_lacks_the_attribute_is_refused() -> None:
     )
 
 
-def test_server_args_that_lack_the_attribute_are_refused() -> None:
+def test_server_args_without_the_attribute_are_refused() -> None:
     assert refusal("def check(x): return x.server_args.stream_output") == (
         f"{PROMPTS}: `check` would read `server_args.stream_output`, which `ServerArgs` in "
         f"{SERVER_ARGS} does not define"
     )
 
 
-def test_a_class_that_is_absent_is_refused() -> None:
+def test_a_missing_class_is_refused() -> None:
     code = """
     def check(x: Gone): return x.nothing
     from sglang.srt.managers.manager import Gone
@@ -317,9 +317,7 @@ def test_a_class_that_is_absent_is_refused() -> None:
         ("build(1, m=2)", "has no parameter `m`"),
     ],
 )
-def test_a_call_must_be_one_that_the_function_takes(
-    code: str, said: str | None
-) -> None:
+def test_a_call_must_match_the_functions_signature(code: str, said: str | None) -> None:
     function = f"""
     def check(manager: Manager, x):
         from sglang.srt.managers.manager import State, build
@@ -344,7 +342,7 @@ def test_a_call_must_be_one_that_the_function_takes(
         ("if release.NO: from sglang.srt.gone import Manager", None),
     ],
 )
-def test_an_import_must_be_there(code: str, said: str | None) -> None:
+def test_an_import_must_exist(code: str, said: str | None) -> None:
     function = f"def check(x):\n    {code}"
     if said is None:
         check(function)
@@ -415,7 +413,7 @@ def test_a_parameter_that_another_hook_adds_may_be_passed() -> None:
     refuse_undefined_attributes(edits, {}, FILES.get)
 
 
-def test_a_need_names_the_hook_that_leads_to_it() -> None:
+def test_a_need_names_its_hook() -> None:
     edit = Insert(
         MANAGER, "Manager.run", "agentcore.prompts.check(self)", name="ids/field"
     )

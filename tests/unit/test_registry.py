@@ -60,7 +60,7 @@ each_release = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 
 @cache
 def all_edits(version: str = "") -> tuple[Edit, ...]:
-    """The edits of all patches, each once, for one release or for all."""
+    """Return the edits of all patches, each once, for one release or for all."""
     return tuple(
         dict.fromkeys(
             edit
@@ -72,8 +72,8 @@ def all_edits(version: str = "") -> tuple[Edit, ...]:
     )
 
 
-# Only append. A file that leaves `EVER_PATCHED` locks out who has patches of a version
-# that changed it: every command refuses their record.
+# Only append. If a file leaves `EVER_PATCHED`, installs patched by a version that
+# changed it are locked out: every command refuses their record.
 EVER_PATCHED = {
     "srt/disaggregation/decode.py",
     "srt/entrypoints/anthropic/protocol.py",
@@ -115,7 +115,7 @@ EVER_PATCHED = {
 }
 
 
-def test_the_files_that_were_ever_patched_only_grow() -> None:
+def test_the_list_of_ever_patched_files_only_grows() -> None:
     assert set(registry.EVER_PATCHED) == EVER_PATCHED, "append to both, remove nothing"
     assert set(registry.WRITING_ORDER) <= EVER_PATCHED | set(LANDED)
     assert len(registry.EVER_PATCHED) == len(EVER_PATCHED)
@@ -127,7 +127,7 @@ def test_a_summary_is_one_line(name: str) -> None:
     assert summary.splitlines() == [summary.strip()]
 
 
-def test_every_file_of_the_writing_order_is_changed() -> None:
+def test_every_file_in_the_writing_order_is_changed() -> None:
     changed = {edit.file for edit in all_edits() if not isinstance(edit, Check)}
     assert changed | {FACTS_MODULE} == set(registry.WRITING_ORDER)
 
@@ -142,7 +142,7 @@ def test_a_hook_is_well_written_for_every_release(name: str) -> None:
                 edit.check()
 
 
-def test_a_name_is_that_of_one_hook() -> None:
+def test_hook_names_are_unique() -> None:
     hooks = {hook for name in registry.names() for hook in registry.hooks(name)}
     names = Counter(hook.name for hook in hooks)
     assert [name for name, count in names.items() if count > 1] == []
@@ -158,14 +158,14 @@ def test_all_code_that_lands_is_plain_text_and_parses() -> None:
 
 
 @each_release
-def test_every_edit_of_a_release_has_a_description_of_its_own(version: str) -> None:
+def test_every_edit_of_a_release_has_a_unique_description(version: str) -> None:
     edits = all_edits(version)
     described = {(edit.file, edit.where, edit.describe()) for edit in edits}
     assert len(described) == len(edits)
 
 
 @each_release
-def test_hooks_call_what_the_modules_that_land_define(version: str) -> None:
+def test_hooks_call_only_functions_that_landing_modules_define(version: str) -> None:
     defined = {
         f"{Path(edit.file).stem}.{node.name}"
         for edit in all_edits(version)
@@ -181,7 +181,7 @@ def test_hooks_call_what_the_modules_that_land_define(version: str) -> None:
             assert set(called) <= defined, edit.name
 
 
-def test_the_facts_in_the_repository_are_those_of_a_release() -> None:
+def test_the_facts_in_the_repository_match_a_release() -> None:
     text = (LANDING / "release.py").read_text("utf-8")
     # `make docs` writes it.
     assert text == facts_text(VERSION) != facts_text(SUPPORTED_VERSIONS[-1])
@@ -191,7 +191,7 @@ def facts_text(version: str) -> str:
     return registry.facts(registry.names(), version).text
 
 
-def test_the_facts_tell_of_the_patches_but_not_of_the_release() -> None:
+def test_the_facts_list_the_patches_but_not_the_release() -> None:
     facts: dict[str, object] = {}
     exec(registry.facts(["tito"], "0.5.15").text, facts)
     assert facts["VERSION"] == __version__
@@ -216,11 +216,11 @@ def test_request_flags_are_boolean_fields_that_the_patches_add_or_change() -> No
 
 
 @each_patch
-def test_a_server_says_of_every_patch_that_it_is_in_place(name: str) -> None:
+def test_a_server_reports_every_patch_as_in_place(name: str) -> None:
     assert set(SERVER) <= set(registry.hooks(name))
 
 
-def test_the_oldest_release_is_spelled_in_the_list_of_releases_only() -> None:
+def test_only_the_list_of_releases_spells_the_oldest_release() -> None:
     package = Path(registry.__file__).parents[1]
     oldest = json.dumps(SUPPORTED_VERSIONS[0])
     spelled = Counter(
@@ -235,14 +235,14 @@ def test_the_oldest_release_is_spelled_in_the_list_of_releases_only() -> None:
 
 @pytest.fixture
 def without_the_oldest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The patches, as they are when 0.5.8 and its post-release are not in the list."""
+    """The patches with 0.5.8 and its post-release removed from the list."""
     registry._patch.cache_clear()
     monkeypatch.setattr(releases, "SUPPORTED_VERSIONS", SUPPORTED_VERSIONS[2:])
     yield
     registry._patch.cache_clear()
 
 
-def test_a_release_that_is_dropped_leaves_what_is_unused_to_be_named(
+def test_dropping_a_release_names_what_becomes_unused(
     without_the_oldest: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unused = releases.unused_lines()
@@ -288,13 +288,13 @@ SMALL = Patch(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a small patch."""
+    """Name of a small patch."""
     monkeypatch.setattr(registry, "_patch", lambda name: SMALL)
     yield "small"
     registry.edits.cache_clear()
 
 
-def test_modules_that_land_come_first_then_imports_of_files_that_call_them(
+def test_landing_modules_come_first_then_imports_of_their_callers(
     small: str,
 ) -> None:
     edits = registry.edits(small, "0.5.10")
@@ -311,7 +311,7 @@ def test_modules_that_land_come_first_then_imports_of_files_that_call_them(
     ]
 
 
-def test_every_release_gets_the_same_modules_but_for_the_facts() -> None:
+def test_every_release_gets_the_same_modules_except_the_facts() -> None:
     old, new = (
         {edit for edit in all_edits(version) if isinstance(edit, Land)}
         for version in (SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1])
@@ -320,12 +320,12 @@ def test_every_release_gets_the_same_modules_but_for_the_facts() -> None:
     assert {edit.file for edit in old} == set(MODULES)
 
 
-def test_files_are_in_writing_order_and_written_ones_only(small: str) -> None:
+def test_only_written_files_are_listed_in_writing_order(small: str) -> None:
     assert registry.files([small], "0.5.10") == (*LANDED, PROTOCOL, SERVING_CHAT)
     assert registry.files([small], "0.5.9") == (*LANDED, SERVING_CHAT)
 
 
-def test_a_patch_without_an_edit_for_a_release_is_told(
+def test_a_patch_without_an_edit_for_a_release_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     patch = Patch("what it gives", SMALL.hooks[:2], ())
@@ -334,7 +334,7 @@ def test_a_patch_without_an_edit_for_a_release_is_told(
         registry.edits("none", "0.5.8")
 
 
-def test_the_fingerprint_is_that_of_all_code_that_decides_what_lands(
+def test_the_fingerprint_covers_all_code_that_decides_what_lands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = Path(registry.__file__).parents[1]
@@ -362,7 +362,7 @@ def test_the_fingerprint_is_that_of_all_code_that_decides_what_lands(
 
 
 @pytest.mark.parametrize("command", ["list", "apply"])
-def test_a_mistake_of_the_author_has_an_exit_code_of_its_own(
+def test_an_author_error_has_its_own_exit_code(
     command: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -387,7 +387,7 @@ def test_a_mistake_of_the_author_has_an_exit_code_of_its_own(
         registry._patch.cache_clear()
 
 
-def test_a_module_that_cannot_be_imported_is_told(
+def test_a_module_that_cannot_be_imported_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "agentcore_patches.patches.no_such", None)
@@ -395,7 +395,7 @@ def test_a_module_that_cannot_be_imported_is_told(
         registry.summary("no-such")
 
 
-# What `list --edits` shows
+# `list --edits`
 
 
 def test_every_form_of_every_hook_is_listed_once() -> None:
@@ -417,7 +417,7 @@ def test_a_release_has_one_form_of_each_hook(release: str) -> None:
     assert files - {""} == {path for path in changed if path not in LANDED}
 
 
-def test_a_hook_tells_what_upstream_has_and_when_it_ends(
+def test_a_hook_shows_its_upstream_pr_and_last_release(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["list", "--edits", "--release", "0.5.9"]) == 0
@@ -433,7 +433,7 @@ def test_a_release_that_is_not_supported_has_no_hooks() -> None:
     assert ran == 2
 
 
-def test_the_listed_hooks_are_shown_and_are_as_their_document_says(
+def test_the_listed_hooks_are_shown_and_match_their_document_type(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["list", "--edits", "--release", "0.5.17"]) == 0

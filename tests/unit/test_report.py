@@ -90,7 +90,7 @@ def test_a_run_passes_only_if_a_check_passed(
 def test_the_table_fits_its_width(width: int) -> None:
     text = render_table(ALL, width)
     assert max(map(len, text.splitlines())) <= width
-    assert text.isascii() is False  # What the model said stands as it is.
+    assert text.isascii() is False  # The model's text is unchanged.
     for result in ALL.results:
         assert result.name in text
 
@@ -146,7 +146,7 @@ def test_json_has_everything() -> None:
     assert document["startup"] == 11.3
 
 
-def test_json_has_an_error_as_other_commands_print_it() -> None:
+def test_json_has_an_error_like_other_commands() -> None:
     document = json.loads(render_json(report(PASSED, error="The server died.")))
     assert document["error"] == {
         "kind": "server",
@@ -164,12 +164,12 @@ def test_json_has_an_error_as_other_commands_print_it() -> None:
     [ALL, report(), report(PASSED, error="It died.", startup=None, notes=("A note.",))],
     ids=["all outcomes", "no check", "an error"],
 )
-def test_json_is_as_its_types_describe_it(made: Report) -> None:
+def test_json_matches_its_declared_types(made: Report) -> None:
     assert mismatches(json.loads(render_json(made)), ReportDocument) == []
 
 
-# What the schemas that CI systems publish have in common (Jenkins, Ant, GitLab):
-# element -> (attributes it must have, those it may have, elements in it).
+# The common part of the schemas of CI systems (Jenkins, Ant, GitLab):
+# element -> (required attributes, optional attributes, child elements).
 SCHEMA: dict[str, tuple[set[str], set[str], set[str]]] = {
     "testsuites": (
         set(),
@@ -204,7 +204,7 @@ def assert_valid(element: ElementTree.Element) -> None:
 
 
 def suite(made: Report) -> ElementTree.Element:
-    """The one suite of a report, valid and with the right counts."""
+    """Return the one suite of a report; check its schema and counts."""
     root = ElementTree.fromstring(render_junit(made).encode())
     assert_valid(root)
     [found] = root
@@ -241,7 +241,7 @@ def test_junit_shows_where_sequences_differ() -> None:
     assert "> 12: 279 '世' | -" in failure.text
 
 
-def test_junit_has_a_server_that_died_as_an_error() -> None:
+def test_junit_reports_a_crashed_server_as_an_error() -> None:
     found = suite(report(PASSED, error="The server died.\nIts last line"))
     [error] = found.iter("error")
     assert error.get("message") == "The server died."
@@ -254,7 +254,7 @@ def test_junit_escapes_what_xml_does_not_allow() -> None:
     assert failure.get("message") == "a \\x00 b \\x1b[31m c \\ud800 <&>"
 
 
-def test_svg_is_a_picture_of_the_table() -> None:
+def test_svg_shows_the_table() -> None:
     picture = render_svg(ALL)
     root = ElementTree.fromstring(picture)
     assert root.tag.endswith("svg")

@@ -1,4 +1,4 @@
-"""Fields of requests: values that the engine takes pass, and others are named."""
+"""Fields of requests: values that the engine accepts pass, others are named."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def error(sampling_params: Any = None, **fields: Any) -> str | None:
-    """Return what is wrong with a request of one prompt, unless it has others."""
+    """Return the error of a request, by default one with a single prompt."""
     prompt = {"text": None, "input_ids": [5, 6]}
     obj: Any = SimpleNamespace(sampling_params=sampling_params, **{**prompt, **fields})
     return request_fields.find_error(MANAGER, obj)
@@ -87,20 +87,20 @@ BAD: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_values_that_the_engine_takes_pass(name: str) -> None:
+def test_values_that_the_engine_accepts_pass(name: str) -> None:
     for value in GOOD[name]:
         assert error({name: value}) is None, value
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_value_that_it_does_not_take_is_refused_by_its_name(name: str) -> None:
+def test_a_value_that_the_engine_rejects_is_refused_by_name(name: str) -> None:
     for value in BAD[name]:
         for params in ({name: value}, [{}, {name: value}]):
             message = error(params, input_ids=[[5], [6]])
             assert message is not None and name in message, value
 
 
-def test_a_parameter_that_sglang_does_not_have_is_refused_by_its_name() -> None:
+def test_an_unknown_parameter_is_refused_by_name() -> None:
     manager = SimpleNamespace(
         **{**vars(MANAGER), "sampling_params_class": known_parameters}
     )
@@ -117,7 +117,7 @@ def test_a_parameter_that_sglang_does_not_have_is_refused_by_its_name() -> None:
 
 
 @given(st.integers(0, 2**40))
-def test_a_whole_number_may_be_written_with_a_point(number: int) -> None:
+def test_an_integer_may_have_a_decimal_point(number: int) -> None:
     params = {"max_new_tokens": float(number)}
     assert error(params) is None
     assert params == {"max_new_tokens": number}
@@ -130,14 +130,14 @@ def test_a_flag_may_be_0_or_1() -> None:
     assert params["ignore_eos"] is True and params["no_stop_trim"] is False
 
 
-def test_a_flag_that_is_null_counts_as_absent() -> None:
+def test_a_null_flag_counts_as_absent() -> None:
     params = {"ignore_eos": None, "skip_special_tokens": None, "max_new_tokens": None}
     assert error(params) is None
     assert params == {"max_new_tokens": None}
 
 
 @pytest.mark.parametrize("more", [{}, {"min_new_tokens": 1}])
-def test_a_stop_outside_the_vocabulary_is_left_out(more: dict[str, Any]) -> None:
+def test_stop_ids_outside_the_vocabulary_are_dropped(more: dict[str, Any]) -> None:
     outside = [-1, VOCAB_SIZE, None]
     params = {"stop_token_ids": [0, *outside, VOCAB_SIZE - 1], **more}
     assert error(params) is None

@@ -1,4 +1,4 @@
-"""Request IDs: reserved while a request is answered, and told apart in the engine."""
+"""Request IDs: reserved during a request, and unique in the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentcore_patches.landing import request_ids
 
 
 class Manager:
-    """A tokenizer manager: requests that are sent, and aborts."""
+    """A tokenizer manager that records sent requests and aborts."""
 
     def __init__(self, port: int = 1, workers: int = 1) -> None:
         self.rid_to_state: dict[str, Any] = {}
@@ -31,7 +31,7 @@ class Manager:
         self.aborted.append(rid)
 
     def send(self, rid: str) -> str:
-        """The engine's ID of a request that is sent now."""
+        """Send a request; return its engine ID."""
         manager: Any = self
         state: Any = SimpleNamespace()
         self.rid_to_state[rid] = state
@@ -42,7 +42,7 @@ class Manager:
 
 @dataclass
 class Request:
-    """A request, normalized; a list of IDs makes it a batch."""
+    """A normalized request; a list of IDs makes it a batch."""
 
     rid: Any
     stream: bool = False
@@ -53,7 +53,7 @@ class Request:
         return not isinstance(self.rid, list)
 
     def normalize_batch_and_arguments(self) -> None:
-        """It is normalized."""
+        """Do nothing: the request is normalized."""
 
     def regenerate_rid(self) -> None:
         self.rid = "random"
@@ -93,7 +93,7 @@ async def answers(manager: Any, obj: Any, request: Any) -> AsyncIterator[int]:
         ({}, "single prompt must be a string, not a dict"),
     ],
 )
-def test_a_request_with_a_wrong_id_is_refused_and_reserves_nothing(
+def test_a_request_with_an_invalid_id_is_refused_and_reserves_nothing(
     rid: Any, error: str
 ) -> None:
     manager: Any = Manager()
@@ -105,7 +105,7 @@ def test_a_request_with_a_wrong_id_is_refused_and_reserves_nothing(
     assert vars(manager)["reserved_rids"].keys() == {"a"}
 
 
-def test_a_request_that_the_engine_still_has_is_in_use() -> None:
+def test_a_request_still_in_the_engine_is_in_use() -> None:
     manager: Any = Manager()
     manager.send("a")
     with pytest.raises(ValueError, match="Duplicate"):
@@ -113,7 +113,7 @@ def test_a_request_that_the_engine_still_has_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("rid", ["a", "\ud800", "long" * 100])
-def test_an_id_in_use_at_another_worker_of_the_server_is_refused(rid: str) -> None:
+def test_an_id_in_use_at_another_worker_is_refused(rid: str) -> None:
     port = os.getpid()
     managers: list[Any] = [Manager(port, workers=2) for _ in range(2)]
     elsewhere: list[Any] = [Manager(port + 1, workers=2), Manager(port)]
@@ -130,20 +130,20 @@ def test_an_id_in_use_at_another_worker_of_the_server_is_refused(rid: str) -> No
     assert request_ids.check(managers[0], asked) is None
 
 
-def test_an_empty_id_is_made_anew() -> None:
+def test_an_empty_id_is_replaced() -> None:
     assert reserved(Manager(), "").rid == "random"
 
 
-def test_a_request_is_no_duplicate_of_itself() -> None:
+def test_a_request_is_not_a_duplicate_of_itself() -> None:
     manager: Any = Manager()
     assert request_ids.check(manager, reserved(manager, "a")) is None
 
 
-def test_an_id_is_in_use_until_the_only_answer_is_there() -> None:
+def test_an_id_is_in_use_until_the_response_arrives() -> None:
     async def ask() -> None:
         manager: Any = Manager()
         for _ in range(2):
-            # As SGLang does; it keeps the generator as long as it likes.
+            # Like SGLang, which may keep the generator for any time.
             responses = answers(manager, Request("a"), None)
             assert await anext(responses) == 0
             assert vars(manager)["reserved_rids"] == {}
@@ -167,7 +167,7 @@ def test_an_id_is_in_use_until_a_stream_ends_or_is_closed() -> None:
     asyncio.run(ask())
 
 
-def test_a_late_output_is_no_other_requests() -> None:
+def test_a_late_output_does_not_reach_another_request() -> None:
     manager: Any = Manager()
     reserved(manager, "a")
     old = manager.send("a")
@@ -181,7 +181,7 @@ def test_a_late_output_is_no_other_requests() -> None:
     assert (known, plain) == ("a", "other")
 
 
-def test_a_client_that_left_aborts_its_own_request_alone() -> None:
+def test_a_disconnect_aborts_only_its_own_request() -> None:
     manager: Any = Manager()
     old = reserved(manager, "a")
     manager.send("a")
@@ -196,7 +196,7 @@ def test_a_client_that_left_aborts_its_own_request_alone() -> None:
     assert manager.aborted == ["a"]
 
 
-def test_a_session_finds_the_last_turn_of_a_name() -> None:
+def test_a_session_finds_the_last_turn_by_its_id() -> None:
     turns: dict[str, Any] = dict.fromkeys(["a\x1f1", "ab\x1f2", "a\x1f3", "b\x1f4"])
     for rid, found in (("a", "a\x1f3"), ("ab", "ab\x1f2"), ("x", "x"), (None, None)):
         params: Any = SimpleNamespace(rid=rid)
@@ -204,5 +204,5 @@ def test_a_session_finds_the_last_turn_of_a_name() -> None:
         assert params.rid == found
 
 
-def test_a_request_of_another_kind_has_no_id() -> None:
+def test_other_kinds_of_requests_have_no_id() -> None:
     assert request_ids.check(SimpleNamespace(), SimpleNamespace(text="a")) is None

@@ -1,4 +1,4 @@
-"""Token IDs and logprobs of /v1/responses, on the events that leave."""
+"""Token IDs and logprobs on the events of /v1/responses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COMPLETED = event('{"type":"response.completed","response":{"id":"r"}}')
         ("completed", {"type": "abort", "message": "too long"}, "failed"),
     ],
 )
-def test_a_response_that_was_cut_or_aborted_does_not_end_as_completed(
+def test_a_truncated_or_aborted_response_is_not_completed(
     status: str, reason: dict[str, Any], kind: str
 ) -> None:
     trace = ResponseTrace(incremental=False)
@@ -64,7 +64,7 @@ def test_a_response_that_was_cut_or_aborted_does_not_end_as_completed(
     assert trace.failed == (kind == "failed")
 
 
-def test_messages_that_were_sent_lose_their_nulls_and_ids() -> None:
+def test_sent_messages_lose_their_nulls_and_ids() -> None:
     part: dict[str, Any] = {
         "type": "output_text",
         "text": "a",
@@ -85,7 +85,7 @@ def test_messages_that_were_sent_lose_their_nulls_and_ids() -> None:
         assert responses.take_back(values) is values
 
 
-def test_the_first_event_has_the_prompt_and_the_last_one_all() -> None:
+def test_the_first_event_has_the_prompt_and_the_last_has_everything() -> None:
     trace = ResponseTrace(incremental=False)
     trace.push(0, result(1))
     assert data_of(trace.stamp(CREATED)) == {
@@ -112,7 +112,7 @@ def test_the_first_event_has_the_prompt_and_the_last_one_all() -> None:
 
 
 @pytest.mark.parametrize("logprobs_are_new", [False, True])
-def test_results_that_hold_only_what_is_new(
+def test_incremental_results_are_joined(
     monkeypatch: pytest.MonkeyPatch, logprobs_are_new: bool
 ) -> None:
     monkeypatch.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
@@ -140,7 +140,7 @@ def test_each_of_several_events_in_a_string_is_stamped(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("line", [": ping\n\n", event('{"delta":"x"}'), CREATED])
-def test_a_line_with_nothing_to_carry_stays_as_it_is(line: str) -> None:
+def test_a_line_with_nothing_to_carry_is_unchanged(line: str) -> None:
     stamped = ResponseTrace(incremental=False).stamp(line)
     assert stamped == line
 
@@ -179,7 +179,7 @@ def test_fewer_logprobs_than_tokens_are_an_error_event() -> None:
     assert "1 logprobs for the 2 tokens" in data_of(error)["message"]
 
 
-def test_token_ids_that_no_event_carried_are_an_error_event() -> None:
+def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
     trace = ResponseTrace(incremental=False)
     trace.push(0, result(1))
     *_, error = streamed(trace, ": ping\n\n")
@@ -187,7 +187,7 @@ def test_token_ids_that_no_event_carried_are_an_error_event() -> None:
 
 
 class Serving(SimpleNamespace):
-    """Stands for SGLang's handler of the endpoint."""
+    """Stand-in for SGLang's handler of the endpoint."""
 
     def create_error_response(self, message: str, **more: Any) -> Any:
         return {"error": message, **more}
@@ -249,12 +249,12 @@ def request(flag: object, **more: Any) -> Any:
 
 
 def streamed_by(served: Serving) -> list[Any]:
-    """The events of a stream that has a trace."""
+    """Return the events of a stream with a trace."""
     response = asyncio.run(served.create(request(True, stream=True)))
     return [data_of(line) for line in collected(response)]
 
 
-def test_a_whole_response_has_its_trace() -> None:
+def test_a_non_streaming_response_has_its_trace() -> None:
     pytest.importorskip("fastapi")
     served = serving(result(1, 2))
     response = asyncio.run(served.create(request(True)))
@@ -274,14 +274,14 @@ def test_a_stream_has_its_trace() -> None:
     assert events[-1]["response"]["token_ids"] == [1, 2, 3]
 
 
-def test_an_error_of_the_engine_is_for_who_reads_its_results() -> None:
+def test_an_engine_error_reaches_the_reader_of_the_results() -> None:
     first, last = streamed_by(serving(ValueError("too long")))
     assert first == data_of(CREATED)
     assert last == {"type": "response.failed", "why": "too long"}
 
 
 @pytest.mark.parametrize("flag", [None, False])
-def test_who_does_not_ask_gets_what_sglang_gives(flag: object) -> None:
+def test_without_the_flag_the_response_is_sglangs(flag: object) -> None:
     served = serving(result(1))
     assert asyncio.run(served.create(request(flag))) == {"id": "r"}
     assert vars(served.adapted) == {}
@@ -294,20 +294,24 @@ UNTRACED = [
 
 
 @pytest.mark.parametrize(("server", "asked", "why"), UNTRACED)
-def test_what_has_no_trace_is_refused(server: Any, asked: Any, why: str) -> None:
+def test_requests_that_cannot_be_traced_are_refused(
+    server: Any, asked: Any, why: str
+) -> None:
     refused = asyncio.run(serving(**server).create(request(True, **asked)))
     assert why in refused["error"]
     assert refused["param"] == "return_token_ids"
 
 
-def test_who_asks_is_refused_before_0_5_14(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_for_token_ids_are_refused_before_0_5_14(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(release, "RESPONSES_ARE_TRACED", False)
     refused = asyncio.run(serving().create(request(True)))
     assert "0.5.14 is the first" in refused["error"]
 
 
 @pytest.mark.parametrize(("server", "asked", "why"), UNTRACED)
-def test_what_has_no_trace_is_left_out_of_defaults(
+def test_defaults_skip_requests_that_cannot_be_traced(
     monkeypatch: pytest.MonkeyPatch, server: Any, asked: Any, why: str
 ) -> None:
     pytest.importorskip("fastapi")

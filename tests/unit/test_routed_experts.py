@@ -1,4 +1,4 @@
-"""Experts as the engine gives them, and as answers say them."""
+"""Routed experts, from the engine's output to the response's fields."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def said(rows: Any, **config: Any) -> Any:
         ({"n_routed_experts": 512}, 511, "uint16"),
         ({"num_local_experts": 65_536}, 9, "uint16"),
         ({"moe_num_experts": 65_537}, 9, "uint32"),
-        # Copies of experts have numbers beyond those of the model.
+        # Redundant experts have numbers beyond the model's own.
         ({"num_experts": 256}, 256, "uint16"),
-        # A model that calls them otherwise, or has a number for each layer.
+        # A model with another name for the number, or with a number per layer.
         ({}, 255, "uint8"),
         ({"moe_num_experts": [64, 64]}, 256, "uint16"),
     ],
 )
-def test_the_type_is_the_smallest_that_holds_the_experts(
+def test_the_dtype_is_the_smallest_that_fits_the_experts(
     config: dict[str, Any], highest: int, expected: str
 ) -> None:
     rows = experts(highest, n_tokens=100)
@@ -77,7 +77,7 @@ def test_the_type_is_the_smallest_that_holds_the_experts(
     assert (found == rows).all()
 
 
-def test_no_rows_are_an_array_without_rows() -> None:
+def test_no_rows_become_an_array_without_rows() -> None:
     found = said(experts(3, n_tokens=0), num_experts=8)
     assert found.shape == (0, LAYERS, TOP_K)
     assert found.dtype == np.uint8
@@ -90,7 +90,7 @@ def test_a_negative_number_is_an_error() -> None:
         said(rows, num_experts=8)
 
 
-def test_without_a_format_they_are_the_engines() -> None:
+def test_without_a_format_experts_are_passed_unchanged() -> None:
     meta_info = {"routed_experts": encoded(experts(3))}
     assert routed_experts.of_choice(serving(), request(None, 2), meta_info) == {
         **meta_info,
@@ -113,7 +113,7 @@ def test_without_a_format_they_are_the_engines() -> None:
         ({"return_routed_experts": None}, False),
     ],
 )
-def test_token_ids_false_leaves_the_answer_unless_a_format_is_named(
+def test_token_ids_false_omits_experts_unless_a_format_is_named(
     asked: dict[str, Any], expected: bool
 ) -> None:
     assert routed_experts.is_wanted(request(**asked)) is expected
@@ -126,7 +126,7 @@ def state(start: int = 0, asks: bool = True) -> Any:
 
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("start", [0, 1, 5, 9])
-def test_they_begin_at_the_start_and_say_so(
+def test_experts_begin_at_the_start_and_return_it(
     monkeypatch: pytest.MonkeyPatch, start: int, native: bool
 ) -> None:
     monkeypatch.setattr(release, "ROUTED_EXPERTS_HAVE_START", native)
@@ -139,7 +139,7 @@ def test_they_begin_at_the_start_and_say_so(
     }
 
 
-def test_who_did_not_ask_gets_none() -> None:
+def test_requests_without_the_flag_get_no_experts() -> None:
     for found in ({"routed_experts": None}, {"routed_experts": "AAAA"}, {}):
         meta_info: dict[str, Any] = {"id": 1, **found}
         routed_experts.take(serving().tokenizer_manager, state(asks=False), meta_info)
@@ -172,7 +172,7 @@ def prompt(start: int, **more: Any) -> Any:
         (prompt(3, text=["abc", "abcd"]), None),
         (prompt(-1, input_ids=[1, 2]), "is -1, and must be 0 or more"),
         (prompt(0, input_ids=[1]), None),
-        # Nobody asks, or the engine alone knows how long the prompt is.
+        # No experts are requested, or only the engine knows the prompt's length.
         (prompt(9, input_ids=[1], return_routed_experts=False), None),
         (prompt(9, input_ids=[1], contains_mm_input=lambda: True), None),
         (prompt(9, input_ids=[1], session_params={"id": "a"}), None),
@@ -191,7 +191,7 @@ def test_a_start_beyond_the_prompt_is_refused(obj: Any, expected: str | None) ->
         assert str(expected) in error
 
 
-def test_the_engine_is_asked() -> None:
+def test_the_engine_request_asks_for_experts() -> None:
     adapted = prompt(0, input_ids=[1, 2, 3], return_routed_experts=False)
     routed_experts.ask(serving(), request(start=2), adapted)
     found = (adapted.return_routed_experts, adapted.routed_experts_start_len)
@@ -215,7 +215,7 @@ def test_a_start_is_an_integer_or_null(value: int | None) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, "7", 1.0, 1.5, True, [1], {}])
-def test_what_is_no_start_is_refused(value: object) -> None:
+def test_an_invalid_start_is_refused(value: object) -> None:
     pydantic = pytest.importorskip("pydantic")
     with pytest.raises(pydantic.ValidationError):
         pydantic.TypeAdapter(routed_experts.StartLen).validate_python(value)

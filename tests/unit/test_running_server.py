@@ -19,13 +19,13 @@ from agentcore_verify.runner import Options, _Run
 
 
 def told(**info: Any) -> tuple[str, dict[str, str]]:
-    """The notes, and the messages for the patches that are missing."""
+    """Return the notes, and the messages about missing patches."""
     run = _Run(Options(), progress=None)  # type: ignore[arg-type]
     missing = run._missing_on(SimpleNamespace(info=info))  # type: ignore[arg-type]
     return " ".join(run.notes), missing
 
 
-def test_a_patched_server_is_told_with_its_version() -> None:
+def test_a_patched_server_is_reported_with_its_version() -> None:
     notes, missing = told(
         agentcore_patches={
             "version": "0.9",
@@ -39,7 +39,7 @@ def test_a_patched_server_is_told_with_its_version() -> None:
     assert missing == {}
 
 
-def test_a_patch_that_a_server_lacks_is_missing() -> None:
+def test_a_patch_that_a_server_lacks_is_reported_missing() -> None:
     has = [name for name in registry.names() if name != "tito"]
     notes, missing = told(
         agentcore_patches={"version": "0.9", "patches": has, "release": None}
@@ -57,7 +57,7 @@ PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["tito"]}}
 def server_of(
     info: dict[str, Any], answer: dict[str, Any], *, routes: bool
 ) -> Iterator[tuple[str, list[str]]]:
-    """A server that says this of itself; its URL, and the paths that were asked for."""
+    """Serve this server info; yield the URL and the requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

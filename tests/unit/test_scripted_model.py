@@ -1,4 +1,4 @@
-"""The script's promises, and the making and caching of the model."""
+"""The script's properties, and the training and caching of the model."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_the_stop_word_occurs_once_in_the_middle() -> None:
 
 
 def fake_python(folder: Path, body: str) -> Path:
-    """Something that is run as `PYTHON SCRIPT OUT` and appends to `runs`."""
+    """Write a program that is run as `PYTHON SCRIPT OUT` and appends to `runs`."""
     fake = folder / "python"
     fake.write_text(f"#!/bin/sh\necho run >> {folder / 'runs'}\n{body}\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     return fake
 
 
-def test_concurrent_callers_train_it_once(tmp_path: Path) -> None:
+def test_concurrent_callers_train_the_model_once(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'sleep 0.2; touch "$2/model"')
     cache = tmp_path / "cache"
     found: list[Path] = []
@@ -70,7 +70,7 @@ def test_concurrent_callers_train_it_once(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def test_leftovers_of_a_killed_call_are_not_taken_for_a_model(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_call_are_not_used_as_a_model(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'test -z "$(ls "$2")" && touch "$2/model"')
     cache = tmp_path / "cache"
     model = ensure_scripted_model(python, cache)
@@ -88,6 +88,6 @@ def test_a_failure_shows_the_end_of_the_output_and_leaves_nothing(
     assert all(path.is_file() for path in (tmp_path / "cache").iterdir())
 
 
-def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="no-such-python"):
         ensure_scripted_model(tmp_path / "no-such-python", tmp_path / "cache")

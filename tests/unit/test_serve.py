@@ -1,4 +1,4 @@
-"""`serve` refuses bad options before it starts a server, and shows a request."""
+"""`serve` rejects bad options before it starts a server, and shows a request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.small_sglang import build
         (("--model", "scripted", "-q", "-v"), 2, "cannot be used together"),
     ],
 )
-def test_what_cannot_be_served_is_refused(
+def test_bad_options_are_refused(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     args: tuple[str, ...],
@@ -36,7 +36,7 @@ def test_what_cannot_be_served_is_refused(
     assert shown.out == "" and says in shown.err
 
 
-def test_a_port_that_is_taken_is_told_with_the_way_out(
+def test_a_port_in_use_is_an_error_with_a_hint(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -49,7 +49,7 @@ def test_a_port_that_is_taken_is_told_with_the_way_out(
 
 
 @pytest.mark.parametrize("key", [None, "KEY"])
-def test_the_request_to_try_is_one_command_for_a_shell(key: str | None) -> None:
+def test_the_example_request_is_one_shell_command(key: str | None) -> None:
     words = shlex.split(request_to_try("http://h:1", key).replace("\\\n", " "))
     assert words[:3] == ["curl", "-s", "http://h:1/v1/chat/completions"]
     assert ("Authorization: Bearer KEY" in words) is (key is not None)

@@ -42,7 +42,7 @@ def server(tmp_path: Path, *args: str) -> Server:
         (("--host=10.0.0.1", "--port", "7"), "http://10.0.0.1:7"),
     ],
 )
-def test_its_url_is_what_its_arguments_say(
+def test_the_url_follows_from_the_arguments(
     tmp_path: Path, args: tuple[str, ...], url: str
 ) -> None:
     assert server(tmp_path, *args).base_url == url
@@ -74,19 +74,19 @@ def test_no_free_port_is_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None
             free_port()
 
 
-def test_its_api_key_is_among_its_arguments(tmp_path: Path) -> None:
+def test_the_api_key_is_read_from_the_arguments(tmp_path: Path) -> None:
     assert server(tmp_path).api_key is None
     assert server(tmp_path, "--api-key", "k").api_key == "k"
 
 
-def test_the_tail_of_its_log_is_what_a_terminal_would_show(tmp_path: Path) -> None:
+def test_the_log_tail_is_what_a_terminal_would_show(tmp_path: Path) -> None:
     assert server(tmp_path).log_tail() == []
     (tmp_path / "log").write_bytes(b"one\n\ntwo\r\nload 1%\rload 2%\n\xff\n  \n")
     assert server(tmp_path).log_tail() == ["one", "two", "load 2%", "\ufffd"]
     assert server(tmp_path).log_tail(1) == ["\ufffd"]
 
 
-def test_one_that_was_not_started_is_not_alive_and_can_be_stopped(
+def test_a_server_that_was_not_started_is_not_alive_and_can_be_stopped(
     tmp_path: Path,
 ) -> None:
     idle = server(tmp_path)
@@ -121,7 +121,7 @@ def test_a_zombie_process_is_not_running() -> None:
         ),
     ],
 )
-def test_progress_shows_what_sglang_says_and_no_stray_lines(
+def test_progress_shows_sglangs_steps_and_no_stray_lines(
     lines: list[str], stage: str
 ) -> None:
     assert _stage(lines) == stage

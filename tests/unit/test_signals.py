@@ -1,4 +1,4 @@
-"""A signal ends the command whatever Python does when it arrives."""
+"""A signal stops the command at any point of its Python code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SIGNALS = pytest.mark.parametrize(
 
 
 class Told:
-    """Something that can be referred to weakly."""
+    """An object that supports weak references."""
 
 
 def send(number: int) -> None:
     os.kill(os.getpid(), number)
-    # Handlers run between two instructions of Python.
+    # Handlers run between two Python instructions.
     time.sleep(0.1)
 
 
@@ -36,7 +36,7 @@ def test_a_signal_raises(number: int, error: type[BaseException]) -> None:
 
 
 @SIGNALS
-def test_a_signal_that_a_weakref_callback_drops_raises_after_it(
+def test_a_signal_swallowed_by_a_weakref_callback_raises_after_it(
     number: int, error: type[BaseException]
 ) -> None:
     arrived = False
@@ -54,14 +54,14 @@ def test_a_signal_that_a_weakref_callback_drops_raises_after_it(
     [(Failed("-"), 1), (KeyboardInterrupt(), 0), (SystemExit(143), 0)],
     ids=lambda value: type(value).__name__,
 )
-def test_nothing_is_done_after_a_signal(raised: BaseException, n_actions: int) -> None:
+def test_no_code_runs_after_a_signal(raised: BaseException, n_actions: int) -> None:
     done: list[str] = []
     with pytest.raises(type(raised)), then(lambda: done.append("action")):
         raise raised
     assert len(done) == n_actions
 
 
-def test_what_was_there_before_is_there_again(
+def test_handlers_and_hooks_are_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Ends:

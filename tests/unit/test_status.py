@@ -23,12 +23,12 @@ Command = Callable[..., Any]
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "y"])
-def test_the_server_in_rust_is_told_where_it_would_be_started(
+def test_the_rust_server_is_reported_if_it_would_be_used(
     run: Run, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("SGLANG_RUST_SERVER", value)
     run("apply")
-    # 0.5.9 has none.
+    # 0.5.9 has no Rust server.
     assert "SGLANG_RUST_SERVER" not in run("status").out
     monkeypatch.setattr(api, "FIRST_WITH_RUST", "0.5.9")
     told = run("status").out
@@ -38,7 +38,7 @@ def test_the_server_in_rust_is_told_where_it_would_be_started(
     assert "SGLANG_RUST_SERVER" not in run("status").out
 
 
-def test_a_reinstall_takes_the_patches_out(package: Path) -> None:
+def test_a_reinstall_removes_the_patches(package: Path) -> None:
     apply(sglang_dir=package)
     for path, source in SOURCES.items():
         (package / path).write_bytes(source)
@@ -63,7 +63,7 @@ def test_a_reinstall_takes_the_patches_out(package: Path) -> None:
         ("models.py", "finished an interrupted apply of alpha, beta"),
     ],
 )
-def test_every_command_says_what_it_put_right(
+def test_every_command_reports_its_repairs(
     package: Path, command: Command, renaming: str, line: str
 ) -> None:
     kill_apply(package, renaming)
@@ -78,7 +78,7 @@ def test_every_command_says_what_it_put_right(
 
 
 @pytest.mark.parametrize("renaming", ["committed.json", "models.py"])
-def test_what_only_looks_reports_what_is_unfinished_and_writes_nothing(
+def test_status_and_dry_run_report_an_unfinished_apply_and_write_nothing(
     package: Path, renaming: str
 ) -> None:
     kill_apply(package, renaming)

@@ -1,4 +1,4 @@
-"""Merging of queued chunks by properties."""
+"""Property tests of merging queued chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ("mirror", "entropy")
 
 
 def a_state(queue: list[dict[str, Any]], keys: Iterable[str]) -> Any:
-    """The state of a request that streams, as far as merging looks at it."""
+    """Return the state of a streaming request: only attributes that merging reads."""
     return SimpleNamespace(
         out_list=queue, customized_info_accumulated={key: [] for key in keys}
     )
@@ -28,7 +28,7 @@ def a_state(queue: list[dict[str, Any]], keys: Iterable[str]) -> Any:
 
 @st.composite
 def queues(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Chunks of one request: new IDs and values each, the rest cumulative."""
+    """Draw chunks of one request: new IDs and values each, the rest cumulative."""
     chunks: list[dict[str, Any]] = []
     text, n_tokens = "", 0
     for _ in range(draw(st.integers(1, 5))):
@@ -47,12 +47,12 @@ def queues(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def expected_merge(queue: list[dict[str, Any]], known: set[str]) -> dict[str, Any]:
-    # One chunk alone is handed on as it is: a key that it lacks stays away.
+    # A single chunk is handed on unchanged: a missing key stays missing.
     joined = known if len(queue) > 1 else known & queue[0]["meta_info"].keys()
     expected = deepcopy(queue[-1])
     expected["output_ids"] = list(chain(*(chunk["output_ids"] for chunk in queue)))
     for key in joined:
-        # None for the tokens that the sampler gave no value for.
+        # None for tokens without a value from the sampler.
         parts = (
             chunk["meta_info"].get(key, [None] * len(chunk["output_ids"]))
             for chunk in queue
@@ -62,7 +62,7 @@ def expected_merge(queue: list[dict[str, Any]], known: set[str]) -> dict[str, An
 
 
 @given(queue=queues(), known=st.sets(st.sampled_from(KEYS)))
-def test_what_each_chunk_has_of_its_own_is_joined_and_else_the_last_stands(
+def test_incremental_fields_are_joined_and_the_last_of_others_is_kept(
     queue: list[dict[str, Any]], known: set[str]
 ) -> None:
     before = deepcopy(queue)
@@ -85,7 +85,7 @@ def test_values_are_joined_in_a_chunk_that_sglang_merged(
 
 
 @given(queues())
-def test_a_merged_chunk_shares_nothing_that_later_chunks_are_made_of(
+def test_a_merged_chunk_shares_no_list_with_later_chunks(
     queue: list[dict[str, Any]],
 ) -> None:
     merged = merge_queued(a_state(queue, KEYS))

@@ -1,6 +1,6 @@
-"""Strings of streams as forks may write them, and what fails while fields are added.
+"""Streams as forks may write them, and errors while fields are added.
 
-Each case is asked of all that rewrites a stream: of chat, completions, /v1/messages and
+Each case runs on every stream rewriter: chat, completions, /v1/messages and
 /v1/responses.
 """
 
@@ -36,7 +36,7 @@ DONE = "data: [DONE]\n\n"
 
 
 def chunk(content: str, finish_reason: str | None = None) -> str:
-    """An event of chat, as SGLang writes it."""
+    """Return a chat event, as SGLang writes it."""
     choice = {"index": 0, "delta": {"content": content}, "logprobs": None}
     choice["finish_reason"] = finish_reason
     data = json.dumps({"id": "x", "choices": [choice]}, separators=(",", ":"))
@@ -44,7 +44,7 @@ def chunk(content: str, finish_reason: str | None = None) -> str:
 
 
 def result(*token_ids: int) -> Any:
-    """The engine's, with the versions of its weights."""
+    """Return the engine's result, with its weight versions."""
     entries = [(-token_id / 10, token_id, None) for token_id in token_ids]
     return {
         "prompt_token_ids": [5, 6],
@@ -156,13 +156,13 @@ def of_response_prefix(lines: Any) -> Any:
 
 @dataclass(frozen=True)
 class Rewriter:
-    """A function that adds fields to a stream.
+    """The rewriter of one endpoint's streams.
 
     Attributes:
         start: rewrites a stream.
-        events: those of a stream that it rewrites.
+        events: the events of a stream that it rewrites.
         fails: the function that an error is planted in.
-        last: what the events that say an error begin with.
+        last: the start of an error event.
     """
 
     start: Callable[[Any], Any]
@@ -192,7 +192,7 @@ every_rewriter = pytest.mark.parametrize("name", REWRITERS)
 
 
 def rewritten(name: str, *strings: Any) -> list[Any]:
-    """The strings of a stream, when its fields have been added."""
+    """Return the strings of a stream after its fields have been added."""
 
     async def stream() -> AsyncIterator[Any]:
         for string in strings:
@@ -210,7 +210,7 @@ def joined(strings: list[Any]) -> str:
 
 
 def said(text: str) -> list[Any]:
-    """The events of a whole stream: what is before the data, and the data."""
+    """Return a stream's events: the part before the data, and the data."""
     events = []
     for one in text.replace("\r\n", "\n").strip("\n").split("\n\n"):
         start, _, data = one.partition("data:")
@@ -248,9 +248,7 @@ WAYS: dict[str, Callable[[tuple[str, ...]], list[Any]]] = {
 
 @every_rewriter
 @pytest.mark.parametrize("way", WAYS)
-def test_events_get_the_same_fields_however_they_are_cut_into_strings(
-    name: str, way: str
-) -> None:
+def test_events_get_the_same_fields_however_they_are_split(name: str, way: str) -> None:
     events = REWRITERS[name].events
     expected = said(joined(rewritten(name, *events)))
     assert expected != said("".join(events)), "nothing was added"
@@ -288,7 +286,7 @@ UNPARSED = [
 
 @every_rewriter
 @pytest.mark.parametrize("string", UNPARSED)
-def test_what_is_no_event_with_an_object_passes_as_it_is(
+def test_lines_without_a_json_object_pass_unchanged(
     name: str, string: str | bytes
 ) -> None:
     events = REWRITERS[name].events
@@ -300,8 +298,8 @@ def test_what_is_no_event_with_an_object_passes_as_it_is(
 
 @every_rewriter
 @given(data=st.data())
-def test_no_byte_is_lost_wherever_events_are_cut(name: str, data: Any) -> None:
-    """Half an event passes as it is; its tokens go on the next, or end in an error."""
+def test_no_byte_is_lost_wherever_events_are_split(name: str, data: Any) -> None:
+    """Half an event passes unchanged; its tokens go on the next, or cause an error."""
     text = "".join(REWRITERS[name].events).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
     ends = [0, *cuts, len(text)]
@@ -316,7 +314,7 @@ def test_no_byte_is_lost_wherever_events_are_cut(name: str, data: Any) -> None:
 
 
 def holds(found: Any, sent: Any) -> bool:
-    """True if an event has all that was sent, None aside."""
+    """True if an event has all sent fields that are not None."""
     if isinstance(sent, dict):
         return isinstance(found, dict) and all(
             holds(found.get(key), value) for key, value in sent.items()
@@ -330,7 +328,7 @@ def holds(found: Any, sent: Any) -> bool:
 def planted(
     request: pytest.FixtureRequest, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> type[Exception]:
-    """An error of what adds fields to the stream."""
+    """An error in the code that adds fields to the stream."""
     kind: type[Exception] = request.param
 
     def fail(*args: Any) -> Any:
@@ -341,7 +339,7 @@ def planted(
 
 
 @every_rewriter
-def test_an_error_of_ours_ends_the_stream_with_an_error_event(
+def test_an_error_while_adding_fields_becomes_an_error_event(
     name: str, planted: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     rewriter = REWRITERS[name]
@@ -372,7 +370,7 @@ def test_an_error_of_ours_ends_the_stream_with_an_error_event(
 @pytest.mark.parametrize(
     "error", [AttributeError, TypeError, ValueError, asyncio.CancelledError]
 )
-def test_an_error_of_sglang_stays_as_it_is(
+def test_an_error_of_sglang_passes_unchanged(
     name: str, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     planted = error("SGLang's own")
@@ -394,7 +392,7 @@ def test_an_error_of_sglang_stays_as_it_is(
 
 
 @every_rewriter
-def test_an_error_of_who_reads_the_stream_stays_as_it_is(name: str) -> None:
+def test_an_error_of_the_streams_reader_passes_unchanged(name: str) -> None:
     async def stream() -> AsyncIterator[str]:
         for one in REWRITERS[name].events:
             yield one
@@ -411,7 +409,7 @@ def test_an_error_of_who_reads_the_stream_stays_as_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chat", "prefix"])
 @pytest.mark.usefixtures("planted")
-def test_an_error_before_the_first_line_is_answered_by_sglang_where_it_can(
+def test_sglang_answers_an_error_before_the_first_line_if_it_can(
     name: str, planted: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", True)
@@ -422,7 +420,7 @@ def test_an_error_before_the_first_line_is_answered_by_sglang_where_it_can(
 @pytest.mark.parametrize(
     "delivered", [{}, {"output_ids": None, "meta_info": {}}, {"output_ids": [1]}, None]
 )
-def test_what_the_engine_does_not_deliver_is_an_error_that_sglang_catches(
+def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
     delivered: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     for trace in (traces.Trace(True), responses.ResponseTrace(incremental=True)):
@@ -431,7 +429,7 @@ def test_what_the_engine_does_not_deliver_is_an_error_that_sglang_catches(
     assert len(caplog.records) == 2
 
 
-def test_lines_of_chat_that_say_no_logprobs_end_a_message_with_an_error() -> None:
+def test_missing_chat_logprobs_end_a_message_with_an_error() -> None:
     async def generate(anthropic_request: Any, trace: Any = None) -> AsyncIterator[str]:
         yield MESSAGE[0]
         trace.push('{"choices":[{"token_ids":[1],"logprobs":null}]}')

@@ -26,7 +26,7 @@ from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, build, kill_apply
 
 
-def test_apply_shows_each_file_if_asked_to(run: Run, package: Path) -> None:
+def test_verbose_apply_shows_each_file(run: Run, package: Path) -> None:
     ran = run("apply", "-v")
 
     assert ran.out == (
@@ -41,7 +41,7 @@ def test_apply_shows_each_file_if_asked_to(run: Run, package: Path) -> None:
     )
 
 
-def test_apply_shows_what_is_not_ordinary(run: Run, package: Path) -> None:
+def test_apply_shows_modified_and_restored_files(run: Run, package: Path) -> None:
     (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
 
     shown = run("apply").out
@@ -68,7 +68,7 @@ def test_quiet_commands_print_nothing_but_errors(
     assert "either --sglang-dir or --python" in ran.err
 
 
-def test_a_second_apply_says_that_nothing_is_to_do(run: Run, package: Path) -> None:
+def test_a_second_apply_has_nothing_to_do(run: Run, package: Path) -> None:
     run("apply")
 
     ran = run("apply")
@@ -79,7 +79,7 @@ def test_a_second_apply_says_that_nothing_is_to_do(run: Run, package: Path) -> N
 
 
 @pytest.mark.parametrize("options", [[], ["-v"]])
-def test_a_dry_run_says_what_would_be_done(
+def test_a_dry_run_shows_what_would_be_done(
     run: Run, package: Path, options: list[str]
 ) -> None:
     ran = run("apply", "--dry-run", *options)
@@ -95,7 +95,7 @@ def test_a_dry_run_says_what_would_be_done(
     assert contents(package) == SOURCES
 
 
-def test_a_dry_run_says_which_patches_would_be_removed(run: Run, package: Path) -> None:
+def test_a_dry_run_names_patches_that_would_be_removed(run: Run, package: Path) -> None:
     run("apply")
 
     assert run("apply", "--dry-run", "--only", "alpha").out == (
@@ -108,7 +108,7 @@ def test_a_dry_run_says_which_patches_would_be_removed(run: Run, package: Path) 
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
-def test_patches_that_an_apply_removes_are_named_in_a_warning(
+def test_apply_warns_about_patches_that_it_removes(
     run: Run, options: list[str]
 ) -> None:
     run("apply")
@@ -121,7 +121,7 @@ def test_patches_that_an_apply_removes_are_named_in_a_warning(
     assert run("apply", "--only", "alpha").err == ""
 
 
-def test_a_diff_comes_first_and_without_colours_into_a_pipe(run: Run) -> None:
+def test_a_piped_diff_comes_first_and_has_no_colours(run: Run) -> None:
     ran = run("apply", "--dry-run", "--diff")
 
     assert ran.out.startswith("--- a/sglang/srt/models.py\n+++ b/sglang/srt/models.py")
@@ -129,7 +129,7 @@ def test_a_diff_comes_first_and_without_colours_into_a_pipe(run: Run) -> None:
     assert "\x1b" not in ran.out
 
 
-def test_somebody_elses_changes_are_named(run: Run, package: Path) -> None:
+def test_changes_by_others_are_named(run: Run, package: Path) -> None:
     (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
 
     note = (
@@ -148,7 +148,7 @@ def test_an_install_without_record_is_called_unknown(run: Run, package: Path) ->
     )
 
 
-def test_status_says_how_to_go_on(run: Run, package: Path) -> None:
+def test_status_shows_the_next_step(run: Run, package: Path) -> None:
     ran = run("status")
 
     assert ran.code == 0
@@ -170,7 +170,7 @@ def test_status_says_how_to_go_on(run: Run, package: Path) -> None:
         ("0.6.1", "`agentcore-patch apply --unlisted --sglang-dir {package}`"),
     ],
 )
-def test_status_gives_no_advice_that_an_unsupported_sglang_refuses(
+def test_status_gives_no_advice_that_fails_on_an_unsupported_sglang(
     run: Run, package: Path, version: str, advice: str
 ) -> None:
     shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
@@ -185,7 +185,7 @@ def test_status_gives_no_advice_that_an_unsupported_sglang_refuses(
     assert re.findall("`[^`]*`", told) == [advice.format(package=package)]
 
 
-def test_status_names_what_somebody_did_since(run: Run, package: Path) -> None:
+def test_status_names_later_changes(run: Run, package: Path) -> None:
     run("apply")
     (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
     (package / SERVING).unlink()
@@ -198,7 +198,9 @@ def test_status_names_what_somebody_did_since(run: Run, package: Path) -> None:
     assert "Missing: srt/serving.py. Restore the files with" in out
 
 
-def test_status_names_a_replaced_file_and_how_to_go_on(run: Run, package: Path) -> None:
+def test_status_names_a_replaced_file_and_the_next_step(
+    run: Run, package: Path
+) -> None:
     run("apply")
     (package / SERVING).write_bytes(b"def other(): ...\n")
 
@@ -217,7 +219,7 @@ def test_status_names_a_file_that_is_missing_before_apply(
     assert "  srt/serving.py  missing  unknown\n" in run("status").out
 
 
-def test_status_tells_an_older_patch_from_another_build(
+def test_status_distinguishes_an_older_patch_from_another_build(
     run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("apply")
@@ -253,7 +255,7 @@ def test_status_advises_to_keep_what_is_in_place(
     )
 
 
-def test_patches_without_a_record_are_told(run: Run, package: Path) -> None:
+def test_patches_without_a_record_are_reported(run: Run, package: Path) -> None:
     run("apply")
     shutil.rmtree(package / ".agentcore-patch")
 
@@ -288,7 +290,7 @@ def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
     assert run("revert").out == "Nothing to revert: no patch is applied.\n"
 
 
-def test_a_dry_run_of_revert_says_what_would_be_restored(
+def test_a_dry_run_of_revert_shows_what_would_be_restored(
     run: Run, package: Path
 ) -> None:
     run("apply")
@@ -378,7 +380,7 @@ def test_tables_are_folded_between_words(
     assert all(len(row) <= columns for row in breakable)
 
 
-def test_what_is_done_has_a_tick_on_a_terminal(tmp_path: Path) -> None:
+def test_finished_steps_have_a_tick_on_a_terminal(tmp_path: Path) -> None:
     package = build(tmp_path)
     command = [*COMMAND, "apply", "--only", "tito", "--dry-run"]
     status = [*COMMAND, "revert", "--sglang-dir", str(package)]
@@ -406,7 +408,7 @@ def test_list_falls_back_to_the_newest_release(
     assert run("list", "--sglang-dir", str(package)).code == 3
 
 
-def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -> None:
+def test_repairs_are_reported_beside_the_result(run: Run, package: Path) -> None:
     kill_apply(package, "committed.json")
 
     ran = run("apply", "--json")
@@ -416,7 +418,7 @@ def test_what_was_put_right_is_told_beside_the_answer(run: Run, package: Path) -
     assert ran.document["recovered"] == line
 
 
-def test_a_waiting_command_says_so_and_goes_on(
+def test_a_waiting_command_says_so_and_continues(
     run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install = find(package)

@@ -17,7 +17,7 @@ pydantic = pytest.importorskip("pydantic")
 from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
 from tests.helpers.chat_logprobs import chat_logprobs  # noqa: E402
 
-# A part of a character, U+FFFD itself, two tokens with the same text, one without bytes.
+# A partial character, U+FFFD itself, two tokens with equal text, one without bytes.
 TEXTS = ["a", "\ufffd", "\ufffd", " \u00e9", "b", "b", "<|end|>"]
 BYTES = [[97], [240], [239, 191, 189], [32, 195, 169], [98], [98], None]
 UTILS = "sglang.srt.entrypoints.openai.utils"
@@ -25,7 +25,7 @@ UTILS = "sglang.srt.entrypoints.openai.utils"
 
 @pytest.fixture(autouse=True)
 def _release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whose bytes are those of a token ID, with a tokenizer that is a list."""
+    """A release that takes bytes from the token ID, with a list as the tokenizer."""
     utils = SimpleNamespace(
         _is_byte_level_tokenizer=bool,
         token_id_to_bytes=lambda tokenizer, token_id: tokenizer[token_id],
@@ -39,7 +39,7 @@ def _release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(meta_info: dict[str, Any], tokenizer: Any) -> str:
-    """The logprobs of a whole answer."""
+    """Write the logprobs of a non-streaming response."""
     openings = logprobs.Openings(tokenizer)
     return logprobs.write(meta_info, openings, answers.dump_numbers)
 
@@ -56,7 +56,7 @@ ROW = st.builds(
     st.booleans(),
     st.booleans(),
 )
-def test_logprobs_are_written_as_from_their_models(
+def test_logprobs_are_written_like_sglangs_models(
     rows: Any, with_top: bool, is_byte_level: bool
 ) -> None:
     meta_info: dict[str, Any] = {"output_token_logprobs": [entry for entry, _ in rows]}
@@ -79,7 +79,7 @@ def test_a_token_without_text_is_named_by_its_id() -> None:
 
 
 @given(st.lists(st.floats(), min_size=1))
-def test_numbers_are_written_as_pydantic_writes_them(values: list[float]) -> None:
+def test_numbers_are_written_like_pydantic(values: list[float]) -> None:
     written = f"[{','.join(answers.dump_numbers(values))}]"
     adapter = pydantic.TypeAdapter(list[float])
     assert written.encode() == adapter.dump_json(values)
@@ -90,7 +90,7 @@ def test_numbers_are_written_as_pydantic_writes_them(values: list[float]) -> Non
     ("echo", "asked", "has_prompt"),
     [(False, 1, False), (True, 1, True), (True, 0, False)],
 )
-def test_logprobs_of_completions_are_made_with_the_tokenizer(
+def test_logprobs_of_completions_use_the_tokenizer(
     monkeypatch: pytest.MonkeyPatch,
     is_lossless: bool,
     echo: bool,

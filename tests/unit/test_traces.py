@@ -1,4 +1,4 @@
-"""A stream by properties: an engine that delivers, a server whose lines leave."""
+"""Property tests of streams: an engine delivers tokens, a server sends lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Engine:
     meta_info: dict[str, Any] = field(default_factory=dict)
 
     def delivers(self, n_tokens: int, n_ahead: int) -> dict[str, Any]:
-        """The engine's answer after `n_tokens` more, logprobs of `n_ahead` beyond."""
+        """Return the answer after `n_tokens` more; logprobs are `n_ahead` ahead."""
         start, end = len(self.token_ids), len(self.token_ids) + n_tokens
         new = [1000 * self.index + position for position in range(start, end)]
         self.token_ids += new
@@ -83,7 +83,7 @@ def choice_of(index: int, content: str = "") -> dict[str, Any]:
 
 
 def line_of(*indices: int, content: str = "a") -> str:
-    """A line as SGLang writes it, of some choices."""
+    """Return a line with some choices, as SGLang writes it."""
     chunk = {
         "id": "x",
         "choices": [choice_of(index, content) for index in indices],
@@ -112,8 +112,8 @@ def stamped(trace: Trace, *indices: int) -> dict[str, Any]:
 INDEX = st.integers(0, 2)
 PUSH = st.tuples(INDEX, st.integers(0, 4), st.integers(0, 3))
 STAMP = st.one_of(st.tuples(INDEX), st.just(()), st.just((1, 0)))
-# What happens, in order: `push` of a choice, how many tokens it has more, and how far its
-# logprobs run ahead; `stamp` of a line, mostly of one choice (that of usage has none).
+# Steps, in order: `push` of a choice, its number of new tokens, and how far its
+# logprobs run ahead; `stamp` of a line, mostly of one choice (a usage line has none).
 STREAMS = st.lists(
     st.one_of(
         st.tuples(st.just("push"), PUSH),
@@ -129,7 +129,7 @@ STREAMS = st.lists(
     wants_logprobs=st.booleans(),
     n_choices=st.integers(1, 3),
 )
-def test_every_token_leaves_once_on_the_next_line_of_its_choice_with_its_logprobs(
+def test_every_token_is_sent_once_with_its_logprobs(
     stream: list[tuple[str, Any]],
     incremental: bool,
     wants_logprobs: bool,
@@ -167,7 +167,7 @@ def test_every_token_leaves_once_on_the_next_line_of_its_choice_with_its_logprob
 
 
 @given(stream=STREAMS, incremental=st.booleans())
-def test_the_prompt_is_on_the_first_line_of_a_choice_that_spoke_and_on_no_other(
+def test_only_the_first_line_of_a_choice_with_output_has_the_prompt(
     stream: list[tuple[str, Any]], incremental: bool
 ) -> None:
     trace = Trace(incremental)
@@ -188,7 +188,7 @@ def test_the_prompt_is_on_the_first_line_of_a_choice_that_spoke_and_on_no_other(
 
 
 @given(stream=STREAMS, n_tokens=st.integers(1, 4), n_missing=st.integers(1, 4))
-def test_a_token_without_logprobs_is_an_error_that_says_which(
+def test_a_token_without_logprobs_is_named_in_the_error(
     stream: list[tuple[str, Any]], n_tokens: int, n_missing: int
 ) -> None:
     trace = Trace(False, write_logprobs)
@@ -213,7 +213,7 @@ def test_a_token_without_logprobs_is_an_error_that_says_which(
     )
 
 
-def test_top_logprobs_that_nobody_asked_for_are_left_out() -> None:
+def test_unrequested_top_logprobs_are_left_out() -> None:
     trace = Trace(True, write_logprobs)
     content = Engine(0, True).delivers(2, 0)
     content["meta_info"]["output_top_logprobs"] = None
@@ -230,7 +230,7 @@ def test_an_empty_prompt_is_sent_as_such() -> None:
     assert stamped(trace, 0)["prompt_token_ids"] == []
 
 
-def test_each_choice_gets_the_prompt_on_its_first_line_if_asked_for() -> None:
+def test_each_choice_gets_the_prompt_on_its_first_line_on_request() -> None:
     trace = Trace(True, prompt_on_chunk=False, prompt_on_choices=True)
     carried: list[tuple[int, Any]] = []
     for index in (1, 0, 1, 0):
@@ -246,7 +246,7 @@ def test_each_choice_gets_the_prompt_on_its_first_line_if_asked_for() -> None:
 def metadata(
     *generated: str | None, n_tokens: int = 1, first: dict[str, Any] | None = None
 ) -> list[Any]:
-    """That of each line of a stream, made of tokens of these versions."""
+    """Return the metadata of each line of a stream whose tokens have these versions."""
     trace = Trace(True, n_choices=1)
     trace.metadata = first or {}
     engine = Engine(0, True)
@@ -263,7 +263,7 @@ def weight_versions(*generated: str | None, n_tokens: int = 1) -> list[str | Non
     return [of_line and of_line["weight_version"] for of_line in said]
 
 
-def test_the_first_line_says_the_weight_version_and_others_if_it_changed() -> None:
+def test_the_first_line_and_each_change_have_the_weight_version() -> None:
     assert weight_versions("a", "a", "a") == ["a", None, None]
     assert weight_versions("a", "b", "b") == ["a", "b", "b"]
     assert weight_versions("a", "b", "a", "a") == ["a", "b", "a", None]
@@ -278,7 +278,7 @@ def test_only_tokens_have_a_weight_version() -> None:
     assert metadata("a", None) == [{"weight_version": "a"}, None]
 
 
-def test_the_first_line_says_what_else_there_is_to_say() -> None:
+def test_the_first_line_has_the_other_metadata() -> None:
     prefix = {"prefix": {"matched": 3}}
     both = {"weight_version": "a", **prefix}
     assert metadata("a", "a", first=prefix) == [both, None]
@@ -286,7 +286,7 @@ def test_the_first_line_says_what_else_there_is_to_say() -> None:
 
 
 @given(stream=STREAMS)
-def test_logprobs_that_are_only_the_new_ones_are_joined(
+def test_incremental_logprobs_are_joined(
     stream: list[tuple[str, Any]],
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -314,7 +314,7 @@ def test_logprobs_that_are_only_the_new_ones_are_joined(
 
 
 def pushed(*n_tokens: int, **options: Any) -> Trace:
-    """A trace with tokens of choices 0, 1 and so on that wait."""
+    """Return a trace with pending tokens of choices 0, 1 and so on."""
     trace = Trace(True, **options)
     for index, count in enumerate(n_tokens):
         trace.push(index, Engine(index, True).delivers(count, 0))
@@ -322,7 +322,7 @@ def pushed(*n_tokens: int, **options: Any) -> Trace:
 
 
 @pytest.mark.parametrize("n_choices", [1, None])
-def test_lines_of_one_choice_are_stamped_without_being_parsed(
+def test_lines_of_one_choice_are_stamped_without_parsing(
     n_choices: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Trace, "_stamp_parsed", None)
@@ -345,7 +345,7 @@ def test_lines_of_one_choice_are_stamped_without_being_parsed(
     ],
 )
 @pytest.mark.parametrize("n_choices", [1, None])
-def test_a_text_that_looks_like_json_moves_nothing(
+def test_text_that_looks_like_json_is_left_alone(
     content: str, n_choices: int | None
 ) -> None:
     trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
@@ -377,7 +377,7 @@ def test_each_of_several_events_in_a_string_is_stamped(n_choices: int | None) ->
     ],
     ids=["with spaces", "without logprobs"],
 )
-def test_a_line_that_is_written_differently_is_stamped(line: str) -> None:
+def test_a_line_with_another_json_layout_is_stamped(line: str) -> None:
     trace = pushed(2, write_logprobs=write_logprobs)
     chunk = read(trace.stamp(line))
     assert chunk["choices"][0]["token_ids"] == [0, 1]
@@ -385,14 +385,14 @@ def test_a_line_that_is_written_differently_is_stamped(line: str) -> None:
     assert chunk["prompt_token_ids"] == PROMPT
 
 
-def test_what_is_no_chunk_passes() -> None:
+def test_lines_that_are_not_chunks_pass_unchanged() -> None:
     trace = pushed(1)
     for line in (": ping\n\n", "data: 5\n\n", "data: {\n\n", 'data: {"a":1}\n\n'):
         assert trace.stamp(line) == line
     assert stamped(trace, 0)["choices"][0]["token_ids"] == [0]
 
 
-def test_the_end_of_a_stream_is_refused_while_token_ids_wait() -> None:
+def test_a_stream_cannot_end_while_token_ids_are_pending() -> None:
     for last in ("", DONE):
         trace = pushed(1, 2)
         stamped(trace, 0)
@@ -404,7 +404,7 @@ def test_the_end_of_a_stream_is_refused_while_token_ids_wait() -> None:
         assert trace.stamp(DONE) == DONE
 
 
-def test_an_error_says_all_that_there_is_to_say() -> None:
+def test_a_stream_may_end_with_pending_tokens_after_an_error_event() -> None:
     trace = pushed(1)
     trace.stamp('data: {"error":{"message":"out of memory"}}\n\n')
     trace.stamp(": ping\n\n")
@@ -424,7 +424,7 @@ def serving(incremental: bool = True) -> Any:
 
 @dataclass
 class Asked:
-    """A request, as far as the wrappers look at it."""
+    """A request with the attributes that the wrappers read."""
 
     return_token_ids: bool | None = None
     return_routed_experts: bool = False
@@ -439,7 +439,7 @@ Lines = Callable[..., AsyncIterator[str]]
 
 
 def three_chunks(closed: list[bool] | None = None) -> Lines:
-    """A generator of SGLang's of which a fork has one parameter more."""
+    """A generator of SGLang, to which a fork has added a parameter."""
 
     async def generate(
         self: Any,
@@ -464,7 +464,7 @@ def three_chunks(closed: list[bool] | None = None) -> Lines:
     return generate
 
 
-def test_what_a_fork_passes_reaches_its_generator() -> None:
+def test_extra_arguments_of_a_fork_reach_its_generator() -> None:
     stream = traces.chat(three_chunks())
     for lines in (
         stream(serving(), None, Asked(), None, 7),
@@ -520,7 +520,7 @@ async def without_a_place(
 
 
 @pytest.mark.parametrize("first_line_before_status", [False, True])
-def test_token_ids_that_no_line_had_a_place_for_are_an_error(
+def test_token_ids_without_a_line_to_carry_them_are_an_error(
     first_line_before_status: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", first_line_before_status)
@@ -567,7 +567,7 @@ def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
         trace.push(0, engine.delivers(1, 0))
         line = line_of(0).replace('"finish_reason":null', f'"finish_reason":{finish}')
         if parsed:
-            # An order that SGLang does not write, so that the line is parsed.
+            # SGLang does not write this order, so the line is parsed.
             chunk = json.loads(line.removeprefix("data: "))
             line = f"data: {json.dumps(chunk)}\n\n"
         [choice] = json.loads(trace.stamp(line).removeprefix("data: "))["choices"]
@@ -576,7 +576,7 @@ def finished(trace: Trace, *, parsed: bool = False) -> list[Any]:
 
 
 @pytest.mark.parametrize("parsed", [False, True])
-def test_the_last_line_says_which_weights_sampled_its_choice(
+def test_the_last_line_has_the_weight_versions_of_its_choice(
     parsed: bool,
 ) -> None:
     asked = Trace(True, n_choices=1, at_end=[versions])
@@ -585,7 +585,7 @@ def test_the_last_line_says_which_weights_sampled_its_choice(
     assert finished(unasked, parsed=parsed) == [None, None, None]
 
 
-def test_what_is_said_at_the_end_can_be_all_that_a_stream_carries() -> None:
+def test_a_stream_can_carry_end_fields_only() -> None:
     trace = EndTrace(True, at_end=[versions])
     assert finished(trace) == [None, None, SPANS]
     engine = Engine(0, True, meta_info={"weight_versions": SPANS})
@@ -599,7 +599,7 @@ def test_what_is_said_at_the_end_can_be_all_that_a_stream_carries() -> None:
     trace.end()
 
 
-def test_experts_and_versions_may_come_together() -> None:
+def test_experts_and_versions_can_be_combined() -> None:
     experts = {"routed_experts": "AA+/", "routed_experts_start_len": 3}
     trace = Trace(True, n_choices=1, at_end=[versions, lambda _: experts])
     engine = Engine(0, True)
@@ -614,7 +614,9 @@ def test_experts_and_versions_may_come_together() -> None:
 
 @pytest.mark.parametrize("asked", [True, False])
 @pytest.mark.parametrize("add", [traces.add_to_chat_choice, traces.add_to_completion])
-def test_a_whole_choice_has_the_fields_of_a_last_chunk(add: Any, asked: bool) -> None:
+def test_a_non_streaming_choice_has_the_fields_of_a_last_chunk(
+    add: Any, asked: bool
+) -> None:
     request: Any = SimpleNamespace(
         return_token_ids=None,
         return_weight_versions=asked,

@@ -1,4 +1,4 @@
-"""Bringing files to other texts and back."""
+"""Replacing files and restoring them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.small_install import (
 )
 
 
-def test_a_commit_brings_the_texts_and_says_which(install: Install) -> None:
+def test_a_commit_writes_the_files_and_returns_them(install: Install) -> None:
     assert commit(install, SECOND, FIRST) == (SECOND, FIRST)
 
     assert read(install, FIRST) == patched(FIRST)
@@ -46,7 +46,9 @@ def test_a_commit_brings_the_texts_and_says_which(install: Install) -> None:
     assert not snapshot.holds(["ours", "more"], "one")
 
 
-def test_without_a_record_there_is_nothing_to_tell_or_revert(install: Install) -> None:
+def test_without_a_record_there_is_nothing_to_report_or_revert(
+    install: Install,
+) -> None:
     before = photograph(install)
     snapshot = transaction.inspect(install)
     assert (snapshot.record, snapshot.files, snapshot.pending) == (None, {}, None)
@@ -56,7 +58,7 @@ def test_without_a_record_there_is_nothing_to_tell_or_revert(install: Install) -
     assert photograph(install) == before
 
 
-def test_the_same_again_writes_nothing(install: Install) -> None:
+def test_repeating_a_commit_writes_nothing(install: Install) -> None:
     commit(install, FIRST, SECOND)
     before = photograph(install)
     assert commit(install, FIRST, SECOND) == ()
@@ -88,7 +90,7 @@ def test_a_text_equal_to_its_source_is_not_recorded(install: Install) -> None:
         assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
 
 
-def test_files_are_replaced_in_order_and_given_back_in_reverse(
+def test_files_are_replaced_in_order_and_restored_in_reverse(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
@@ -129,7 +131,7 @@ def test_modes_and_attributes_are_kept(
     file = install.package / FIRST
     file.chmod(0o4750)
     os.setxattr(file, "user.note", b"kept")
-    names = os.listxattr  # And one that may not be read.
+    names = os.listxattr  # And a mode without read permission.
     monkeypatch.setattr(os, "listxattr", lambda file: [*names(file), "security.x"])
     changes: tuple[Callable[[], tuple[str, ...]], ...] = (
         lambda: commit(install, FIRST),
@@ -142,7 +144,7 @@ def test_modes_and_attributes_are_kept(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_file_system_without_attributes_and_syncs_of_folders_will_do(
+def test_a_file_system_without_xattrs_and_folder_syncs_works(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fsync = os.fsync
@@ -157,7 +159,7 @@ def test_a_file_system_without_attributes_and_syncs_of_folders_will_do(
     assert commit(install, FIRST) == revert(install) == (FIRST,)
 
 
-def test_our_folder_can_be_read_whatever_the_mask(install: Install) -> None:
+def test_the_state_folder_is_readable_under_any_umask(install: Install) -> None:
     mask = os.umask(0o077)
     try:
         commit(install, FIRST)

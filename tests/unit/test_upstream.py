@@ -29,7 +29,7 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def test_a_report_says_the_worst_of_each_test() -> None:
+def test_a_report_has_the_worst_outcome_of_each_test() -> None:
     outcomes = compare.read_outcomes(REPORT)
     assert {test: outcome.kind for test, outcome in outcomes.items()} == {
         "unit.test_a.TestA.test_passes": "passed",
@@ -43,14 +43,14 @@ def test_a_report_says_the_worst_of_each_test() -> None:
     assert "at line 1" in failed.text
 
 
-def test_tests_that_do_the_same_are_no_difference() -> None:
+def test_tests_with_the_same_outcome_are_not_a_difference() -> None:
     stock = compare.read_outcomes(REPORT)
     other_words = {test: Outcome(found.kind, "-") for test, found in stock.items()}
     assert compare.find_differences(stock, other_words) == []
 
 
 @pytest.mark.parametrize("test", list(compare.read_outcomes(REPORT)))
-def test_a_test_that_does_not_run_on_one_of_them_is_a_difference(test: str) -> None:
+def test_a_test_missing_from_one_run_is_a_difference(test: str) -> None:
     whole = compare.read_outcomes(REPORT)
     part = {name: found for name, found in whole.items() if name != test}
     for stock, patched in ((whole, part), (part, whole)):
@@ -74,7 +74,7 @@ def test_a_difference_is_accepted_if_test_and_failure_are_listed(
     assert differs(f"unit.test_a.{accepted.test}_more", accepted.says).reason is None
 
 
-def test_unit_tests_are_found_wherever_a_release_has_them(tmp_path: Path) -> None:
+def test_unit_tests_are_found_in_every_layout(tmp_path: Path) -> None:
     found = [
         tmp_path / name
         for name in (

@@ -1,4 +1,4 @@
-"""Messages of `verify` before it starts a server."""
+"""Errors and output of `verify`, without a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.small_sglang import build
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
+    """Run the command; return exit code, standard output and standard error."""
     code = main(["verify", *args])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -36,7 +36,7 @@ PAGE = "hint: See `agentcore-patch docs troubleshooting`."
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
-    """The options of each run, of which one check fails without a server."""
+    """The options of each run; every run is replaced by one with a failed check."""
     seen: list[runner.Options] = []
 
     def run(options: runner.Options, progress: Progress) -> Report:
@@ -127,7 +127,7 @@ def test_a_file_in_a_missing_folder_is_an_error_before_the_run(
         assert file in err
 
 
-def test_every_path_may_begin_with_the_home_folder(
+def test_every_path_may_start_with_a_tilde(
     capsys: pytest.CaptureFixture[str],
     runs: list[runner.Options],
     monkeypatch: pytest.MonkeyPatch,
@@ -152,7 +152,7 @@ def test_every_path_may_begin_with_the_home_folder(
 
 
 @pytest.mark.parametrize("option", ["--log", "--junit", "--sglang-dir"])
-def test_the_home_folder_of_nobody_is_an_error_in_words(
+def test_the_home_folder_of_an_unknown_user_is_a_readable_error(
     capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     code, _, err = said(capsys, "--model", "scripted", option, "~no-such-user/x/y")
@@ -160,7 +160,7 @@ def test_the_home_folder_of_nobody_is_an_error_in_words(
     assert "~no-such-user/x" in err
 
 
-def test_a_model_in_the_home_folder_of_nobody_does_not_exist() -> None:
+def test_a_model_in_the_home_folder_of_an_unknown_user_does_not_exist() -> None:
     with pytest.raises(UsageError, match="~no-such-user/model does not exist"):
         existing_model("~no-such-user/model")
 
@@ -210,7 +210,7 @@ def test_an_error_before_the_run_is_one_json_document(
     assert err == ""
 
 
-def test_a_server_that_died_in_the_run_is_an_error(
+def test_a_server_that_crashes_during_the_run_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message = "The server died.\nIts last line"
@@ -225,7 +225,7 @@ def test_a_server_that_died_in_the_run_is_an_error(
     assert json.loads(out)["error"]["message"] == message
 
 
-def test_an_unpatched_sglang_is_told_in_one_line_and_no_server_is_started(
+def test_an_unpatched_sglang_is_one_line_and_no_server_starts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -254,7 +254,7 @@ def test_an_unpatched_sglang_is_told_in_one_line_and_no_server_is_started(
 
 
 @pytest.mark.parametrize("version", ["0.5.7", "0.6.1"])
-def test_an_sglang_that_is_not_supported_ends_with_3(
+def test_an_unsupported_sglang_exits_with_3(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, version: str
 ) -> None:
     package = build(
@@ -271,7 +271,7 @@ def test_an_sglang_that_is_not_supported_ends_with_3(
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("actions", ["true", ""])
-def test_failures_are_annotated_where_github_runs_them(
+def test_failures_are_annotated_in_github_actions(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, actions: str
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", actions)
@@ -291,7 +291,7 @@ def test_a_quiet_run_shows_what_failed_and_nothing_else(
     assert "stop: FAILED" in out and err == ""
 
 
-def test_a_quiet_run_that_passed_shows_nothing_and_a_verbose_one_what_was_seen(
+def test_a_passed_quiet_run_is_silent_and_a_verbose_one_has_details(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = Result("stop", Outcome.PASSED, "all well " * 30)
@@ -304,7 +304,7 @@ def test_a_quiet_run_that_passed_shows_nothing_and_a_verbose_one_what_was_seen(
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("color", ["always", "never", "auto"])
-def test_the_table_has_the_colours_that_are_asked_for(
+def test_the_table_has_the_requested_colours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, color: str
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -314,7 +314,7 @@ def test_the_table_has_the_colours_that_are_asked_for(
     assert ("\x1b[1;31mFAILED" in out) is (color == "always")
 
 
-def test_what_a_release_has_is_asked_of_the_table_of_releases() -> None:
+def test_release_capabilities_follow_the_table_of_releases() -> None:
     def of(version: object, **more: object) -> Subject:
         subject = Subject("http://h", model="m")
         subject.info = {"version": version, **more}
@@ -334,7 +334,7 @@ def test_what_a_release_has_is_asked_of_the_table_of_releases() -> None:
             assert not of(version).loses_text(path)
 
 
-def test_every_check_says_what_a_failure_means_for_a_trainer() -> None:
+def test_every_check_explains_a_failure_to_trainers() -> None:
     for name in checks.NAMES:
         check = checks.get(name)
         assert check.summary.endswith("."), name
@@ -343,7 +343,7 @@ def test_every_check_says_what_a_failure_means_for_a_trainer() -> None:
 
 
 class Busy(Subject):
-    """A server that refuses the first requests of those to `post`."""
+    """A server that rejects the first requests to `post`."""
 
     def __init__(self, n_refusals: int) -> None:
         super().__init__("http://nowhere")
@@ -367,7 +367,7 @@ def test_a_request_that_fails_fails_its_check_and_not_the_run() -> None:
     assert result.message == "A request failed: HTTP 400: Cache not flushed"
 
 
-def test_a_busy_server_is_asked_to_flush_its_cache_again(
+def test_a_cache_flush_is_retried_on_a_busy_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -382,7 +382,7 @@ def test_every_module_of_a_check_is_in_the_list() -> None:
     assert modules - {"--init--"} == set(checks.NAMES)
 
 
-def test_options_reach_the_run_and_its_outcome_comes_back(
+def test_options_reach_the_run_and_its_outcome_is_returned(
     capsys: pytest.CaptureFixture[str], runs: list[runner.Options]
 ) -> None:
     code, out, _ = said(

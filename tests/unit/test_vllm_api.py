@@ -1,4 +1,4 @@
-"""Requests in vLLM's form, translated; responses in vLLM's form, written."""
+"""Translation of vLLM's requests, and of responses to vLLM's format."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def test_parameters_are_translated(given: Json, expected: Json) -> None:
         ({"routed_experts_prompt_start": -1}, "routed_experts_prompt_start"),
     ],
 )
-def test_what_sglang_cannot_honour_is_named(given: Json, field: str) -> None:
+def test_parameters_that_sglang_does_not_support_are_named(
+    given: Json, field: str
+) -> None:
     with pytest.raises(BadRequest) as refusal:
         params_of(**given)
     assert refusal.value.field is not None
@@ -121,7 +123,7 @@ def test_what_sglang_cannot_honour_is_named(given: Json, field: str) -> None:
     assert field in str(refusal.value)
 
 
-def test_a_seed_is_for_a_deterministic_server() -> None:
+def test_a_seed_needs_a_deterministic_server() -> None:
     server = manager(enable_deterministic_inference=True)
     assert translate(server, {"seed": 5}, False).params["sampling_seed"] == 5
 
@@ -150,12 +152,12 @@ def test_parameters_are_translated_back(given: Json) -> None:
 
 
 @pytest.mark.parametrize("name", ["stop_regex", "custom_params", "later"])
-def test_what_vllm_cannot_say_is_named(name: str) -> None:
+def test_parameters_that_vllm_does_not_have_are_named(name: str) -> None:
     with pytest.raises(BadRequest, match=name):
         in_vllm_terms({name: {"a": 1}})
 
 
-def test_masks_are_asked_of_engines_that_have_them() -> None:
+def test_masks_are_requested_only_from_engines_that_have_them() -> None:
     def asked_of(obj: Any, **given: Any) -> Json:
         vllm_api._ask_for_masks(obj, translate(manager(), given, False))
         return {**vars(obj)}
@@ -190,7 +192,7 @@ def test_the_rank_of_an_unlikely_prompt_token_is_the_last() -> None:
     assert [one["rank"] for one in second.values()] == [None]
 
 
-def test_alternatives_are_those_that_logprobs_asks_for() -> None:
+def test_the_number_of_alternatives_follows_logprobs() -> None:
     info = {"output_top_logprobs": TOPS, "input_top_logprobs": [None, *TOPS]}
 
     def tops(count: int) -> Json:
@@ -209,7 +211,7 @@ TOPS = [
 ]
 
 
-def test_logprobs_are_in_both_dialects() -> None:
+def test_logprobs_have_the_fields_of_both_apis() -> None:
     [first, second] = json.loads(vllm_api.dump_logprobs(ROWS, None, 0))["content"]
     own = {"token": "token_id:7", "token_id": 7, "logprob": -0.5}
     assert first == {**own, "top_logprobs": [own]}
@@ -263,7 +265,7 @@ def test_experts_in_each_shape() -> None:
     npy = np.load(io.BytesIO(base64.b64decode(said("npy"))), allow_pickle=False)
     assert npy.dtype == "uint8" and (npy == rows).all()
     found = said("object")
-    # A client finds the object by its first bytes.
+    # Clients recognize the object by its first bytes.
     assert json.dumps(found, separators=(",", ":")).startswith('{"data":"')
     assert (found["shape"], found["dtype"], found["start"]) == ([4, 2, 3], "uint8", 5)
     flat = np.frombuffer(base64.b64decode(found["data"]), dtype=found["dtype"])
@@ -354,13 +356,13 @@ def test_samples_that_start_after_the_abort_are_aborted_too() -> None:
     assert states == {"other": other}
 
 
-def test_an_abort_is_an_answer() -> None:
+def test_an_abort_is_a_response() -> None:
     choices = vllm_api._Choices(manager(stream_output=False), asked())
     choice = chunk_of(choices, output([3], {"type": "abort", "message": ""}))
     assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [3])
 
 
-def test_the_salt_comes_before_the_adapter() -> None:
+def test_the_salt_precedes_the_adapter() -> None:
     def key(salt: str | None, own: str | None) -> str | None:
         received: Any = SimpleNamespace(extra_key=salt)
         made: Any = SimpleNamespace(extra_key=own)
@@ -372,7 +374,7 @@ def test_the_salt_comes_before_the_adapter() -> None:
     assert key(None, None) is None
 
 
-def test_what_was_never_sent_is_forgotten() -> None:
+def test_unsent_requests_are_dropped() -> None:
     params: Json = {}
     other: Json = {}
 
@@ -501,7 +503,7 @@ def _requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_requests")
-def test_a_server_generates_again_once_all_of_it_is_awake() -> None:
+def test_a_server_generates_again_once_fully_awake() -> None:
     server = Memory()
     asyncio.run(server.control.sleep(call(level=["2"])))
     assert asyncio.run(server.control.is_sleeping(call())) == {"is_sleeping": True}
@@ -518,7 +520,7 @@ def test_a_server_generates_again_once_all_of_it_is_awake() -> None:
 
 
 @pytest.mark.usefixtures("_requests")
-def test_a_server_that_cannot_sleep_goes_on() -> None:
+def test_a_server_that_cannot_sleep_keeps_running() -> None:
     server = Memory(refuses=True)
     with pytest.raises(BadRequest, match="Nothing was released"):
         asyncio.run(server.control.sleep(call(level=["2"], tags=["kv_cache"])))
@@ -538,7 +540,7 @@ def test_a_server_that_cannot_sleep_goes_on() -> None:
         ({"level": ["2"], "tags": ["all"]}, {}, "tags"),
     ],
 )
-def test_a_sleep_that_would_lose_something_is_refused(
+def test_a_sleep_that_would_lose_data_is_refused(
     fields: Json, server_args: Json, word: str
 ) -> None:
     server = Memory(**server_args)

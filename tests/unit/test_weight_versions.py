@@ -1,4 +1,4 @@
-"""Versions of weights, without SGLang: what lands, with stand-ins for requests."""
+"""Weight versions without SGLang: the landing code, with stand-ins for requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def launch() -> Any:
     return batch
 
 
-def test_a_token_is_of_the_weights_that_its_batch_ran_on() -> None:
+def test_a_token_has_the_version_that_its_batch_ran_on() -> None:
     req = request()
     run(req, launch())
     in_flight = launch()
@@ -52,7 +52,7 @@ def test_a_token_is_of_the_weights_that_its_batch_ran_on() -> None:
     assert weight_versions.of_request(req, 5) == [["a", 0, 2], ["b", 2, 5]]
 
 
-def test_a_result_that_samples_nothing_has_no_span() -> None:
+def test_a_result_without_sampled_tokens_has_no_span() -> None:
     req = request()
     weight_versions.handle(launch())
     weight_versions.record([req])
@@ -68,7 +68,7 @@ def test_tokens_after_a_stop_string_have_no_version() -> None:
     assert weight_versions.of_request(req, 3) == [["a", 0, 3]]
 
 
-def test_an_output_has_the_versions_of_its_requests_alone() -> None:
+def test_an_output_has_only_the_versions_of_its_requests() -> None:
     one = request(rid="one", send_token_offset=2)
     other = request(rid="other", send_token_offset=0)
     run(one, launch(), n_tokens=3)
@@ -76,18 +76,18 @@ def test_an_output_has_the_versions_of_its_requests_alone() -> None:
     assert versions == [[["a", 0, 2]]]
 
 
-def test_none_is_no_version() -> None:
+def test_an_update_without_a_version_keeps_the_old_one() -> None:
     weight_versions.set_version(None)
     assert launch().weight_version == "a"
 
 
-def test_a_batch_of_another_loop_is_of_the_weights_now() -> None:
+def test_a_batch_without_a_version_has_the_current_one() -> None:
     req = request()
     run(req, SimpleNamespace(weight_version=None))
     assert weight_versions.of_request(req, 1) == [["a", 0, 1]]
 
 
-def test_tokens_that_were_lost_are_forgotten() -> None:
+def test_versions_of_lost_tokens_are_dropped() -> None:
     req = request()
     run(req, launch())
     weight_versions.renew(req)
@@ -97,13 +97,13 @@ def test_tokens_that_were_lost_are_forgotten() -> None:
     assert req.weight_versions == []
 
 
-def test_without_an_update_the_key_is_that_of_the_request() -> None:
+def test_without_an_update_the_cache_key_is_the_requests() -> None:
     req = request()
     weight_versions.renew(req)
     assert req.extra_key is None
 
 
-def test_the_key_of_a_request_and_its_adapter_stay_apart(weights: _Weights) -> None:
+def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
     weights.n_updates = 1
     one, other = request(), request()
     one.extra_key, other.extra_key = "salt", "other"
@@ -112,14 +112,14 @@ def test_the_key_of_a_request_and_its_adapter_stay_apart(weights: _Weights) -> N
             weight_versions.renew(req)
     assert one.extra_key != other.extra_key
     assert one.extra_key.split("\0")[1:] == ["salt"]
-    # SGLang may add to it: the size of an elastic group of experts.
+    # SGLang may add the size of an elastic expert group to the key.
     one.extra_key += " ep=4"
     weights.n_updates = 2
     weight_versions.renew(one)
     assert one.extra_key.split("\0")[1:] == ["salt ep=4"]
 
 
-def test_the_end_of_an_update_in_several_requests_counts(
+def test_an_update_in_several_requests_counts_at_its_end(
     weights: _Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weight_versions, "_clear_image_cache", lambda: None)
@@ -130,14 +130,14 @@ def test_the_end_of_an_update_in_several_requests_counts(
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests are answered without SGLang's classes."""
+    """Replace SGLang's response classes."""
     monkeypatch.setattr(
         weight_versions, "_answer", lambda recv_req, **said: SimpleNamespace(**said)
     )
 
 
 def release(holder: Any, recv_req: Any) -> Any:
-    """Act like SGLang, in short."""
+    """Act like SGLang, simplified."""
     assert holder.idle, "only when idle."
     holder.offload_tags.update(recv_req.tags)
     assert "broken" not in recv_req.tags
@@ -145,7 +145,7 @@ def release(holder: Any, recv_req: Any) -> Any:
 
 
 @pytest.mark.usefixtures("answers")
-def test_memory_in_use_is_kept_and_the_answer_says_why() -> None:
+def test_memory_in_use_is_kept_and_the_response_has_the_reason() -> None:
     release_memory = weight_versions.release_memory(release)
     holder = SimpleNamespace(idle=False, offload_tags=set())
     answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
@@ -157,7 +157,7 @@ def test_memory_in_use_is_kept_and_the_answer_says_why() -> None:
         release_memory(holder, SimpleNamespace(tags=["broken"]))
 
 
-def test_who_released_memory_is_answered() -> None:
+def test_released_memory_raises_no_error() -> None:
     weight_versions.raise_refusal([SimpleNamespace(refusal=None)])
 
 
@@ -179,7 +179,7 @@ def told(spans: list[Any] | None, finish: Any) -> dict[str, Any]:
     return meta_info
 
 
-def test_the_last_version_is_told_on_each_output_and_all_on_the_last() -> None:
+def test_each_output_has_the_last_version_and_the_final_one_has_all() -> None:
     spans = [["a", 0, 2], ["b", 2, 5]]
     assert told(spans, None) == {"finish_reason": None, "weight_version": "b"}
     assert told(spans, {"type": "stop"})["weight_versions"] == [
@@ -188,7 +188,7 @@ def test_the_last_version_is_told_on_each_output_and_all_on_the_last() -> None:
     ]
 
 
-def test_without_tokens_there_is_nothing_to_tell() -> None:
+def test_without_tokens_there_are_no_versions() -> None:
     assert told(None, {"type": "stop"})["weight_version"] == "now"
 
 
@@ -196,7 +196,7 @@ SPANS = [{"version": "b", "start": 0, "end": 2}]
 
 
 def whole(version: str = "b", **asked: Any) -> Any:
-    """A whole answer of tokens that this version of the weights sampled."""
+    """Return a non-streaming answer whose tokens have this weight version."""
 
     @weight_versions.whole
     def build(serving: Any, request: Any, ret: Any) -> Any:
@@ -208,7 +208,7 @@ def whole(version: str = "b", **asked: Any) -> Any:
     return build(None, SimpleNamespace(**flags), [{"meta_info": meta_info}])
 
 
-def test_a_chat_answer_says_it_unless_asked_for_nothing_new() -> None:
+def test_a_chat_answer_has_versions_unless_opted_out() -> None:
     answer = whole(messages=[])
     assert answer.metadata["weight_versions"] == SPANS
     assert answer.weight_version == "b"
@@ -219,16 +219,16 @@ def test_a_chat_answer_says_it_unless_asked_for_nothing_new() -> None:
     assert answer.metadata["weight_versions"] == SPANS
 
 
-def test_a_completion_says_it_if_asked() -> None:
+def test_a_completion_has_versions_on_request() -> None:
     assert "weight_versions" not in whole().metadata
     assert whole(return_token_ids=True).metadata["weight_versions"] == SPANS
 
 
-def test_weights_that_nobody_named_are_not_named_at_the_top() -> None:
+def test_unnamed_weights_have_no_top_level_version() -> None:
     assert whole("default", return_token_ids=True).weight_version is None
 
 
-def test_an_error_passes() -> None:
+def test_an_error_response_passes_unchanged() -> None:
     @weight_versions.whole
     def build(serving: Any, request: Any, ret: Any) -> Any:
         return "error"

@@ -29,7 +29,7 @@ def without_targets(page: Path) -> str:
     return re.sub(r"\]\([^)]*\)", "]", without_blocks(page))
 
 
-def test_the_readme_can_be_read_to_the_end() -> None:
+def test_the_readme_is_short() -> None:
     words = [
         word for word in without_targets(PAGES[0]).split() if re.search(r"\w", word)
     ]
@@ -58,7 +58,7 @@ def test_a_page_is_linked_from_another_one(page: Path) -> None:
 
 
 @each_page
-def test_a_page_has_one_title_and_it_comes_first(page: Path) -> None:
+def test_a_page_starts_with_its_only_title(page: Path) -> None:
     text = re.sub(r"^<!--.*-->\n\n", "", without_blocks(page))
     assert text.startswith("# ")
     assert len(re.findall(r"^# ", text, re.M)) == 1

@@ -1,4 +1,4 @@
-"""Unit tests of SGLang's that fail on a patched tree, and why that is right."""
+"""SGLang's unit tests that rightly fail on a patched tree, with the reasons."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Accepted(NamedTuple):
-    """A failure that is accepted.
+    """An accepted failure.
 
     Attributes:
         test: the class and the name of the test.
-        says: a part of what the failure says; any other failure counts.
+        says: a part of the failure's message; any other failure counts.
     """
 
     test: str

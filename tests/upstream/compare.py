@@ -1,8 +1,8 @@
 """`make upstream`: SGLang's own unit tests on stock and on patched SGLang.
 
-The tests are those of a checkout of SGLang or of a fork. They run twice on the CPU: on a
-copy of the SGLang that an interpreter has, and on a patched copy. Prints each test whose
-outcome differs; fails if a difference is not in `accepted.py`.
+The tests come from a checkout of SGLang or of a fork. They run twice on the CPU: on a
+copy of an interpreter's SGLang, and on a patched copy. The output has each test whose
+outcome differs; the run fails if a difference is not in `accepted.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tests.upstream.accepted import ACCEPTED
 TESTS = (
     "registered/unit/entrypoints/**/test_*.py",
     "registered/unit/managers/**/test_*.py",
-    # Where they were up to 0.5.9.
+    # Their folder up to 0.5.9.
     "registered/openai_server/basic/test_protocol.py",
     "registered/openai_server/basic/test_serving_*.py",
     "registered/scheduler/test_prefill_adder.py",
 )
 """Unit tests of what patches change, below `test` in a checkout."""
 
-# At the end of the path: what SGLang itself needs comes first.
+# At the end of the path, so that SGLang's own dependencies come first.
 _RUN_PYTEST = "import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main())"
 
 _SEVERITY = ("passed", "skipped", "failed", "error")
@@ -57,7 +57,7 @@ MISSING = Outcome("missing")
 
 
 class Difference(NamedTuple):
-    """A test that does not do on patched SGLang what it does on stock."""
+    """A test whose outcome differs between stock and patched SGLang."""
 
     test: str
     stock: Outcome
@@ -83,7 +83,7 @@ def main() -> int:
         help="an interpreter with the SGLang to test",
     )
     options = parser.parse_args()
-    # Not resolved: a link in an environment is what makes it one.
+    # Not resolved: an environment's interpreter is a link.
     python = options.python.absolute()
     folder = (options.checkout / "test").resolve()
     tests = find_tests(folder)
@@ -122,7 +122,7 @@ def find_differences(
 
 
 def describe(difference: Difference) -> str:
-    """Return the lines that are printed of a difference."""
+    """Return the lines to print about a difference."""
     test, stock, patched = difference
     lines = [f"{'accepted' if difference.reason else 'DIFFERS'}: {test}"]
     lines.append(f"  stock {stock.kind}, patched {patched.kind}: {patched.summary}")
@@ -132,7 +132,7 @@ def describe(difference: Difference) -> str:
 
 
 def read_outcomes(report: str) -> dict[str, Outcome]:
-    """Return the outcome of each test in a JUnit report, the worst if it has several."""
+    """Return each test's outcome in a JUnit report, the worst if it has several."""
     outcomes: dict[str, Outcome] = {}
     for case in ElementTree.fromstring(report).iter("testcase"):
         test = f"{case.get('classname')}.{case.get('name')}".lstrip(".")
@@ -173,7 +173,7 @@ def _run(
         **os.environ,
         **cpu.ENV,
         "PYTHONPATH": os.pathsep.join(map(str, (tree, cpu.SITE))),
-        # Nothing is left in the checkout.
+        # Leave nothing in the checkout.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     # SGLang's tests take their ports from its first digit.
@@ -183,7 +183,7 @@ def _run(
         f"--rootdir={folder}",
         "--continue-on-collection-errors",
         *("-p", "no:cacheprovider"),
-        # Other tracebacks take minutes where a test has thousands of subtests that fail.
+        # Longer tracebacks take minutes for tests with thousands of failed subtests.
         "--tb=native",
         f"--junit-xml={report}",
     )
@@ -192,7 +192,7 @@ def _run(
     # 1: tests failed.
     if done.returncode not in (0, 1):
         print(done.stdout[-8000:], done.stderr[-4000:], sep="\n")
-        raise SystemExit(f"pytest ended with exit code {done.returncode}")
+        raise SystemExit(f"pytest exited with code {done.returncode}")
     return read_outcomes(report.read_text())
 
 

@@ -1,8 +1,8 @@
 """`make versions`: real servers of every supported family of SGLang releases.
 
-For each release: an environment of its own, apply, verify in each mode of the server, the
-core of the live tests, no shared memory left, revert to the byte. Ends with a table,
-release by mode.
+For each release: make an environment, apply, verify in each mode of the server, run the
+core of the live tests, check that no shared memory is left, revert, and compare every
+byte. The output ends with a table, release by mode.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ CONSTRAINTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
     ("0.5.11", "0.5.12", "0.5.12.post1"), ("kernels<0.13",)
 )
 
-# What the index has only a stand-in for, which downloads it from elsewhere; nothing on the
-# CPU needs it.
+# The index has only a stand-in for this, which downloads it from elsewhere. The CPU does
+# not need it.
 LEFT_OUT: Mapping[str, tuple[str, ...]] = dict.fromkeys(
     ("0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22"), ("cuda-tile",)
 )
 
-# The last release of each family: the others have the same code.
+# The last release of each family; the others have the same code.
 FAMILIES = tuple(
     version
     for version in SUPPORTED_VERSIONS
@@ -107,7 +107,7 @@ def main() -> int:
 def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) -> Row:
     row = Row(version)
     python = _environment(version)
-    revert(python=python)  # A run that was killed left its environment patched.
+    revert(python=python)  # A killed run leaves its environment patched.
     before = _sources(python)
     apply(python=python)
     shared = _shared_memory()
@@ -129,7 +129,7 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
 
 
 def _environment(version: str) -> Path:
-    """An interpreter with that release; uv links what environments share."""
+    """Return an interpreter with that release; uv links shared packages."""
     folder = ENVIRONMENTS / version
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():
@@ -191,13 +191,13 @@ def _live_tests(python: Path) -> tuple[bool, str]:
 
 
 def _shared_memory() -> set[str]:
-    """The names of the files that are SGLang's own shared memory."""
+    """Return the names of SGLang's shared memory files."""
     found = SHARED_MEMORY.parent.glob(SHARED_MEMORY.name)
     return {file.name for file in found}
 
 
 def _sources(python: Path) -> dict[Path, bytes]:
-    """The files that patches change, and the list of all that is in the package."""
+    """Return the files that patches change, and a list of all files in the package."""
     found = install.find(python=python)
     release = versions.require_release(found)
     files = [found.package / file for file in registry.files(registry.names(), release)]

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from agentlightning import InMemoryLightningStore, LLMProxy, LlmProxyTraceToTriplet
 
-# LiteLLM 1.108 wants a key for its proxy, which the check of the proxy's health has not.
+# LiteLLM 1.108 requires an API key, and the health check of its proxy sends none.
 os.environ["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"
 
 

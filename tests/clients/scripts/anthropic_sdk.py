@@ -21,7 +21,7 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
     try:
         whole = client.messages.create(**asked)
     except TypeError:
-        # Later ones have no `temperature`; the server takes it from the body.
+        # Later SDKs have no `temperature`; the server takes it from the body.
         asked["extra_body"]["temperature"] = asked.pop("temperature")
         whole = client.messages.create(**asked)
     prompt = None

@@ -1,4 +1,4 @@
-"""Five turns by the `anthropic` SDK, as Claude Code holds them: no field of ours."""
+"""Five turns by the `anthropic` SDK, like Claude Code's: without extra fields."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _turns(client: Any, task: dict[str, Any], way: Any) -> list[dict[str, Any]]:
-    """Prompt, completion and what is said of the prefix, turn by turn."""
+    """Return prompt, completion and prefix metadata, turn by turn."""
     messages: list[Any] = []
     past: dict[str, Any] = {}
     turns = []
@@ -63,7 +63,7 @@ def _by_stream(client: Any, asked: Any, past: Any) -> Any:
 
 
 def _as_nemo_gym(client: Any, asked: Any, past: Any) -> Any:
-    """Token IDs by the names of logprobs, and sent back on the assistant's message."""
+    """Read the token IDs from logprobs; send them back on the assistant's message."""
     answer = client.chat.completions.create(
         **asked, logprobs=True, extra_body={"return_tokens_as_token_ids": True}
     )
@@ -85,12 +85,12 @@ def _as_nemo_gym(client: Any, asked: Any, past: Any) -> Any:
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """A message as agents keep it: its text, and the calls that they can run."""
+    """Return a message as agents keep it: its text, and the calls they can run."""
     kept: dict[str, Any] = {"role": "assistant", "content": message.content or ""}
     calls = []
     for call in message.tool_calls or ():
         try:
-            # Agents spell the arguments anew.
+            # Agents reformat the arguments.
             arguments = json.dumps(json.loads(call.function.arguments), indent=1)
         except ValueError:
             continue

@@ -13,7 +13,7 @@ from rllm_model_gateway.models import WorkerConfig
 
 
 def _serve(worker: str) -> tuple[Any, str]:
-    """The gateway in a thread, and its URL."""
+    """Run the gateway in a thread; yield its URL."""
     app = create_app(
         GatewayConfig(
             store_worker="memory",

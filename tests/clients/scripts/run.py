@@ -1,9 +1,9 @@
-"""Runs a script here in the environment of its client: `PYTHON run.py SCRIPT`.
+"""Run a script of this folder in its client's environment: `PYTHON run.py SCRIPT`.
 
-The script's `read` takes the task, {"base_url": ..., "messages": [...], ...}, from standard
-input as JSON, and what it returns is printed: {HOW: {"prompt": ..., "token_ids": ...,
-"logprobs": ...}}, the lists that the client has after each way of asking, null for what it
-has not.
+The task, {"base_url": ..., "messages": [...], ...}, is read from standard input as JSON
+and passed to the script's `read`. Its result is printed: {HOW: {"prompt": ...,
+"token_ids": ..., "logprobs": ...}}, the client's lists after each kind of request, null
+for missing ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Calls of TRL's `VLLMClient`, and what each returns.
 
-The client wants vLLM installed for its transfer of weights alone. Here stand empty
-modules in its place.
+The client needs vLLM only to transfer weights. Empty modules replace it here.
 """
 
 from __future__ import annotations

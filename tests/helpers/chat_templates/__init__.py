@@ -1,9 +1,10 @@
 """Chat templates of model families that RL trains, each with a tokenizer for tests.
 
-A template beside this file does what the published one of its family does: what it keeps
-of earlier turns, how it spells tool calls, what it writes after each message. A tokenizer
-is a real one, of a small vocabulary, with the family's own special tokens. `sampled` gives
-what a model of the family samples for a message, which its template then writes otherwise.
+A template beside this file acts like the published one of its family: what it keeps of
+earlier turns, how it formats tool calls, what it writes after each message. A tokenizer
+is a real one with a small vocabulary and the family's own special tokens. `sampled`
+returns the tokens that a model of the family samples for a message; its template
+formats the message differently.
 """
 
 # ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
@@ -287,7 +288,7 @@ def sampled(family: Family, message: Mapping[str, Any]) -> str:
 
 @cache
 def tokenizer(family: Family) -> Any:
-    """A tokenizer with the special tokens and the chat template of `family`."""
+    """Return a tokenizer with the special tokens and chat template of `family`."""
     from tokenizers import AddedToken, Tokenizer, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -315,7 +316,7 @@ def tokenizer(family: Family) -> Any:
 
 @cache
 def _trained() -> str:
-    """A byte-level BPE tokenizer that has learned the words of the templates."""
+    """Train a byte-level BPE tokenizer on the words of the templates."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     bpe = Tokenizer(models.BPE())

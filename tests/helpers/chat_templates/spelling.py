@@ -1,4 +1,4 @@
-"""Spell an answer like the models of each family: thinking, text and tool calls.
+"""Format an answer like the models of each family: thinking, text and tool calls.
 
 `reasoning_content` is there if the model thinks, and empty where it thought nothing.
 """
@@ -15,7 +15,7 @@ Message = Mapping[str, Any]
 
 
 def text(message: Message) -> str:
-    """Its text alone."""
+    """Only its text."""
     return message.get("content") or ""
 
 
@@ -109,7 +109,7 @@ def kimi_thinking(message: Message) -> str:
 
 
 def harmony(message: Message) -> str:
-    """The thinking on its channel, then a tool call or the text on theirs."""
+    """The thinking, then a tool call or the text, each on its channel."""
     thinking = ""
     if message["reasoning_content"]:
         thinking = (
@@ -174,7 +174,7 @@ def _odd(arguments: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A string as it is, and anything else as JSON."""
+    """Strings unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

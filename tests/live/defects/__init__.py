@@ -1,4 +1,4 @@
-"""Defects for each check of `verify` to find."""
+"""Defects that the checks of `verify` must find."""
 
 from tests.live.defects import conditions, special_requests, traces
 from tests.live.defects.planting import PLANTED, ChatStream, Planted

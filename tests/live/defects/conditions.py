@@ -1,4 +1,4 @@
-"""Defects under load, by aborts and pauses, to clients, and answers that vary."""
+"""Defects under load, at aborts and pauses, for clients, and varying answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.live.proxy import Defect, Proxy
 
 
 def under_load(proxy: Proxy, events: Iterator[Json]) -> Iterator[Json]:
-    """The events of a stream, held back until many are open."""
+    """Hold back the events of a stream until many streams are open."""
     wait_until(lambda: proxy.most_streaming > 8)
     return events
 
@@ -55,9 +55,9 @@ class RepeatedByAbort(ChatStream):
             for choice in event["choices"]:
                 if choice["finish_reason"] == "abort":
                     aborted = True
-                    # Twice: once is what the answer may go on with.
+                    # Twice: a single one may be the regular continuation.
                     choice["token_ids"] = ids + 2 * last
-                    # As if the engine had said so.
+                    # As if the engine had sent it.
                     choice["logprobs"] = {
                         "content": [
                             *((choice["logprobs"] or {}).get("content") or ()),
@@ -151,7 +151,7 @@ class Varying(ChatWhole):
 
 @plant("answers that vary, compared", "same-ids", "different", Outcome.INCONCLUSIVE)
 class VaryingCompared(Varying):
-    """No difference between the modes can be told from one between two runs."""
+    """Answers vary so much that differences between modes mean nothing."""
 
 
 @plant("a token credited to other weights", "weight-versions", "did not sample it")
@@ -172,7 +172,7 @@ class GapOfVersions(ChatWhole):
 
 
 class AfterUpdate(ChatWhole):
-    """Knows what is answered after the last update, until the cache is flushed."""
+    """Active after the last update, until the cache is flushed."""
 
     updated = False
 

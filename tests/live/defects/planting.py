@@ -15,7 +15,7 @@ CHAT = "/v1/chat/completions"
 
 @dataclass(frozen=True)
 class Planted:
-    """A defect, the check that must find it, and a word that must name it."""
+    """A defect, the check that must find it, and a word that its message must have."""
 
     name: str
     check: str
@@ -88,7 +88,7 @@ class ChatWhole(Defect):
 
 
 def with_ids(events: Iterator[Json]) -> Iterator[tuple[int, Json, list[int]]]:
-    """(number among those with IDs, event, its IDs); the number is -1 without IDs."""
+    """Yield (number among events with IDs, event, IDs); the number is -1 if none."""
     number = 0
     for event in events:
         ids = [i for choice in event["choices"] for i in choice.get("token_ids") or ()]

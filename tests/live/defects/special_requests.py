@@ -1,4 +1,4 @@
-"""Defects in what requests of a special kind get: `n`, stop, token-in, bad ones."""
+"""Defects in responses to special requests: `n`, stop, token-in, bad requests."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class PromptShort(ChatWhole):
 @plant("IDs of held-back text lost", "held-back-text", "differ from those of")
 class HeldBackLost(ChatChunks):
     def choice(self, body: Json, choice: Json) -> None:
-        # What vanilla does with logprobs: the last of several stands.
+        # Like unpatched SGLang's logprobs: the last of several wins.
         if len(choice.get("token_ids") or ()) > 1:
             choice["token_ids"] = choice["token_ids"][-1:]
 

@@ -23,7 +23,7 @@ Words: TypeAlias = Mapping[Edit, str]
 
 @dataclass(frozen=True)
 class Example:
-    """A source before and after an edit, or the reason for which it is refused."""
+    """A source before and after an edit, or the reason for a refusal."""
 
     edit: Edit
     name: str
@@ -33,11 +33,11 @@ class Example:
 
 
 def examples(table: Examples) -> Iterator[Example]:
-    """The examples of a table, which has a text of many of them for each edit.
+    """Return the examples of a table, which has one text with many examples per edit.
 
-    An example is a line that names it and the lines of a source, indented by two. Those
-    marked `-` are there before the edit only, those marked `+` after it only. Lines
-    marked `!` say why the edit is refused. Without any mark the edit changes nothing.
+    An example is a line with its name and the lines of a source, indented by two. Lines
+    marked `-` exist only before the edit, lines marked `+` only after it. Lines marked
+    `!` are the reason of a refusal. Without any mark, the edit changes nothing.
     """
     for edit, text in table.items():
         for part in re.split(r"(?m)^(?=[^-+! \n])", dedent(text).strip())[1:]:
@@ -52,12 +52,12 @@ def examples(table: Examples) -> Iterator[Example]:
 
 
 def rewritten(source: str, *edits: Edit) -> str:
-    """The source with the edits made."""
+    """Return the source after the edits."""
     return apply_edits(source.encode(), edits)[0].decode()
 
 
 def assert_bytes(edit: Edit, before: bytes, after: bytes) -> None:
-    """The edit turns one into the other, and leaves the other as it is."""
+    """Check that the edit turns `before` into `after`, and leaves `after` unchanged."""
     edit.check()
     assert apply_edits(before, [edit]) == (after, (before != after,))
     assert apply_edits(after, [edit]) == (after, (False,))
@@ -65,7 +65,7 @@ def assert_bytes(edit: Edit, before: bytes, after: bytes) -> None:
 
 
 def assert_rewrites(edit: Edit, before: str, after: str) -> None:
-    """The same, with both kinds of line ends, and without the last one."""
+    """Check the edit with both kinds of line ends, and without a final one."""
     texts = dedent(before), dedent(after)
     assert_bytes(edit, *(text.encode() for text in texts))
     crlf = [text.replace("\n", "\r\n").encode() for text in texts]
@@ -75,7 +75,7 @@ def assert_rewrites(edit: Edit, before: str, after: str) -> None:
 
 
 def assert_refused(edit: Edit, source: bytes | None, reason: str) -> None:
-    """The edit is refused, with file, scope, what it does, its name, and the reason."""
+    """Check that the refusal has the file, scope, description, name and reason."""
     with pytest.raises(SourceConflict) as refused:
         apply_edits(source, [edit])
     name = f" ({edit.name})" if edit.name else ""
@@ -85,6 +85,6 @@ def assert_refused(edit: Edit, source: bytes | None, reason: str) -> None:
 
 
 def comments(source: str) -> list[str]:
-    """The comments of a source, in their order."""
+    """Return the comments of a source, in order."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return [token.string for token in tokens if token.type == tokenize.COMMENT]

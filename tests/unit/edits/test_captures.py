@@ -1,4 +1,4 @@
-"""Captured expressions are put into new code as they are."""
+"""Captured expressions keep their text and meaning in new code."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ SUBSTITUTIONS = [
     ("g($X)", "g(a.b)", "$X.X = 1", "a.b.X = 1"),
     ("g($X)", "g(a)", "y = lambda X: $X", "y = lambda X: a"),
     ("g($X)", "g(a)", "y = 'X', $X  # X", "y = 'X', a  # X"),
-    # What was put in is not looked at again, and a name is a whole word.
+    # Inserted code is not searched again, and a name is a whole word.
     ("g($X, $Y)", "g(Y.a, X.b)", "h($X, $Y)", "h(Y.a, X.b)"),
     ("g($X, $Y)", "g(Y, X)", "h($X + $Y)", "h(Y + X)"),
     ("g($X)", "g(a)", "h(XX, X_X, $X)", "h(XX, X_X, a)"),
@@ -133,7 +133,7 @@ def test_an_expression_keeps_its_meaning(
 
 
 def _substituted(shape: str, statement: str, new: str) -> ast.AST:
-    """The new code with captures put in by `ast`, which knows no parentheses."""
+    """Insert captures into the new code by `ast`, which has no parentheses."""
     shape, new = (code.replace("$", "capture_") for code in (shape, new))
     captured: dict[str, ast.expr] = {}
 
@@ -162,7 +162,7 @@ def _same(made: str, meant: ast.AST) -> bool:
 
 
 def _flat(tree: ast.AST) -> ast.AST:
-    """`(a or b) or c` as `a or b or c`, which means the same; loads and stores alike."""
+    """Normalize `(a or b) or c` to `a or b or c`, and stores to loads."""
 
     class Flat(ast.NodeTransformer):
         def visit_BoolOp(self, node: ast.BoolOp) -> ast.BoolOp:
@@ -181,7 +181,7 @@ def _flat(tree: ast.AST) -> ast.AST:
     return Flat().visit(tree)  # type: ignore[no-any-return]
 
 
-def test_an_expression_that_cannot_stand_there_is_refused() -> None:
+def test_an_expression_that_does_not_fit_its_place_is_refused() -> None:
     edit = Insert(FILE, "f", "$X = 1", before="g($X)")
     with pytest.raises(SourceConflict) as refused:
         rewritten("def f():\n    g(a + b)\n", edit)
@@ -204,7 +204,7 @@ def test_an_f_string_of_python_before_3_12_cannot_take_every_expression(
         rewritten(f"def f():\n    yield {captured}\n", edit)
 
 
-def test_a_replacement_has_what_was_captured_in_an_f_string() -> None:
+def test_a_replacement_keeps_captures_inside_f_strings() -> None:
     edit = Replace(FILE, "f", "yield $X", 'log(f"{$X!r}")')
     assert_rewrites(
         edit, "def f():\n    yield a, b\n", 'def f():\n    log(f"{a, b!r}")\n'
@@ -240,7 +240,7 @@ MISUSED = [
 
 
 @pytest.mark.parametrize(("edit", "reason"), MISUSED)
-def test_a_capture_that_nothing_binds_or_takes_is_a_mistake(
+def test_an_unbound_or_unused_capture_is_an_author_error(
     edit: ScopedEdit, reason: str
 ) -> None:
     with pytest.raises(MalformedEdit) as refused:
@@ -248,7 +248,7 @@ def test_a_capture_that_nothing_binds_or_takes_is_a_mistake(
     assert str(refused.value).endswith(reason)
 
 
-def test_a_name_in_capitals_is_itself() -> None:
+def test_a_name_in_capitals_is_not_a_capture() -> None:
     edit = Insert(FILE, "f", "g()", before="self.to_finish = FINISH_ABORT(...)")
     source = "def f(self):\n    self.to_finish = FINISH_ABORT('why')\n"
     assert rewritten(source, edit).startswith("def f(self):\n    g()\n")
@@ -256,7 +256,7 @@ def test_a_name_in_capitals_is_itself() -> None:
         rewritten(source.replace("FINISH_ABORT", "SOMETHING_ELSE"), edit)
 
 
-def test_new_code_has_its_own_names_in_capitals() -> None:
+def test_new_code_may_use_names_in_capitals() -> None:
     source = "def f(data):\n    log(other)\n    return data\n"
     edit = Insert(FILE, "f", "log(NAME)", before="return data")
     expected = "def f(data):\n    log(other)\n    log(NAME)\n    return data\n"

@@ -56,7 +56,7 @@ def test_every_kind_has_examples_and_they_are_of_that_kind() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_it_does_to_a_source_what_its_example_says(example: Example) -> None:
+def test_an_edit_changes_a_source_as_its_example_shows(example: Example) -> None:
     if example.refusal:
         assert_refused(example.edit, example.before.encode(), example.refusal)
     else:
@@ -64,12 +64,12 @@ def test_it_does_to_a_source_what_its_example_says(example: Example) -> None:
 
 
 @pytest.mark.parametrize(("edit", "words"), DESCRIBED)
-def test_it_says_what_it_puts_where(edit: Edit, words: str) -> None:
+def test_an_edit_describes_its_change(edit: Edit, words: str) -> None:
     assert edit.describe() == words
 
 
 @pytest.mark.parametrize(("edit", "reason"), MALFORMED)
-def test_a_mistake_of_its_author_is_told(edit: Edit, reason: str) -> None:
+def test_an_author_error_is_reported(edit: Edit, reason: str) -> None:
     assert edit.describe()
     with pytest.raises(MalformedEdit) as refused:
         edit.check()

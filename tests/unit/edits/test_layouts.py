@@ -1,4 +1,4 @@
-"""Layouts that nobody wrote down: by properties."""
+"""Property tests on generated layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEFORE = Insert(FILE, "f", "log(data)", before="return data")
 
 @st.composite
 def items(draw: st.DrawFn, kinds: list[list[str]]) -> str:
-    """A parenthesized list: some of each kind, in order, laid out in any way."""
+    """Draw a parenthesized list: some of each kind, in order, in any layout."""
     chosen = [item for kind in kinds for item in kind if draw(st.booleans())]
     gap = st.sampled_from(["", " ", "\n    ", "  # note\n        ", "\n    # own\n\n "])
     text = draw(gap)
@@ -30,7 +30,7 @@ def items(draw: st.DrawFn, kinds: list[list[str]]) -> str:
 
 
 def assert_marked(source: str, new: str, *, is_first: bool) -> None:
-    """The comments are those of before, and ours, if there is a line above for it."""
+    """Check that comments are kept, and the edit's own is added where it can be."""
     found = comments(new)
     if not is_first:
         found.remove(MARK)
@@ -82,7 +82,7 @@ def test_a_function_of_any_layout_gets_its_parameter_and_keeps_its_comments(
 
 @st.composite
 def bodies(draw: st.DrawFn, depth: int = 0) -> list[str]:
-    """Lines of a block; where `return data` may stand is marked by a line `HERE`."""
+    """Draw the lines of a block; a line `HERE` marks places for `return data`."""
     lines: list[str] = []
     for _ in range(draw(st.integers(0, 3))):
         lines += draw(st.sampled_from([[], [""], ["# why"], ["HERE"]]))

@@ -73,7 +73,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("shape", "statement", "matches"), SHAPES)
-def test_a_shape_is_code_whatever_its_layout(
+def test_a_shape_matches_code_in_any_layout(
     shape: str, statement: str, matches: bool
 ) -> None:
     body = "\n".join(f"    {line}" for line in statement.splitlines())

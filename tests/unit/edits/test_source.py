@@ -1,4 +1,4 @@
-"""Whole files: many definitions at once, encodings, line ends, what cannot be read."""
+"""Whole files: many definitions at once, encodings, line ends, unreadable files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHOD = AddMethod(FILE, "Answer", "def method(self):\n    return self", note="i
 IMPORT = Import(FILE, "sglang.srt", "agentcore", note="calls")
 
 
-def test_one_text_takes_edits_of_many_definitions() -> None:
+def test_one_file_takes_edits_of_many_definitions() -> None:
     source = dedent(
         """
         import os
@@ -102,7 +102,7 @@ def test_one_text_takes_edits_of_many_definitions() -> None:
         ("    def f(self): pass\n" * 2, "`f` is defined 2 times"),
     ],
 )
-def test_a_member_is_looked_for_where_its_class_is_changed_as_well(
+def test_a_member_is_searched_for_in_a_class_that_changes_too(
     members: str, found: str
 ) -> None:
     edit = Insert(FILE, "Answer.f", "log(data)", before="return data")
@@ -199,7 +199,7 @@ def test_every_other_byte_is_kept(before: bytes, after: bytes) -> None:
     assert_bytes(BEFORE, before, after)
 
 
-def test_a_block_put_among_tabs_is_python() -> None:
+def test_a_block_inserted_among_tabs_compiles() -> None:
     source = b"class A:\n\tdef f(data):\n\t\treturn data\n"
     edit = Insert(FILE, "A.f", "if data:\n    log(data)", before="return data")
     new, _ = apply_edits(source, [edit])
@@ -234,7 +234,7 @@ NO_SOURCES = [
 
 
 @pytest.mark.parametrize(("source", "words"), NO_SOURCES)
-def test_what_cannot_be_read_is_refused(source: bytes, words: str) -> None:
+def test_an_unreadable_file_is_refused(source: bytes, words: str) -> None:
     with pytest.raises(SourceConflict) as refused:
         apply_edits(source, [BEFORE])
     assert words in str(refused.value)
@@ -267,7 +267,7 @@ WITHOUT_LAST_LINE_END = [
 
 
 @pytest.mark.parametrize(("edit", "before", "after"), WITHOUT_LAST_LINE_END)
-def test_what_ends_a_file_without_a_line_end_is_ended_first(
+def test_a_missing_final_line_end_is_added_before_new_lines(
     edit: Edit, before: bytes, after: bytes
 ) -> None:
     assert_bytes(edit, before, after)
@@ -277,7 +277,7 @@ LAND = Land("srt/agentcore/traces.py", "x = 1\ny = '\u00e9'\n", name="traces")
 
 
 @pytest.mark.parametrize("text", ["", "x = 1\n"])
-def test_a_module_lands_once_whatever_the_line_ends(text: str) -> None:
+def test_a_module_lands_once_with_any_line_ends(text: str) -> None:
     land = replace(LAND, text=text)
     for there in (text.encode(), text.replace("\n", "\r\n").encode()):
         assert apply_edits(there, [land]) == (there, (False,))

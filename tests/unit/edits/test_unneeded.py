@@ -83,7 +83,7 @@ SOURCE = dedent(
 
 
 def anchors() -> list[str]:
-    """A shape for each statement of the source; a block in it may be any."""
+    """Return a shape for each statement of the source, with any block in it."""
     shapes = []
     for node in ast.walk(ast.parse(SOURCE)):
         if isinstance(node, ast.If | ast.For | ast.While | ast.With):
@@ -120,7 +120,7 @@ EDITS: list[DefinitionEdit] = [
 
 
 def outcome(*edits: Edit) -> object:
-    """The new text and what changed, or why the edits are refused."""
+    """Return the new text and the changes, or the reason for a refusal."""
     try:
         return apply_edits(SOURCE.encode(), edits)
     except SourceConflict as conflict:
@@ -128,7 +128,7 @@ def outcome(*edits: Edit) -> object:
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.describe())
-def test_an_edit_does_the_same_as_with_all_of_its_definition(
+def test_an_edit_has_the_same_result_as_on_the_full_definition(
     edit: DefinitionEdit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = Decorate(FILE, "C.f", "traced"), AddField(FILE, "C", "t: int = 0")

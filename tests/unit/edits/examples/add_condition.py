@@ -1,4 +1,4 @@
-"""An `if` holds only if a further condition holds."""
+"""An `if` gets a further condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A keyword argument goes to the end of a call's, before what is unpacked."""
+"""A keyword argument goes to the end of a call, before unpacked arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter with a default goes to the end of a function's."""
+"""A parameter with a default goes to the end of the parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decorator goes around a function and those that it has."""
+"""A decorator goes above a function's other decorators."""
 
 from __future__ import annotations
 
