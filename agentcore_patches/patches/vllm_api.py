@@ -61,7 +61,7 @@ VLLM_API: tuple[Hook, ...] = (
             before="if self.disaggregation_mode != DisaggregationMode.NULL: ...",
         ),
         since={
-            "0.5.11": absent("SGLang hands it on"),
+            "0.5.11": absent("SGLang passes it on"),
         },
     ),
     Hook(
