@@ -62,7 +62,7 @@ def test_where_the_patches_have_no_such_field_that_is_said(
 ) -> None:
     monkeypatch.setattr(release, "REQUEST_FLAGS", ())
     named(monkeypatch, "return_token_ids")
-    with pytest.raises(ValueError, match="in place: they have none"):
+    with pytest.raises(ValueError, match="patches: they have none"):
         defaults.names()
 
 
