@@ -1,1 +1,1 @@
-"""Where SGLang is installed, found without importing it."""
+"""Find the SGLang install without importing it."""

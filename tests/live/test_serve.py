@@ -68,7 +68,7 @@ def test_a_server_answers_what_is_shown_until_ctrl_c_and_leaves_nothing(
     tree = trees.patched if patched else trees.vanilla
     process = serve("--sglang-dir", tree / "sglang")
     wait_until(
-        lambda: "Ctrl-C ends it." in out.read_text() or process.poll() is not None,
+        lambda: "Ctrl-C stops it." in out.read_text() or process.poll() is not None,
         seconds=SECONDS,
     )
     shown = out.read_text()
@@ -104,7 +104,7 @@ def test_a_server_that_does_not_start_says_why_and_where_its_log_is(
     [log] = temp.iterdir()
     told = (tmp_path / "err").read_text()
     assert told.startswith(
-        "error: SGLang refuses its options: unrecognized arguments: --no-such-option. "
+        "error: SGLang rejects its options: unrecognized arguments: --no-such-option. "
         f"Its log is {log}.\nhint: "
     )
     assert (tmp_path / "out").read_text() == ""

@@ -1,4 +1,4 @@
-"""Sources that hold somebody else's change of the same kind, or a part of ours."""
+"""Sources that hold another version of a patch, or only a part of it."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ def test_one_file_that_is_not_as_the_others_is_refused(file: str) -> None:
     ):
         message = refusal_with_advice(mixed, registry.names())
         assert said in message
-        assert "somebody else's version of this patch, or a part of ours" in message
+        assert "another version of this patch, or only a part of it" in message

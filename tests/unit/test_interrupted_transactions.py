@@ -319,7 +319,7 @@ def test_recovery_leaves_alone_what_others_changed_meanwhile(install: Install) -
     write(install, SECOND, b"by hand\n")
     _, line = recover(install)
     assert line == (
-        "undid an interrupted apply of ours; not touched, because somebody else "
+        "undid an interrupted apply of ours; not touched, because another process "
         f"changed them: {SECOND}"
     )
     after = photograph(install)
