@@ -39,7 +39,7 @@ class ApplyResult:
 
     Attributes:
         install: the SGLang that was patched.
-        patches: the patches that are in place now; in a dry run, that would be.
+        patches: the patches in place now; in a dry run, the patches that would be.
         removed: patches of an earlier selection that were removed, or would be.
         files: in writing order; empty if hashes showed that there is nothing to do.
         edits: one for each edit of each patch; empty if `files` is.
@@ -153,7 +153,7 @@ class RevertResult:
         changed: whether any file was changed.
         recovered: as for `apply`.
         sglang_change: as for `apply`.
-        dry_run: whether nothing was written; the other keys are then what would be done.
+        dry_run: true if nothing was written; the other keys describe what would be done.
     """
 
     install: Install

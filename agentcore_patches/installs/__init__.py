@@ -1,1 +1,1 @@
-"""Find the SGLang install without importing it."""
+"""Find an SGLang install without importing it."""

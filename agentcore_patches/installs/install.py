@@ -59,8 +59,8 @@ class Install:
     Attributes:
         package: the `sglang` folder.
         version: as the install states it; UNKNOWN if it does not.
-        release: the supported release that has the same sources; None if there is none:
-            then it cannot be patched.
+        release: the supported release that has the same sources; None if there is none,
+            so that it cannot be patched.
         found: how it was found, in a few words.
         editable: whether `dist_info` is in another folder than the package, so that its
             RECORD does not list the package's files.

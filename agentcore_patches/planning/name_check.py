@@ -305,7 +305,7 @@ def parameters(function: Function) -> list[str]:
 def _lacking(
     install: Install, owners: Classes, attribute: str, where: str
 ) -> Class | None:
-    """Return the first of these classes that the install has without an attribute.
+    """Return the first of these classes in the install that lacks an attribute.
 
     Raises:
         SourceConflict: it has none of the classes, or a base cannot be looked up.

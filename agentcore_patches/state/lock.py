@@ -1,7 +1,7 @@
 """The lock by which commands on the same install wait for each other.
 
-It is an flock on a file in the state folder: the kernel frees it when its process exits, and a
-shared file system shows it to other machines. As the folder may be removed by the
+It is an flock on a file in the state folder: the kernel frees it when its process exits, and
+a shared file system shows it to other machines. As the folder may be removed by the
 command that holds the lock, it counts only while the locked file is still in place.
 """
 

@@ -95,7 +95,7 @@ class Originals:
         if state is FileState.EDITED:
             remedy = (
                 "Undo the change, or restore the original with `agentcore-patch revert "
-                "--force` (which loses the change), make it there, and apply."
+                "--force` (which loses the change), repeat the change there, and apply."
             )
             if self.snapshot.sglang_change and not is_created(path):
                 remedy = (

@@ -73,9 +73,9 @@ class Versions:
     """The versions that took part in a run of `verify`.
 
     Attributes:
-        agentcore_patch: of this package.
-        sglang: of SGLang; None if unknown.
-        patched_by: of the agentcore-patch that patched it; None if unpatched or unknown.
+        agentcore_patch: the version of this package.
+        sglang: SGLang's version; None if unknown.
+        patched_by: the agentcore-patch that patched it; None if unpatched or unknown.
     """
 
     agentcore_patch: str = __version__
