@@ -72,9 +72,9 @@ def apply(
 
     Args:
         sglang_dir: the `sglang` package folder, the one that holds `srt/`.
-        python: the interpreter that imports it. With neither, this one.
+        python: the interpreter that imports it. Without either, this interpreter.
         only: names of patches; all of them if empty.
-        unlisted: patch an SGLang that is no supported release, too, if the edits of one
+        unlisted: also patch an unsupported SGLang, if the edits of a supported release
             fit it.
         dry_run: report the changes, and write nothing at all.
         diff: add a unified diff to each file of the result.
@@ -152,7 +152,7 @@ def status(
 
     Args:
         sglang_dir, python: as for `apply`.
-        only: the patches that `complete` is about; all of them if empty.
+        only: the patches that `complete` covers; all of them if empty.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError
@@ -197,8 +197,8 @@ def revert(
         force: also restore files that were changed since, and lose these changes.
         dry_run: report the files to restore, but leave SGLang's files as they are.
 
-    No original of another release comes into SGLang: where SGLang is another one since,
-    only what is ours is removed.
+    An original of one release is never written into another: if SGLang has changed
+    since, only the files of agentcore-patch are removed.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError: nothing was changed.
@@ -256,8 +256,8 @@ def _reverted(
 def apply_patch() -> bool:
     """Apply all patches to the SGLang of this interpreter; never raises.
 
-    Returns True if any file was changed, else False. Why is logged to the logger
-    `agentcore_patches`: "Nothing to do" (info) where all patches were in place already,
+    Returns True if any file was changed, else False. The logger `agentcore_patches` gets
+    the reason: "Nothing to do" (info) if all patches were already in place,
     "Found no SGLang" or "SGLang was not patched" (error). `apply` raises instead.
     """
     import logging
@@ -290,7 +290,7 @@ def apply_patch() -> bool:
 
 
 def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
-    """The patches named by `only`, all of them if empty, without those of `skip`.
+    """The patches named by `only`, all of them if empty, without the ones in `skip`.
 
     They are in their usual order.
 
@@ -308,7 +308,7 @@ def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def _asks_for_rust_server(install: Install) -> bool:
-    """True if a server that is started here would be the one in Rust."""
+    """True if a server started here would be the Rust server."""
     asked = os.environ.get(RUST_SERVER, "").lower() in ("true", "1", "yes", "y")
     return asked and (
         install.release is None or is_between(install.release, FIRST_WITH_RUST, "")

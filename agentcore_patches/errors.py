@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 PROGRAM = "agentcore-patch"
-"""The name of the command, as errors give it."""
+"""The name of the command, as errors print it."""
 
 FailureKind: TypeAlias = Literal[
     "usage",
@@ -27,7 +27,7 @@ class AgentcoreError(Exception):
     As a string it is one paragraph: the message, then the hint.
 
     Attributes:
-        message: what is wrong, for people.
+        message: the error, for people.
         hint: what to do about it; may be empty.
         details: names behind a count in the message, shown with -v.
     """
@@ -62,7 +62,7 @@ class UnsupportedTarget(AgentcoreError):
 
 
 class SourceConflict(AgentcoreError):
-    """The sources do not have the expected shape, or were changed by others."""
+    """The sources do not have the expected shape, or were changed."""
 
     exit_code = 4
     kind = "source-conflict"
@@ -83,14 +83,14 @@ class ServerError(AgentcoreError):
 
 
 class PatchError(AgentcoreError):
-    """A patch module is written wrongly; names the patch, and the edit if it is one."""
+    """A patch module has a mistake; the message names the patch and, if known, the edit."""
 
     exit_code = 7
     kind = "patch"
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interruption of a command that can say where it was; the message says so."""
+    """An interruption; the message describes the step that was interrupted."""
 
 
 def refuse_unknown(

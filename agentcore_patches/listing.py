@@ -27,9 +27,9 @@ class PatchInfo:
 
     Attributes:
         name: its name.
-        summary: what it gives.
-        files: those that it changes, below the `sglang` package.
-        state: its state in the SGLang at hand; None if there is none that can be patched.
+        summary: what it adds.
+        files: the files that it changes, below the `sglang` package.
+        state: its state in the SGLang at hand; None if no SGLang can be patched.
     """
 
     name: str
@@ -43,18 +43,18 @@ class EditInfo:
     """The change that a hook makes in a range of releases.
 
     Attributes:
-        name: of the hook: it stands in SGLang's file above the change, and in
+        name: the hook's name, which is in SGLang's file above the change, and in
             agentcore_patches/patches.
         why: the reason.
         upstream: the pull request or release of SGLang that does or proposes the same;
             empty if none is known.
         ends: the first release that no longer needs the hook; empty if the newest does.
-        patches: those that have the hook.
+        patches: the patches that have the hook.
         since: the first of the releases.
         until: the last of them.
         file: below the `sglang` package; empty if nothing is changed.
-        scope: the definitions that are changed, with commas between; empty if none is.
-        change: what is changed there, or why nothing is.
+        scope: the changed definitions, separated by commas; empty if none is changed.
+        change: the change, or the reason why there is none.
     """
 
     name: str
@@ -81,8 +81,8 @@ class PatchList:
     """All patches, for the SGLang at hand.
 
     Attributes:
-        install: the SGLang whose files are named; None if there is none that can be
-            patched, and then they are those of the newest supported release.
+        install: the SGLang whose files are named; None if no SGLang can be patched: the
+            files are then those of the newest supported release.
         reason: why `install` is None.
         sglang_versions: the supported releases, oldest first.
         patches: all patches.
@@ -132,7 +132,7 @@ def available(
 def release_of(
     *, sglang_dir: StrPath | None = None, python: StrPath | None = None
 ) -> str:
-    """Return the supported release that an SGLang is.
+    """Return the supported release of an SGLang.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError
@@ -144,7 +144,7 @@ def listed_edits(release: str | None = None) -> EditList:
     """Return the changes of all hooks, each with its releases of SGLang.
 
     Args:
-        release: only what is for this release, as it is called there.
+        release: list only the changes for this release, with its names.
 
     Raises:
         UsageError: `release` is not a supported one.

@@ -19,10 +19,10 @@ class FileChange:
     Attributes:
         path: below the `sglang` package.
         applied: how many edits were made in the original text.
-        present: how many edits the original text contained already.
+        present: how many edits the original text already contained.
         action: `restored` is a file that only an earlier selection of patches changed.
         pristine: whether the original is the wheel's file; None if unknown.
-        diff: unified, from the text before to the text after; empty unless asked for.
+        diff: unified, from the text before to the text after; empty unless requested.
     """
 
     path: str
@@ -39,21 +39,21 @@ class ApplyResult:
 
     Attributes:
         install: the SGLang that was patched.
-        patches: those that are in place now; in a dry run, that would be.
+        patches: the patches in place now; in a dry run, the patches that would be.
         removed: patches of an earlier selection that were removed, or would be.
-        files: in writing order; empty if hashes showed that nothing is to be done.
-        edits: one for each edit of each patch; empty when `files` is.
+        files: in writing order; empty if hashes showed that there is nothing to do.
+        edits: one for each edit of each patch; empty if `files` is.
         changed: true if any file was changed; in a dry run, would be.
         dry_run: true if the command writes nothing.
-        recorded: False if the sources contained the patches already and the originals
+        recorded: False if the sources already contained the patches and the originals
             are unknown, so that `revert` cannot restore them.
-        recovered: what was finished or undone of an interrupted command, in one line.
-        pending: in a dry run: what an unfinished command left, which comes first, so that
-            nothing is planned; else None.
-        patched_as: the release whose edits were made, where SGLang is none that is
-            supported; else None.
-        sglang_change: that SGLang is another one since the last apply, in a clause; None
-            if it is the same.
+        recovered: the work of an interrupted command that was finished or undone, in one
+            line.
+        pending: in a dry run, the work of an unfinished command, which `apply` would
+            handle before it plans anything; else None.
+        patched_as: the release whose edits were made in an unsupported SGLang; else None.
+        sglang_change: how SGLang changed since the last apply, as a clause; None if it
+            is the same.
     """
 
     install: Install
@@ -75,7 +75,7 @@ class PatchState(str, Enum):
 
     IN_PLACE = "in place"
     OUTDATED = "outdated"
-    """In place as another version of this package wrote it."""
+    """In place, as another version of this package wrote it."""
     CHANGED = "changed"
     """Incomplete: files were changed since, or a command was interrupted."""
     ABSENT = "not applied"
@@ -102,18 +102,18 @@ class StatusResult:
     """State of the patches in an install.
 
     Attributes:
-        install: the SGLang that was looked at.
+        install: the SGLang that was inspected.
         patches: the state of every patch, by name.
-        wanted: the names of the patches that were asked about.
+        wanted: the names of the requested patches.
         applied_by: the version of this package that applied them; None if none did, or
             if unknown.
         recorded: False if the sources contain patches and the originals are unknown.
         files: every file that a patch changes.
-        pending: what an unfinished command left: another one is at work, or was killed;
-            None if nothing. The next `apply` or `revert` finishes or undoes it.
+        pending: the work of an unfinished command, which is still running or was killed;
+            None if there is none. The next `apply` or `revert` finishes or undoes it.
         sglang_change: as for `apply`.
-        rust_server: whether the environment of this command asks for SGLang's server in
-            Rust, which does not run the code that patches change.
+        rust_server: whether the environment of this command selects SGLang's Rust server,
+            which does not run the patched code.
     """
 
     install: Install
@@ -128,7 +128,7 @@ class StatusResult:
 
     @property
     def recovered(self) -> None:
-        """Nothing: `status` writes nothing. Earlier versions finished what was left."""
+        """Always null: `status` writes nothing, unlike in earlier versions."""
         return None
 
     @property
@@ -148,12 +148,12 @@ class RevertResult:
 
     Attributes:
         install: the SGLang that was reverted.
-        patches: those that were removed.
-        files: those that were restored, with their states now.
+        patches: the patches that were removed.
+        files: the files that were restored, with their states now.
         changed: whether any file was changed.
-        recovered: what was finished or undone of an interrupted command, in one line.
+        recovered: as for `apply`.
         sglang_change: as for `apply`.
-        dry_run: whether nothing was to be written; the rest says what would be done.
+        dry_run: true if nothing was written; the other keys describe what would be done.
     """
 
     install: Install

@@ -43,9 +43,10 @@ CLI_INTRODUCTION = """\
 # The command
 
 `agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
-Errors go to stderr as a line `error:` and, where something can be done, a line `hint:`. With `--json` a command prints one document on stdout,
-errors included ([the documents](json.md)). What to do about an exit code is
-[on another page](../how-to/troubleshooting.md#by-exit-code).
+Errors go to stderr as a line `error:` and, if there is something to do, a line `hint:`. With
+`--json`, a command prints one document on stdout, errors included
+([the documents](json.md)). Another page explains
+[what to do about each exit code](../how-to/troubleshooting.md#by-exit-code).
 
 <!--
 ```console

@@ -1,8 +1,8 @@
 """`apply` and `status` on every node of a running Ray cluster, by one task per node.
 
-Ray runs in a process of its own (`driver`): its log output stays there, it can be ended
-when it hangs, and a program that is connected to a cluster already may call this. It and
-the nodes answer in JSON, which is checked here: a node is another machine.
+Ray runs in a separate process (`driver`): its log output stays there, it can be killed if
+it hangs, and programs that are already connected to a cluster can use this module. The
+driver and the nodes answer in JSON, which is checked here: a node is another machine.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _ask(
 
 
 def _checked(address: str) -> str:
-    """The address of a running cluster, checked by connecting to it.
+    """Return the address of a running cluster, checked by connecting to it.
 
     Ray itself takes a minute to give up, and would start a cluster for `local`.
     """
@@ -175,9 +175,9 @@ def _checked(address: str) -> str:
 
 @contextmanager
 def _driver() -> Iterator[tuple[Connection, Callable[[], str]]]:
-    """Start the driver; yields the connection to it, and what gives its last log line."""
+    """Start the driver; yields the connection to it and a function for its last log line."""
     ours, theirs = Pipe()
-    # In an empty folder, as Ray has its workers import from the driver's folder, too.
+    # In an empty folder, because Ray's workers also import from the driver's folder.
     with ours, theirs, tempfile.TemporaryDirectory(prefix="agentcore-") as folder:
         log = Path(folder) / "log"
         path = [str(Path(entry).absolute()) for entry in sys.path]
@@ -194,7 +194,7 @@ def _driver() -> Iterator[tuple[Connection, Callable[[], str]]]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                # Ctrl-C is for this process, which then ends the driver.
+                # Ctrl-C goes to this process, which then stops the driver.
                 start_new_session=True,
             )
         theirs.close()
@@ -212,7 +212,7 @@ def _driver() -> Iterator[tuple[Connection, Callable[[], str]]]:
 
 
 def _receive(connection: Connection, seconds: float) -> dict[str, Any]:
-    """The next message of the driver; empty after the last one."""
+    """Receive the next message of the driver; empty after the last one."""
     if not connection.poll(max(seconds, 0)):
         raise TimeoutError
     message: dict[str, Any] = json.loads(connection.recv_bytes(_LARGEST))
@@ -232,7 +232,7 @@ def _nodes(message: dict[str, Any]) -> list[RayNode]:
 
 
 def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
-    """Return a node's reply, or an error for a reply that is not valid."""
+    """Return a node's reply, or an error if the reply is not valid."""
     if "error" in message:
         return NodeResult(node, error=message["error"])
     try:

@@ -21,9 +21,9 @@ def main(fd: int) -> None:
     """Read one request from a connection, and answer it there.
 
     All messages are JSON. The request has `address`, `action`, `options` and `timeout`.
-    Sent back are the `nodes`, then for each node that answers in time its `node_id` with
-    its `answer` or an `error`, then an empty message; or just the `error`, and whether it
-    is one of `usage`, if there is no connection to the cluster.
+    The replies are the `nodes`, then for each node that answers in time its `node_id` with
+    its `answer` or an `error`, then an empty message. Without a connection to the cluster,
+    the only reply is the `error`, with `usage` if it is a usage error.
     """
     with Connection(fd) as connection:
 
@@ -49,7 +49,7 @@ def main(fd: int) -> None:
 
 
 def run_on_node(action: Action, options: dict[str, Any]) -> str:
-    """Run the command on a node; errors of the command are part of the reply.
+    """Run the command on a node; the reply includes its errors.
 
     Returns a NodeAnswer as JSON.
     """
@@ -66,14 +66,14 @@ def run_on_node(action: Action, options: dict[str, Any]) -> str:
     except AgentcoreError as failure:
         error = error or str(failure)
     if applied and after and not applied.dry_run and not after.complete:
-        error = "Somebody changed the sources again right after they were patched."
+        error = "The sources were changed again right after they were patched."
     error = error and " ".join(error.split())
     answer = NodeAnswer(before, applied, after, error)
     return json.dumps(asdict(answer), default=str)
 
 
 def unreachable(address: str, reason: str) -> AccessError:
-    """The error for a cluster that cannot be connected to."""
+    """Return the error for a cluster that cannot be reached."""
     return AccessError(
         f"Cannot connect to a Ray cluster at {address}: {reason.rstrip('.')}. Nothing was "
         "changed.",
@@ -83,9 +83,9 @@ def unreachable(address: str, reason: str) -> AccessError:
 
 
 def one_line(text: str) -> str:
-    """Text of another program as one line of at most 300 characters.
+    """Shorten another program's text to one line of at most 300 characters.
 
-    Of a traceback it is the last line: Ray's client gives that of a server of its own.
+    A traceback is cut to its last line: Ray's client passes on its server's traceback.
     """
     import textwrap
 
@@ -97,7 +97,7 @@ def one_line(text: str) -> str:
 
 
 def _connect(address: str) -> list[RayNode]:
-    """Make this process a driver of the cluster; returns its alive nodes, by address."""
+    """Make this process a driver of the cluster; return its live nodes, by address."""
     try:
         import ray
     except ImportError as error:
@@ -125,7 +125,7 @@ def _connect(address: str) -> list[RayNode]:
 def _results(
     nodes: Sequence[RayNode], action: Action, options: dict[str, Any], timeout: float
 ) -> Iterator[dict[str, Any]]:
-    """A message for each node that answers in time, as the answers come."""
+    """Yield a message for each node that answers in time, in the order of the answers."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

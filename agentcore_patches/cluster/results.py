@@ -29,7 +29,7 @@ class NodeAnswer:
     error: str | None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it cannot be shown."""
+        """Raise ValueError if the reply cannot be shown."""
         for status in (self.before, self.status):
             if status is not None and not set(status.wanted) <= set(status.patches):
                 raise ValueError("a patch without a state")
@@ -45,7 +45,7 @@ class NodeResult:
         node: the node.
         before: what was in place before `apply`; None for `status`.
         applied: what `apply` did; None if it failed, and for `status`.
-        status: what is in place now; None if that could not be found out.
+        status: what is in place now; None if unknown.
         error: why the node failed, in one line; None if it did not.
     """
 

@@ -1,1 +1,1 @@
-"""The command: it parses, calls `api`, and shows what came of it."""
+"""The command: it parses its arguments, calls `api`, and shows the result."""

@@ -11,7 +11,7 @@ _ADVISED = re.compile(rf"`{PROGRAM} (apply|status|revert|verify|serve)\b[^`]*(?=
 
 
 def with_target(text: str, target: Mapping[str, str]) -> str:
-    """A text in which every command that it advises has the user's target.
+    """Add the user's target to every command that a text advises.
 
     `target` has the options that name the SGLang, with their values.
     """

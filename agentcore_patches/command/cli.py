@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code, whatever happens."""
-    # Python would look for garbage in every tree at exit, for a fifth of `apply`'s time.
+    """Run the command and return its exit code; catches every error."""
+    # Garbage collection of every tree at exit would take a fifth of `apply`'s time.
     atexit.register(gc.freeze)
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     asked = Asked()
@@ -71,13 +71,13 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _typed(args: Sequence[str]) -> str:
-    """The command that was typed, without its options."""
+    """Return the command that was typed, without its options."""
     name = next((name for name in args if name in commands.commands), None)
     return PROGRAM if name is None else f"{PROGRAM} {name}"
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """True if --json is given, also where the arguments cannot be parsed."""
+    """True if --json is given, even if the arguments cannot be parsed."""
     ours = args[: args.index("--")] if "--" in args else args
     return "--json" in ours
 
@@ -96,7 +96,7 @@ class _Deferred(click.Command):
 
 
 def deferred(name: str) -> click.Command:
-    """Return the command that a stand-in of this group stands for."""
+    """Return the command that a stand-in of this group replaces."""
     if name == "serve":
         from agentcore_verify.serve import serve
 
@@ -114,7 +114,7 @@ def deferred(name: str) -> click.Command:
     cls=GroupWithHelp,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"""
-`{PROGRAM} help exit-codes` and `{PROGRAM} help environment` say more;
+`{PROGRAM} help exit-codes` and `{PROGRAM} help environment` explain more;
 `{PROGRAM} docs` shows the documentation.
 """,
 )
@@ -129,11 +129,11 @@ def commands() -> None:
     """Exact token IDs for RL trainers from an installed SGLang.
 
     Rewrites the source files of an installed SGLang, all of them or none, so that
-    /v1/chat/completions answers with the token IDs of prompt and completion.
+    /v1/chat/completions returns the token IDs of prompt and completion.
 
     \b
     agentcore-patch apply                    patch the SGLang of this Python
-    agentcore-patch status --check           exit 1 unless all is in place
+    agentcore-patch status --check           exit 1 unless fully patched
     agentcore-patch verify --model scripted  check a real server
     agentcore-patch revert                   restore the original files
     """
@@ -148,7 +148,7 @@ for _name, _help in (
 
 
 def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one decorator, in the order of the help text."""
+    """Combine several options into one decorator, in the order of the help text."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -180,7 +180,7 @@ _ray = click.option(
     metavar="ADDRESS",
     callback=remember_target,
     help="Do this on every node of a Ray cluster: `auto`, HOST:PORT or ray://HOST:PORT, "
-    "as ray.init takes it. DIR and EXE are then paths on each node.",
+    "as ray.init accepts it. DIR and EXE are then paths on each node.",
 )
 _json = click.option(
     "--json",
@@ -188,17 +188,15 @@ _json = click.option(
     is_flag=True,
     expose_value=False,
     callback=remember,
-    help="Print one JSON document, errors included, whatever -q and -v say.",
+    help="Print one JSON document, errors included, even with -q or -v.",
 )
 _detail = _options(
     QUIET,
-    verbose_option(
-        "Print a row for each patch and file, not just for what is unusual."
-    ),
+    verbose_option("Print a row for each patch and file, not only for unusual ones."),
     COLOR,
 )
 _plain = _options(QUIET, verbose_option("Has no effect here."), COLOR)
-"""The options that every command has, for those that print one text."""
+"""The options that every command has, for commands that print one text."""
 _lock_timeout = click.option(
     "--lock-timeout",
     type=click.FloatRange(min=0),
@@ -210,7 +208,7 @@ _lock_timeout = click.option(
 
 
 def _selection(only: str, skip: str) -> Callable[[Command], Command]:
-    """--only and --skip, with what they mean."""
+    """Return the options --only and --skip with their help texts."""
     return _options(
         names_option(
             "--only",
@@ -225,13 +223,11 @@ def _selection(only: str, skip: str) -> Callable[[Command], Command]:
 @commands.command(short_help="Patch SGLang.")
 @_target
 @_ray
-@_selection(
-    "Apply these patches and no others.", "Apply all patches but these, named likewise."
-)
+@_selection("Apply these patches and no others.", "Apply all patches except these.")
 @click.option(
     "--unlisted",
     is_flag=True,
-    help="Patch an SGLang that is no supported release, if the edits of one fit it.",
+    help="Also patch an unsupported SGLang, if the edits of a supported release fit it.",
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--diff", is_flag=True, help="Show what changes in each file.")
@@ -252,13 +248,13 @@ def apply(
 
     Afterwards the selected patches are in place, and no others:
     patches of an earlier run or an older version are replaced, starting from the
-    original files. If nothing has to change, nothing is written. Changes that others
-    made to the sources are kept. Files are replaced, never written into, so that
-    environments that share them by hard links stay as they are.
+    original files. If nothing has to change, nothing is written. Other changes to the
+    sources are kept. Files are replaced, never written into, so that environments that
+    share them by hard links stay as they are.
 
     With --ray, one task per node does this on all nodes at once; agentcore-patches
-    has to be installed on each of them. If it fails on one node, the others are
-    patched all the same.
+    has to be installed on each of them. If it fails on one node, the others are still
+    patched.
 
     \b
     Examples:
@@ -299,11 +295,11 @@ def apply(
 @commands.command(short_help="Show which patches are in place.")
 @_target
 @_ray
-@_selection(
-    "Look at these patches only.", "Look at all patches but these, named likewise."
-)
+@_selection("Look at these patches only.", "Look at all patches except these.")
 @click.option(
-    "--check", is_flag=True, help="Exit 1 unless the patches are in place, up to date."
+    "--check",
+    is_flag=True,
+    help="Exit 1 unless the patches are in place and up to date.",
 )
 @_detail
 @_json
@@ -324,14 +320,14 @@ def status(
     change. The source is compared with the hashes in the wheel's RECORD; an editable
     install has none.
 
-    Nothing is written. What a killed command left is reported; the next apply or revert
-    finishes or undoes it.
+    Nothing is written. Unfinished work of a killed command is reported; the next apply
+    or revert finishes or undoes it.
 
     \b
     Examples:
       agentcore-patch status
       agentcore-patch status --check --only token-ids
-          exit 1 unless token-ids is in place, whatever else is
+          exit 1 unless token-ids is in place
       agentcore-patch status --json | jq .complete
       agentcore-patch status --check --ray 10.0.0.1:6379
           exit 1 unless all patches are in place on every node
@@ -355,12 +351,12 @@ def status(
 @click.option(
     "--force",
     is_flag=True,
-    help="Also restore files that somebody changed since; those changes are lost.",
+    help="Also restore files that were changed since; those changes are lost.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Say what would be restored; write nothing to SGLang's files.",
+    help="Report what would be restored; write nothing to SGLang's files.",
 )
 @_lock_timeout
 @_detail
@@ -369,8 +365,8 @@ def status(
 def revert(asked: Asked, /, **options: Any) -> None:
     """Restore every byte that was there before the first apply.
 
-    No file of this command is left behind. If somebody changed a file since it was
-    patched, nothing is restored (exit 4), unless --force.
+    No file of this command is left behind. If a file was changed since it was patched,
+    nothing is restored (exit 4), unless --force.
 
     \b
     Examples:
@@ -385,7 +381,7 @@ def revert(asked: Asked, /, **options: Any) -> None:
 
 @commands.command("list", short_help="List all patches.")
 @_target
-@click.option("--edits", is_flag=True, help="List the places that they change instead.")
+@click.option("--edits", is_flag=True, help="List their hooks instead.")
 @click.option(
     "--release", metavar="X", help="With --edits: for this SGLang release only."
 )
@@ -397,14 +393,14 @@ def revert(asked: Asked, /, **options: Any) -> None:
 def list_patches(
     asked: Asked, /, edits: bool, release: str | None, **target: Any
 ) -> None:
-    """List all patches: what each gives, and whether it is in place.
+    """List all patches: what each adds, and whether it is in place.
 
-    With -v also the files of your SGLang that each changes. If this Python has no SGLang
-    that can be patched, they are those of the newest supported release.
+    With -v, also list the files of your SGLang that each patch changes. If this Python
+    has no SGLang that can be patched, they are those of the newest supported release.
 
-    With --edits, each place has its name, which stands above the change in SGLang's
-    file, its reason, and what is changed there in which releases: in all of them, in
-    --release, or in that of the SGLang that --sglang-dir or --python names.
+    With --edits, list each hook with its name, which appears above the change in
+    SGLang's file, its reason, and its change in each release: in all of them, in
+    --release, or in the release of the SGLang that --sglang-dir or --python names.
 
     \b
     Examples:
@@ -444,7 +440,7 @@ def show_help(asked: Asked, name: str | None) -> None:
 
     \b
     Topics:
-      exit-codes   what each exit code means
+      exit-codes   the meaning of each exit code
       environment  the environment variables that are read
     """
     if name in TOPICS:
@@ -456,12 +452,12 @@ def show_help(asked: Asked, name: str | None) -> None:
     )
 
 
-@commands.command(short_help="Print what a shell needs for tab completion.")
+@commands.command(short_help="Print the shell script for tab completion.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @_plain
 @click.pass_obj
 def completion(asked: Asked, shell: str) -> None:
-    """Print what a shell has to evaluate for tab completion.
+    """Print the script that a shell evaluates for tab completion.
 
     \b
     Examples:
@@ -513,7 +509,7 @@ def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
 
 
 def _show(asked: Asked, result: object, text: Callable[[TextOutput], str]) -> None:
-    """Print a result: as JSON, or as `text` says it, unless the user asked for quiet."""
+    """Print a result as JSON, or as `text` renders it; nothing with --quiet."""
     if asked.as_json:
         _print_json(result)
     elif asked.detail != "quiet":
@@ -521,7 +517,7 @@ def _show(asked: Asked, result: object, text: Callable[[TextOutput], str]) -> No
 
 
 def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
-    """Print why nodes failed, if the user asked for nothing else."""
+    """Print why nodes failed, if --quiet hides everything else."""
     errors = _text_output(asked, sys.stderr).node_errors(results)
     if errors and asked.detail == "quiet" and not asked.as_json:
         print_text(errors, sys.stderr, asked.color)
@@ -551,7 +547,7 @@ def _notify(asked: Asked) -> Callable[[str], None]:
 
 
 def _warn(asked: Asked) -> Callable[[str], None]:
-    """Return what shows a warning on stderr."""
+    """Return a function that prints a warning on stderr."""
 
     def warn(line: str) -> None:
         if asked.detail != "quiet":

@@ -1,4 +1,4 @@
-"""The pages of the documentation, which travel with the package."""
+"""The pages of the documentation, which are part of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from agentcore_patches.errors import refuse_unknown
 
 _PACKAGED = Path(__file__).parents[1] / "pages"
-"""Where an installed package has the pages; setup.py puts them there."""
+"""The folder of the pages in an installed package; setup.py copies them there."""
 _CHECKOUT = Path(__file__).parents[2] / "docs"
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]*)\)")
@@ -32,7 +32,7 @@ class Page:
     file: Path
 
     def markdown(self) -> str:
-        """Return its text, with links to other pages as their topics."""
+        """Return the page's text; links to other pages become their topics."""
         text = self.file.read_text("utf-8")
         text = re.sub(r"<!--.*?-->\n*", "", text, flags=re.DOTALL)
         topics = {page.topic for page in pages()} - {self.topic}
@@ -50,7 +50,7 @@ class Page:
 
 
 def pages() -> tuple[Page, ...]:
-    """Return all pages, those of the top folder first."""
+    """Return all pages, the ones in the top folder first."""
     folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
     found = [
         Page(

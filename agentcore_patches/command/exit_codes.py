@@ -35,8 +35,8 @@ class Failure:
 
     Attributes:
         kind: for scripts.
-        exit_code: that of the command.
-        message: what is wrong and what to do, in one paragraph.
+        exit_code: the command's exit code.
+        message: the error and what to do about it, in one paragraph.
         hint: the end of the message that says what to do; may be empty.
         details: names behind a count in the message.
         page: the topic of the page about such failures, for `agentcore-patch docs`;
@@ -56,14 +56,12 @@ class Failure:
 
 
 def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
-    """Describe an exception; one that is not expected is a bug.
+    """Describe an exception; an unexpected one is a bug.
 
-    `command` is the command that was typed, as far as it is known.
+    `command` is the command that was typed, as far as is known.
     """
     if isinstance(error, click.Abort) and error.__cause__:
-        error = (
-            error.__cause__
-        )  # click puts an exception of its own around an interrupt.
+        error = error.__cause__  # click wraps an interrupt in its own exception.
     match error:
         case AgentcoreError():
             return _failure(
@@ -87,13 +85,13 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
                 UsageError.exit_code,
                 f"{PROGRAM} needs the module {name}, and {sys.executable} does not have "
                 "it.",
-                "Install agentcore-patches there with all that it needs.",
+                "Install agentcore-patches there with its dependencies.",
             )
     return _failure(
         "bug",
         _BUG,
         f"This is a bug in {PROGRAM} {__version__}: {type(error).__name__}: {error}.",
-        f"{_IN_PLACE} Please report the bug, with what the same command prints when "
+        f"{_IN_PLACE} Please report the bug, with the output of the same command when "
         f"{DEBUG}=1 is set.",
     )
 

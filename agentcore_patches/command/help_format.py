@@ -10,11 +10,11 @@ import click
 from agentcore_patches.command.terminal import folded
 
 _NARROWEST = 50
-"""Columns below which click no longer fits its help to the terminal."""
+"""Columns below which click no longer fits its help into the terminal."""
 
 
 class HelpFormatter(click.HelpFormatter):
-    """Fits narrow terminals, too, and folds lines that click leaves as they are."""
+    """Also fits narrow terminals, and folds lines that click leaves as they are."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class CommandWithHelp(click.Command):
 
 
 class GroupWithHelp(click.Group):
-    """A group whose help, and that of its commands, fits the terminal."""
+    """A group whose help fits the terminal, as does its commands' help."""
 
     context_class = HelpContext
     command_class = CommandWithHelp

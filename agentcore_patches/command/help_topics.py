@@ -1,4 +1,4 @@
-"""Texts of `agentcore-patch help TOPIC`, beside the help of commands."""
+"""Texts of `agentcore-patch help TOPIC`."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ Exit codes:
   1  status --check: not fully applied; verify: a check failed; audit:
      something was found; --ray: a node failed
   2  usage; audit: a line that is not a recorded turn
-  3  no SGLang there, or a version that is not supported
-  4  the sources do not have the expected shape, or somebody changed them
+  3  SGLang was not found, or its version is not supported
+  4  the sources do not have the expected shape, or were changed
   5  files could not be read, written or locked, or a Ray cluster not reached
   6  verify, serve: the server did not start, or died
-  7  a patch module is written wrongly; the message names patch and edit
+  7  a patch module has a mistake; the message names patch and edit
  70  a bug in this command (AGENTCORE_DEBUG=1 shows the traceback)
 130  interrupted
 
 With 3, 4 and 5 nothing was changed.
-`agentcore-patch docs troubleshooting` says what to do about each.""",
+`agentcore-patch docs troubleshooting` explains what to do about each.""",
     "environment": """\
 Environment variables:
-  NO_COLOR         if set, no colours, as with TERM=dumb; --color goes first
-  PAGER            the program that `docs` shows a page in
+  NO_COLOR         if set, no colours, as with TERM=dumb; --color overrides it
+  PAGER            the pager in which `docs` shows a page
   RAY_ADDRESS      the cluster that --ray auto means
   VIRTUAL_ENV, CONDA_PREFIX
-                   where to look for the SGLang that a hint names, if there is
-                   none
+                   where to look for an SGLang to suggest, if there is none
   AGENTCORE_DEBUG  if set, show the traceback of a bug
 
-`agentcore-patch help verify` names those of verify.""",
+`agentcore-patch help verify` lists those of verify.""",
 }
 """The texts, by topic."""

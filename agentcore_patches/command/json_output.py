@@ -1,7 +1,7 @@
 """Output for scripts: one JSON document for each command, made from its result.
 
-A result becomes an object: a key for each attribute and property of its class, which
-says what they mean. Keys are only ever added.
+A result becomes an object: a key for each attribute and property of its class, whose
+docstring describes them. Keys are only ever added.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
 
 _KEYS = {"install": "sglang", "package": "path"}
-"""The keys that are not named as their attributes."""
+"""The keys that differ from the names of their attributes."""
 
 _LEFT_OUT = {"dist_info"}
 
 
 def as_json(value: object) -> Any:
-    """A value as `json.dumps` takes it."""
+    """Convert a value for `json.dumps`."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Path):
@@ -50,7 +50,7 @@ def _attributes(dataclass: type[Any]) -> list[str]:
 
 
 def document(result: object) -> str:
-    """The one JSON document of a command, from what it returned.
+    """Return the one JSON document of a command, from its result.
 
     The results of all nodes of a Ray cluster are one document, too.
     """
@@ -64,6 +64,6 @@ def document(result: object) -> str:
 
 
 def _node(result: NodeResult) -> dict[str, object]:
-    """A node's own keys, beside those of what was found there."""
+    """Put a node's own keys beside those of its result."""
     found = as_json(result)
     return {**found.pop("node"), **found}

@@ -20,10 +20,10 @@ class Asked:
     """The values of the shared options.
 
     Attributes:
-        target: the options that name the SGLang, with their values as they were given.
+        target: the options that name the SGLang, with their values as given.
         detail: how much is shown.
-        color: whether what is shown has colours.
-        as_json: whether one JSON document is shown.
+        color: whether the output has colours.
+        as_json: whether the output is one JSON document.
     """
 
     target: dict[str, str] = field(default_factory=dict)
@@ -48,9 +48,9 @@ def remember(context: click.Context, option: click.Parameter, value: Any) -> Non
 def names_option(
     *names: str, known: Callable[[], tuple[str, ...]], help: str
 ) -> Callable[[Command], Command]:
-    """An option that takes names: repeated, or with commas between.
+    """An option that takes names: repeated, or separated by commas.
 
-    A shell completes the last one by those that are `known`.
+    A shell completes the last one from the `known` names.
     """
 
     def split(
@@ -59,7 +59,7 @@ def names_option(
         given = (name.strip() for value in values for name in value.split(","))
         found = tuple(name for name in given if name)
         if values and not found:
-            raise click.UsageError(f"{option.opts[0]} names nothing.", context)
+            raise click.UsageError(f"{option.opts[0]} needs a name.", context)
         return found
 
     def complete(_: object, __: object, incomplete: str) -> list[str]:
@@ -77,7 +77,7 @@ def names_option(
 
 
 def _color(context: click.Context, option: click.Parameter, value: Color) -> None:
-    """The callback of --color, which click's own output follows, too."""
+    """The callback of --color, which click's own output also follows."""
     remember(context, option, value)
     if value != "auto":
         context.color = value == "always"
@@ -102,7 +102,7 @@ COLOR = click.option(
     callback=_color,
     help="Whether to use colours. auto: on a terminal, unless NO_COLOR is set.",
 )
-"""The option of every command that says whether it prints in colours."""
+"""The option of every command that switches colours on or off."""
 
 QUIET = click.option(
     "-q",
@@ -112,11 +112,11 @@ QUIET = click.option(
     callback=_detail,
     help="Print nothing but errors.",
 )
-"""The option of every command that prints less."""
+"""The option of every command that prints nothing but errors."""
 
 
 def verbose_option(help: str) -> Callable[[Command], Command]:
-    """The option of every command that prints more: `help` says what."""
+    """The option of every command that prints more; `help` describes the output."""
     return click.option(
         "-v",
         "--verbose",

@@ -18,10 +18,10 @@ from agentcore_patches.command.terminal import (
 )
 
 _THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
-"""Rich's own has a black background, which stands out on a light terminal."""
+"""Rich's own style has a black background, which stands out on a light terminal."""
 
 _WIDTH = 88
-"""Columns of a page where there is no terminal, and at most on one."""
+"""Columns of a page without a terminal; the maximum on a terminal."""
 
 
 def show_page(page: Page, color: Color) -> None:
@@ -41,6 +41,6 @@ def show_page(page: Page, color: Color) -> None:
             Markdown(page.markdown(), hyperlinks=False, code_theme="ansi_dark")
         )
     lines = (line.rstrip() for line in captured.get().splitlines())
-    # Without a word of the user's, `less` would show the colours as codes.
+    # By default, `less` would show the colours as codes.
     os.environ.setdefault("LESS", "-FRX")
     click.echo_via_pager("\n".join(lines), color=coloured)

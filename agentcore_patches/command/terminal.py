@@ -1,4 +1,4 @@
-"""Printing to a terminal, a pipe or a file, whatever its encoding."""
+"""Printing to a terminal, a pipe or a file in any encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentcore_patches.errors import AccessError
 
 Color: TypeAlias = Literal["auto", "always", "never"]
 
-# Stands for a space at which a line must not be broken.
+# Replaces a space at which a line must not be broken.
 _NO_BREAK = "\0"
 
 
@@ -23,15 +23,15 @@ def print_text(
     stream: TextIO | None = None,
     color: Color = "auto",
 ) -> None:
-    """Print text and a newline, to stdout by default; its colours too, if `color` says so.
+    """Print text and a newline, to stdout by default; in colours as `color` requires.
 
-    `auto` is for terminals, unless the environment says NO_COLOR or TERM=dumb.
+    `auto` is for terminals, unless the environment has NO_COLOR or TERM=dumb.
 
-    Characters that the stream cannot encode are escaped. It is no error if nobody reads
-    the stream any more.
+    Characters that the stream cannot encode are escaped. A stream that is no longer read
+    is not an error.
 
     Raises:
-        AccessError: the stream cannot be written to, for want of disk space for instance.
+        AccessError: the stream cannot be written to, for example on a full disk.
     """
     stream = stream or sys.stdout
     if isinstance(stream, TextIOWrapper):
@@ -44,8 +44,8 @@ def print_text(
         if not isinstance(error, BrokenPipeError):
             raise AccessError(
                 f"Cannot write to {stream.name}: {error.strerror}.",
-                hint="The command itself is "
-                "done: `agentcore-patch status` shows what is in place.",
+                hint="The command itself "
+                "finished: `agentcore-patch status` shows what is in place.",
             ) from error
 
 
@@ -70,7 +70,7 @@ def can_show(text: str, stream: TextIO) -> bool:
 
 
 def in_lines(text: str, width: int, indent: str = "") -> str:
-    """One line as lines that fit; a command in backticks is not broken, to be copied."""
+    """Wrap a line; a command in backticks stays whole, so that it can be copied."""
     import textwrap
 
     unbroken = re.sub(

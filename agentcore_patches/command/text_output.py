@@ -51,7 +51,7 @@ _STATES = {
 }
 
 _ONLY_OURS = (
-    "held only what agentcore-patch had added to an SGLang that was uninstalled"
+    "held only files that agentcore-patch had added to an SGLang that was uninstalled"
 )
 
 _LABELS: Mapping[str, Mapping[str, Any]] = {
@@ -72,8 +72,8 @@ _RESTART = "Restart its servers."
 _DRY_RUN = "Dry run: nothing was written."
 
 NO_RUST_SERVER = (
-    f"{RUST_SERVER} is set: it starts SGLang's server in Rust, which does not run the code "
-    "that patches change."
+    f"{RUST_SERVER} is set: it starts SGLang's Rust server, which does not run the patched "
+    "code."
 )
 
 _UNRECORDED = (
@@ -87,9 +87,9 @@ class TextOutput:
     """Tables and sentences.
 
     Lines are wrapped at `width` columns, if it is not None. Commands that are advised get
-    the options of `target`, which name the SGLang. Tables have only the rows that are not
-    ordinary, unless `verbose`. Labels and commands have colours if `colour` is set, and
-    what is done has a tick if the stream can show one.
+    the options of `target`, which name the SGLang. Tables have only the unusual rows,
+    unless `verbose`. Labels and commands have colours if `colour` is set, and success has
+    a tick if the stream can show one.
     """
 
     width: int | None = None
@@ -100,7 +100,7 @@ class TextOutput:
 
     @classmethod
     def on(cls, stream: TextIO, asked: Asked) -> TextOutput:
-        """Return the output for a stream, as the shared options ask for it."""
+        """Return the output for a stream, with the shared options."""
         return cls(
             terminal_width(stream),
             asked.target,
@@ -201,7 +201,7 @@ class TextOutput:
         )
 
     def _patch_rows(self, result: PatchList) -> str:
-        """A row for each patch: name, state, what it gives; with -v its files."""
+        """Return a row for each patch: name, state, summary; with -v its files."""
         names = max(len(patch.name) for patch in result.patches)
         states = max(len(_state(patch)) for patch in result.patches)
         left = 2 + names + 2 + (states + 2 if states else 0)
@@ -294,7 +294,7 @@ class TextOutput:
         return "\n".join(lines)
 
     def labelled(self, label: Literal["error", "hint", "warning"], text: str) -> str:
-        """A sentence behind its label, which has the label's colour."""
+        """A sentence after its label, which is coloured."""
         whole = self.wrapped(f"{label}: {text}")
         return self._styled(f"{label}:", **_LABELS[label]) + whole[len(label) + 1 :]
 
@@ -312,7 +312,7 @@ class TextOutput:
     def _table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         """Columns two spaces apart; nothing if there are no rows.
 
-        Where they do not fit beside each other, each row is a list of its cells.
+        If they do not fit beside each other, each row is a list of its cells.
         """
         if not rows:
             return ""
@@ -342,17 +342,17 @@ class TextOutput:
         yield self.wrapped(told, indent="    ")
 
     def _cell(self, text: str) -> str:
-        """A cell in the colour of the state that it says."""
+        """A cell in the colour of its state."""
         colour = _COLOURS.get(text.strip())
         return self._styled(text, fg=colour) if colour else text
 
     def _paragraph(self, *sentences: str, done: bool = False) -> str:
-        """Sentences in one paragraph; a tick stands before what is `done`."""
+        """Join sentences to one paragraph, after a tick if it is `done`."""
         text = " ".join(sentences)
         return self.done(text) if done and text else self.wrapped(text)
 
     def done(self, text: str) -> str:
-        """A paragraph about what is done, behind a tick if the stream can show one."""
+        """Return a paragraph about success, after a tick if the stream can show one."""
         if not self.ticks:
             return self.wrapped(text)
         shown = self.wrapped(f"{TICK} {text}")
@@ -374,7 +374,7 @@ def _state(patch: PatchInfo) -> str:
 
 
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
-    """One place: its name and reason, and a line for each range of releases."""
+    """Yield a hook's name and reason, and a line for each range of releases."""
     first = edits[0]
     known = [f"SGLang: {first.upstream}"] if first.upstream else []
     if first.ends:
@@ -423,16 +423,16 @@ def _applied(result: ApplyResult) -> Iterator[str]:
     )
     found = [_named(result.patches), *_counted(made, would=would)]
     if result.sglang_change:
-        anew = "would be patched anew" if would else "patched anew"
-        yield f"{result.sglang_change} since the last apply; {anew}."
+        again = "would be patched again" if would else "patched again"
+        yield f"{result.sglang_change} since the last apply; {again}."
     yield (
         f"{'Would patch' if would else 'Patched'} SGLang {result.install.version} in "
         f"{result.install.package}: {', '.join(found)}."
     )
     if result.patched_as:
         yield (
-            f"This SGLang is not listed; the edits of {result.patched_as} fit it. Run "
-            "`agentcore-patch verify --model scripted`, which proves whether they are "
+            f"This SGLang is not supported; the edits of {result.patched_as} fit it. Run "
+            "`agentcore-patch verify --model scripted`, which shows whether they are "
             "right."
         )
     if removed := result.removed:
@@ -479,7 +479,7 @@ def _status(result: StatusResult) -> Iterator[str]:
         )
         if can_apply:
             yield (
-                f"`{_apply(result.install)}` replaces them by those of {__version__}."
+                f"`{_apply(result.install)}` replaces them with those of {__version__}."
             )
     if changed := names[PatchState.CHANGED]:
         yield f"{_are(changed)} incomplete."
@@ -497,7 +497,7 @@ def _status(result: StatusResult) -> Iterator[str]:
 
 
 def _unlisted(result: StatusResult) -> Iterator[str]:
-    """Say of an SGLang that is not supported what can be done with it."""
+    """Say what can be done with an unsupported SGLang."""
     install = result.install
     if install.release is not None:
         return
@@ -505,7 +505,7 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
         yield (
             f"agentcore-patch {__version__} does not support SGLang {install.version}, "
             "which was patched with --unlisted: `agentcore-patch verify --model "
-            "scripted` proves whether its patches are right."
+            "scripted` shows whether its patches are right."
         )
         return
     first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
@@ -514,7 +514,7 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
         f"{first} to {last}."
     )
     if any(state is not PatchState.ABSENT for state in result.patches.values()):
-        yield "`agentcore-patch revert` takes the patches out."
+        yield "`agentcore-patch revert` removes the patches."
     if is_older_than_supported(install.version):
         yield f"Install a supported release (`pip install sglang=={last}`)."
     else:
@@ -548,12 +548,12 @@ def _changed(result: StatusResult) -> Iterator[str]:
         paths[file.state].append(file.path)
     if edited := paths[FileState.EDITED]:
         yield (
-            f"Somebody edited {_and(edited)} since. Undo that change, or discard it with "
+            f"Edited since: {_and(edited)}. Undo that change, or discard it with "
             "`agentcore-patch revert --force`."
         )
     if replaced := paths[FileState.REPLACED]:
         yield (
-            f"Somebody replaced {_and(replaced)} since (by reinstalling SGLang?). To "
+            f"Replaced since, perhaps by a reinstall of SGLang: {_and(replaced)}. To "
             f"patch again: `{_apply(result.install)}`."
         )
     if missing := paths[FileState.MISSING]:
@@ -564,13 +564,13 @@ def _changed(result: StatusResult) -> Iterator[str]:
 
 
 def _left(install: Install) -> Iterator[str]:
-    """Leftovers of uninstalled SGLangs, and what to do about them."""
+    """Describe leftovers of uninstalled SGLangs, and what to do about them."""
     for entry in install.leftovers:
         yield f"{entry.folder} {_ONLY_OURS.replace('held', 'holds')}."
         if entry.hides:
             yield f"Python imports it in place of the SGLang in {install.package}."
         if entry.kept:
-            yield f"It also holds {some(entry.kept)}: move these away first."
+            yield f"It also holds {some(entry.kept)}: move these files away first."
         if entry.problem:
             yield f"It cannot be removed: {entry.problem}"
         else:
@@ -584,10 +584,10 @@ def _cleared(install: Install, *, would: bool) -> Iterator[str]:
             yield f"{entry.folder} {_ONLY_OURS}. It cannot be removed: {entry.problem}"
         elif entry.kept:
             verb = "Would remove" if would else "Removed"
-            yield f"{verb} agentcore-patch's files from {entry.folder};"
-            yield f"{some(entry.kept)} in it, of others, stay."
+            yield f"{verb} agentcore-patch's files from {entry.folder}."
+            yield f"Other files in it stay: {some(entry.kept)}."
             if entry.hides:
-                yield "Move these away: Python goes on importing that folder as `sglang`."
+                yield "Move them away: Python still imports that folder as `sglang`."
         else:
             yield f"{'Would remove' if would else 'Removed'} {entry.folder}: it"
             yield f"{_ONLY_OURS}."
@@ -602,8 +602,8 @@ def _reverted(result: RevertResult) -> Iterator[str]:
         return
     if result.sglang_change:
         yield (
-            f"{result.sglang_change} since the last apply; files of the new one were left "
-            "as they are."
+            f"{result.sglang_change} since the last apply; the new files were left as they "
+            "are."
         )
     if not result.changed:
         yield (
@@ -636,7 +636,7 @@ def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 
 
 def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
-    """On how many nodes the patches are in place, and how many failed."""
+    """Count the nodes with the patches in place, and those that failed."""
     seen = [result.status for result in results if result.status]
     if seen:
         complete = sum(result.complete for result in results)
@@ -671,7 +671,7 @@ def _applied_summary(result: NodeResult) -> str:
 
 
 def _summary(status: StatusResult | None) -> str:
-    """The state of the patches asked about, in a few words."""
+    """Return the state of the requested patches, in a few words."""
     if status is None:
         return "?"
     states = {name: status.patches[name] for name in status.wanted}
@@ -687,7 +687,7 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
         differ = "differs" if len(differing) == 1 else "differ"
         yield (
             f"Apart from the patches, {_and(differing)} {differ} from the wheel of "
-            f"{release}: somebody else's changes, which are kept."
+            f"{release}. These changes are kept."
         )
     if result.files and (result.install.editable or not result.install.dist_info):
         yield (
@@ -697,7 +697,7 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
 
 
 def _edits(file: FileChange) -> str:
-    """Count the edits that a file gets, and those that it had before."""
+    """Count the edits that a file gets, and the ones that it already had."""
     count = str(file.applied + file.present)
     return f"{count}, {file.present} there before" if file.present else count
 
@@ -709,7 +709,7 @@ def _source(path: str, pristine: bool | None) -> str:
 
 
 def _apply(install: Install, patches: Sequence[str] = ()) -> str:
-    """The command that applies these patches, or all of them, to an install."""
+    """Return the command that applies these patches, or all of them, to an install."""
     whole = not patches or set(registry.names()) <= set(patches)
     only = "" if whole else "".join(f" --only {name}" for name in patches)
     unlisted = " --unlisted" if install.release is None else ""
@@ -722,7 +722,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _named(patches: Sequence[str]) -> str:
-    """The names of patches; just how many there are if these are all."""
+    """The names of patches, or only their number if these are all."""
     if set(patches) != set(registry.names()):
         return _and(patches)
     return "1 patch" if len(patches) == 1 else f"{len(patches)} patches"

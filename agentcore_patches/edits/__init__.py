@@ -1,9 +1,9 @@
 """The few kinds of edit, on libcst: each finds its place by scope, then by shape.
 
 A *scope* is a dotted path of definitions (`OpenAIServingChat._build_chat_response`). A
-*shape* is Python source that one statement must equal, whatever its spacing, comments
-and parentheses; in it `...` stands for anything and a capture (`$CHUNK`) for an
-expression that the new code may use again.
+*shape* is Python source that one statement must equal, apart from spacing, comments and
+parentheses; in it, `...` matches anything and a capture (`$CHUNK`) matches an expression
+that the new code may use.
 
 Only the definitions that edits name are parsed and printed again; every other byte of a
 file is left alone.

@@ -13,12 +13,12 @@ from agentcore_patches.edits.matching import MalformedEdit, headline
 
 @dataclass(frozen=True)
 class Edit(ABC):
-    """One change of one file.
+    """One change to one file.
 
     Attributes:
         file: path below `sglang`.
-        name: of the place that the edit is for, such as `tito/fields`.
-        note: why the change is there; stands with the name above it where it lands.
+        name: the hook's name, such as `tito/fields`.
+        note: the reason for the change; it lands above the change, after the name.
     """
 
     file: str
@@ -28,7 +28,7 @@ class Edit(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Describe the edit and its place in a few words; never empty."""
+        """Describe the edit and its place in a few words."""
 
     @property
     def where(self) -> str:
@@ -37,7 +37,7 @@ class Edit(ABC):
 
     @property
     def new_code(self) -> str:
-        """The code that it brings, as Python that can be parsed on its own."""
+        """The code that it adds, as Python that parses on its own."""
         return ""
 
     @property
@@ -49,7 +49,7 @@ class Edit(ABC):
         """Validate the edit as written, without any source.
 
         Raises:
-            MalformedEdit: a part of it does not suit this kind of edit.
+            MalformedEdit: a part of it is not valid for this kind of edit.
         """
 
 
@@ -64,7 +64,7 @@ class ScopedEdit(Edit):
     scope: str
 
     may_capture: ClassVar[tuple[str, ...]] = ()
-    """The attributes in which captures (`$X`) may stand."""
+    """The attributes that may contain captures (`$X`)."""
 
     @property
     def where(self) -> str:
@@ -84,16 +84,16 @@ class ScopedEdit(Edit):
 
 @dataclass(frozen=True)
 class DefinitionEdit(ScopedEdit):
-    """An edit that is made in the tree of its definition."""
+    """An edit to the tree of its definition."""
 
     @property
     @abstractmethod
     def shapes(self) -> tuple[str, ...]:
-        """The shapes of all statements that it looks at; it sees no others."""
+        """The shapes of all statements that it matches."""
 
     @abstractmethod
     def apply(self, definition: Definition) -> Definition | None:
-        """The changed definition, or None if the change is there already.
+        """Return the changed definition, or None if it already has the change.
 
         Raises:
             Misplaced: the place is missing, found too often, or changed by others.

@@ -25,7 +25,7 @@ def descend(node: cst.CSTNode, path: Iterable[Step]) -> cst.CSTNode:
 
 
 def replace(node: NodeT, path: Sequence[Step], new: cst.CSTNode) -> NodeT:
-    """`node` with the descendant at `path` replaced."""
+    """Return `node` with the descendant at `path` replaced."""
     if not path:
         return new  # type: ignore[return-value]
     (name, index), *rest = path
@@ -46,7 +46,7 @@ def statements_of(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
 def insert_statements(
     node: NodeT, position: int, new: Sequence[cst.BaseStatement]
 ) -> NodeT:
-    """A block, or a definition, with statements inserted before `position`."""
+    """Insert statements into a block, or a definition, before `position`."""
     if isinstance(node, cst.SimpleStatementSuite):
         raise Misplaced("its body is on the line of its header")
     if not isinstance(node, cst.IndentedBlock):
@@ -60,10 +60,10 @@ def append_item(
     opening: cst.BaseParenthesizableWhitespace,
     comment: str = "",
 ) -> list[NodeT]:
-    """A call's arguments, or a function's parameters, with one more, laid out alike.
+    """Add an item to a call's arguments or a function's parameters, in the same layout.
 
-    `opening` is what stands between the parenthesis and the first of them. Comments stay
-    with the item that they follow; the new one's stands above it, if it is not the first.
+    `opening` is the whitespace between the parenthesis and the first item. Comments stay
+    with the item that they follow; the new item's comment is above it, unless it is first.
     """
     after = next(name for name in _AFTER_ITEM if hasattr(new, name))
     nothing = cst.SimpleWhitespace("")
@@ -110,7 +110,7 @@ def _breaks(
 
 
 def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespace:
-    """A line break without the comments that stand before it."""
+    """Return a line break without the comments before it."""
     return whitespace.with_changes(
         first_line=cst.TrailingWhitespace(newline=whitespace.first_line.newline),
         empty_lines=[],
@@ -120,7 +120,7 @@ def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespac
 def _commented(
     whitespace: cst.BaseParenthesizableWhitespace, comment: str
 ) -> cst.ParenthesizedWhitespace:
-    """A line break with a comment above the line that follows."""
+    """Return a line break with a comment above the next line."""
     if not _breaks(whitespace):
         margin = cst.SimpleWhitespace("    ")
         whitespace = cst.ParenthesizedWhitespace(indent=True, last_line=margin)
@@ -134,7 +134,7 @@ def _commented(
 def with_keyword(
     call: cst.Call, argument: cst.Arg, comment: str = ""
 ) -> cst.Call | None:
-    """A call with one more keyword argument, None if it has it.
+    """Add a keyword argument to a call; None if the call already has it.
 
     Raises:
         Misplaced: it has another argument of that name.
@@ -158,7 +158,7 @@ def with_keyword(
 
 
 def parenthesized(expression: NodeT) -> NodeT:
-    """The expression in parentheses; as it is if it has some already."""
+    """Put an expression in parentheses, unless it already has some."""
     if getattr(expression, "lpar", ()):
         return expression
     return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
@@ -167,7 +167,7 @@ def parenthesized(expression: NodeT) -> NodeT:
 def comment_lines(comment: str) -> list[str]:
     """Return the lines of the comment above a change, with its owner, name and reason.
 
-    A reason that does not fit behind the name gets a line of its own.
+    A reason that does not fit after the name gets its own line.
     """
     if not comment:
         return []
@@ -183,7 +183,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def lines_above(comment: str) -> list[cst.EmptyLine]:
-    """Return the same lines, to stand above a node."""
+    """Return the same lines, to be put above a node."""
     return [cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(comment)]
 
 
@@ -192,12 +192,12 @@ _COMMENT_WIDTH = 66
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """The source of a node on its own."""
+    """Return the source of a node alone."""
     return cst.Module([]).code_for_node(node).strip()
 
 
 def item_code(item: cst.Arg | cst.Param) -> str:
-    """The source of an argument or parameter, without comma and space after it."""
+    """Return the source of an argument or parameter, without trailing comma and space."""
     nothing = {
         name: cst.SimpleWhitespace("") for name in _AFTER_ITEM if hasattr(item, name)
     }

@@ -61,7 +61,7 @@ class Land(Edit):
         return "the install"
 
     def apply(self, source: bytes | None) -> bytes | None:
-        """The text of the module, None if it is there already, with any line ends.
+        """Return the text of the module; None if the file has it, with any line endings.
 
         Raises:
             Misplaced: there is another file of that name.
@@ -86,7 +86,7 @@ class Import(Edit):
 
     @property
     def text(self) -> str:
-        """The line that lands; its comment stands behind it."""
+        """The line that lands, with its comment at the end."""
         return self.text_with()
 
     def text_with(self, *others: str) -> str:
@@ -102,8 +102,8 @@ class AddField(DefinitionEdit):
 
     Attributes:
         declarations: the fields.
-        native: how SGLang declares the same fields, in the releases that have them: ours
-            are put in their places.
+        native: how SGLang declares the same fields, in the releases that have them: the
+            new declarations replace these.
     """
 
     declarations: str
@@ -154,7 +154,7 @@ class AddField(DefinitionEdit):
     def _look_for(
         self, declared: Mapping[int, cst.AnnAssign]
     ) -> tuple[int, dict[str, int]]:
-        """Count the fields that a class has, and locate its native ones."""
+        """Count the fields that a class has, and find its native ones."""
         ours = _declarations(self.declarations)
         native = _declarations(self.native) if self.native else {}
         n_present = 0
@@ -186,12 +186,12 @@ class AddField(DefinitionEdit):
 
 
 class Check(ScopedEdit):
-    """Changes nothing: refuses sources in which the other edits would be wrong."""
+    """Changes nothing; refuses sources in which the other edits would be wrong."""
 
 
 @dataclass(frozen=True)
 class ExpectDefinition(Check):
-    """Refuse a file that does not define what the scope names."""
+    """Refuse a file that lacks the definition of the scope."""
 
     def describe(self) -> str:
         return f"a check that there is `{self.scope}`"
@@ -199,7 +199,7 @@ class ExpectDefinition(Check):
 
 @dataclass(frozen=True)
 class RefuseDefinition(Check):
-    """Refuse a file that defines what the scope names."""
+    """Refuse a file that has the definition of the scope."""
 
     def describe(self) -> str:
         return f"a check that there is no `{self.scope}`"
@@ -207,7 +207,7 @@ class RefuseDefinition(Check):
 
 @dataclass(frozen=True)
 class Expect(DefinitionEdit, Check):
-    """Refuse a definition that has no statement of a shape."""
+    """Refuse a definition without a statement of a shape."""
 
     shape: str
 
@@ -231,7 +231,7 @@ class Expect(DefinitionEdit, Check):
 
 @dataclass(frozen=True)
 class RefuseField(DefinitionEdit, Check):
-    """Refuse a class that has one of some fields, which our code would write twice."""
+    """Refuse a class that has one of some fields, which new code would write twice."""
 
     fields: tuple[str, ...]
 
@@ -348,7 +348,7 @@ class Decorate(DefinitionEdit):
 
 @dataclass(frozen=True)
 class AddKeyword(DefinitionEdit):
-    """Add a keyword argument to the one call of `function` in a scope.
+    """Add a keyword argument to the only call of `function` in a scope.
 
     Attributes:
         function: the function as it is called there (`self.run`).
@@ -398,7 +398,7 @@ class AddKeyword(DefinitionEdit):
 
 @dataclass(frozen=True)
 class Insert(DefinitionEdit):
-    """Insert statements before or after the one statement of a shape.
+    """Insert statements before or after the only statement of a shape.
 
     With neither `before` nor `after` they go to the start of the function.
     """
@@ -451,7 +451,7 @@ class Insert(DefinitionEdit):
         return None if block is None else replace(definition, block_path, block)
 
     def _insert(self, block: NodeT, position: int, captures: Captures) -> NodeT | None:
-        """`block` with the new statements at `position`, None if it has them."""
+        """Insert the new statements into `block` at `position`; None if it has them."""
         new = _new_statements(self.code, self.comment, captures)
         for start in range(len(statements_of(block)) - len(new) + 1):
             existing = statements_of(block)[start : start + len(new)]
@@ -462,7 +462,7 @@ class Insert(DefinitionEdit):
 
 @dataclass(frozen=True)
 class Replace(DefinitionEdit):
-    """Replace the one simple statement of a shape by another one.
+    """Replace the only simple statement of a shape with another one.
 
     Attributes:
         old: the shape.
@@ -516,7 +516,7 @@ class Replace(DefinitionEdit):
 
 @dataclass(frozen=True)
 class AddCondition(DefinitionEdit):
-    """Let the one `if` of a shape hold only if `condition` holds too."""
+    """Add a condition to the only `if` of a shape."""
 
     shape: str
     condition: str
@@ -583,7 +583,7 @@ class AddMethod(ScopedEdit):
 
     @property
     def method(self) -> str:
-        """The name of the method, empty if the code is something else."""
+        """The name of the method, empty if the code is not a method."""
         try:
             [function] = ast.parse(self.code).body
         except (ValueError, SyntaxError):
@@ -593,12 +593,12 @@ class AddMethod(ScopedEdit):
 
     @property
     def text(self) -> str:
-        """The source that lands, with its comment and a blank line above, not indented."""
+        """The source that lands, with its comment and a blank line, not indented."""
         return "\n".join(["", *comment_lines(self.comment), self.code.strip("\n"), ""])
 
 
 def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
-    """The fields that a class declares, by the index of their statements."""
+    """Return the fields that a class declares, by the index of their statements."""
     return {
         index: field
         for index, statement in enumerate(definition.body.body)
@@ -608,10 +608,10 @@ def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
 
 @cache
 def _declarations(code: str) -> dict[str, cst.AnnAssign]:
-    """The fields that code declares, by name.
+    """Return the fields that code declares, by name.
 
     Raises:
-        MalformedEdit: it does something else.
+        MalformedEdit: it has other code than declarations.
     """
     statements = _parse_new(code).body
     fields = {
@@ -628,7 +628,7 @@ def _declarations(code: str) -> dict[str, cst.AnnAssign]:
 def _replace_line(
     definition: Definition, path: Sequence[Step], new: cst.BaseStatement
 ) -> Definition:
-    """A definition with one simple statement in place of another.
+    """Replace a simple statement of a definition with another one.
 
     Blank lines and comments are the file's own, and stay.
     """
@@ -668,7 +668,7 @@ def _parse_new(code: str) -> cst.Module:
 def _new_statements(
     code: str, comment: str = "", captures: Captures | None = None
 ) -> Sequence[cst.BaseStatement]:
-    """New statements, with their comment, captured expressions put in."""
+    """Return new statements with their comment and the captured expressions."""
     first, *rest = substitute(_parse_new(code), captures or {}).body
     assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
     return [first.with_changes(leading_lines=lines_above(comment)), *rest]

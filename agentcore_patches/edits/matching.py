@@ -17,38 +17,38 @@ SmallT = TypeVar("SmallT", bound=cst.BaseSmallStatement)
 
 
 class Misplaced(Exception):
-    """A definition lacks the place that an edit needs; the message says why."""
+    """A definition lacks the place that an edit needs; the message gives the reason."""
 
 
 class MalformedEdit(Exception):
-    """An edit is written wrongly; the message says how."""
+    """An edit has a mistake, which the message describes."""
 
 
 def expect_one(n_found: int, what: str) -> None:
-    """Raise `Misplaced` unless `what` was found just once."""
+    """Raise `Misplaced` unless `what` was found exactly once."""
     if n_found != 1:
         times = f"found {n_found} times, expected 1" if n_found else "not found"
         raise Misplaced(f"{what} was {times}")
 
 
 def expect_one_definition(name: str, n_found: int) -> None:
-    """Raise `Misplaced` unless a name is defined just once."""
+    """Raise `Misplaced` unless a name is defined exactly once."""
     if n_found != 1:
         times = f"defined {n_found} times" if n_found else "not defined"
         raise Misplaced(f"`{name}` is {times}")
 
 
 def headline(code: str) -> str:
-    """The first line of some code."""
+    """Return the first line of some code."""
     return code.strip().partition("\n")[0]
 
 
-# `$` is no Python: a capture is parsed as a name that begins with this.
+# `$` is not valid Python: a capture is parsed as a name with this prefix.
 _CAPTURE = "_captured_"
 
 
 def capture_names(code: str) -> str:
-    """Return code as Python: each capture `$X` becomes a name of its own."""
+    """Return code as valid Python: each capture `$X` becomes a name."""
     return re.sub(r"\$(?=[A-Z])", _CAPTURE, code)
 
 
@@ -66,7 +66,7 @@ def captures_in(node: cst.CSTNode) -> frozenset[str]:
     """Return the names of the captures in a shape or in new code.
 
     Raises:
-        MalformedEdit: a capture stands where Python takes no expression.
+        MalformedEdit: a capture is where Python allows no expression.
     """
     names = [
         found.value
@@ -82,7 +82,7 @@ def captures_in(node: cst.CSTNode) -> frozenset[str]:
 
 
 def refuse_unbound_captures(new: cst.CSTNode, shape: cst.CSTNode | None) -> None:
-    """Raise `MalformedEdit` if new code uses a capture that its shape does not have."""
+    """Raise `MalformedEdit` if new code uses a capture that its shape lacks."""
     bound = captures_in(shape) if shape else frozenset()
     if unbound := sorted(captures_in(new) - bound):
         raise MalformedEdit(
@@ -92,7 +92,7 @@ def refuse_unbound_captures(new: cst.CSTNode, shape: cst.CSTNode | None) -> None
 
 @cache
 def parse_shape(code: str) -> cst.BaseStatement:
-    """The one statement that some code is.
+    """Parse code that must be one statement.
 
     Raises:
         MalformedEdit: it is not one statement.
@@ -108,7 +108,7 @@ def parse_shape(code: str) -> cst.BaseStatement:
 
 
 def only_statement(statement: cst.CSTNode, kind: type[SmallT]) -> SmallT | None:
-    """The small statement of a line that has just one, if it is of that kind."""
+    """Return the only small statement of a line, if it is of that kind."""
     match statement:
         case cst.SimpleStatementLine(body=[small]) if isinstance(small, kind):
             return small
@@ -132,7 +132,7 @@ _FORMATTING = (
 )
 
 
-# Where Python takes a name only, and no other expression.
+# Places where Python allows only a name, no other expression.
 _NO_CAPTURES = {
     (cst.Arg, "keyword"),
     (cst.Attribute, "attr"),
@@ -152,7 +152,7 @@ _NO_CAPTURES = {
 
 @cache
 def expression_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    """The fields of a kind of node in which a capture may stand, or stands deeper."""
+    """Return the fields of a node class that may contain captures at any depth."""
     return tuple(
         name for name in compared_fields(kind) if (kind, name) not in _NO_CAPTURES
     )
@@ -169,7 +169,7 @@ def compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 
 def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
-    """True if `node` has the shape of `pattern`; fills in what captures stand for.
+    """True if `node` has the shape of `pattern`; record the captured expressions.
 
     Without `captures`, `...` stands for itself.
     """
@@ -222,7 +222,7 @@ def _is_anything(pattern: object) -> bool:
 
 
 def find(definition: cst.CSTNode, pattern: cst.CSTNode) -> list[tuple[Path, Captures]]:
-    """Every statement of that shape in a definition, in the order of the source."""
+    """Return every statement of a shape in a definition, in source order."""
     found: list[tuple[Path, Captures]] = []
     for path, node in walk(definition, lambda kind: _BLOCKS):
         captures: Captures = {}
@@ -238,7 +238,7 @@ _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 def walk(
     node: cst.CSTNode, fields: Callable[[type[cst.CSTNode]], Iterable[str]]
 ) -> Iterator[tuple[Path, cst.CSTNode]]:
-    """Everything below a node, by the fields that `fields` names of each kind."""
+    """Yield everything below a node, following the fields in `fields` for its class."""
     pending: list[tuple[Path, cst.CSTNode]] = [((), node)]
     while pending:
         path, node = pending.pop()

@@ -1,4 +1,4 @@
-"""Make edits in a file: its encoding, its lines, and the spans that change."""
+"""Apply edits to a file: its encoding, its lines, and the spans that change."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from agentcore_patches.errors import SourceConflict
 def apply_edits(
     source: bytes | None, edits: Sequence[Edit]
 ) -> tuple[bytes, tuple[bool, ...]]:
-    """The new source, and for each edit whether it changed anything.
+    """Return the new source, and for each edit whether it changed anything.
 
-    `source` is None where the file is absent: `Land` makes it.
+    `source` is None if the file is absent: `Land` creates it.
 
     Raises:
         SourceConflict: the source is absent or cannot be parsed, or a place is missing,
-            found too often or changed by others.
+            found too often or changed.
     """
     if isinstance(landing := edits[0], Land):
         with _placing(landing):
@@ -168,9 +168,9 @@ class _Spans:
         return place, place, text.replace("\n", self.newline)
 
     def _joined(self, edit: Import) -> tuple[int, int, str] | None:
-        """The splice that adds a name to a line that imports others of the same module.
+        """Return a splice that adds a name to a line with imports from the same module.
 
-        isort would join the two. None: there is no such line of plain names.
+        isort would join the two. None if there is no such line of plain names.
         """
         for node in self._tree.body:
             match node:
@@ -185,10 +185,10 @@ class _Spans:
         return None
 
     def _place_of_import(self, edit: Import) -> int:
-        """Before the first import from the same package, where isort would have it.
+        """Return the position before the first import from the same package, as isort does.
 
-        Without one, before one that isort puts after it; without one, after the last
-        import above all definitions, which may use the name at once.
+        Without such an import, return the position before an import that isort puts
+        later; or else after the last import above all definitions, which may use the name.
         """
         sorted_below: ast.stmt | None = None
         root = edit.module.partition(".")[0]

@@ -23,9 +23,9 @@ from agentcore_patches.edits.matching import (
 
 
 def substitute(module: cst.Module, captures: Mapping[str, cst.CSTNode]) -> cst.Module:
-    """New code with each captured name replaced by the expression it stands for.
+    """Replace each capture in new code by the expression that it matched.
 
-    An expression gets parentheses where it would mean something else without them.
+    An expression gets parentheses if the code would change its meaning without them.
 
     Raises:
         Misplaced: an expression cannot stand in a place of its name.

@@ -35,10 +35,10 @@ def unneeded(
     edits: Sequence[DefinitionEdit],
     outer: Sequence[_Sought] = (),
 ) -> list[Span]:
-    """The lines of the outermost statements that no edit in a definition needs.
+    """Return the lines of the outermost statements that no edit in a definition needs.
 
-    Without those that share a line with other code. `outer` is what edits of the
-    definitions around it look for.
+    Statements that share a line with other code are left out. `outer` has the shapes that
+    edits of the enclosing definitions look for.
     """
     own = [edit for edit in edits if edit.scope == scope]
     sought = [*outer, *(one for edit in own for s in edit.shapes for one in _sought(s))]

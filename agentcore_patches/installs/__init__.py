@@ -1,1 +1,1 @@
-"""Where SGLang is installed, found without importing it."""
+"""Find an SGLang install without importing it."""

@@ -45,7 +45,7 @@ class Leftovers:
 
 
 class OnlyLeftovers(UnsupportedTarget):
-    """There is no SGLang, but a folder with leftovers; `install` stands for that."""
+    """There is no SGLang, but a folder with leftovers, which `install` describes."""
 
     def __init__(self, message: str, hint: str, install: Install) -> None:
         super().__init__(message, hint)
@@ -60,7 +60,7 @@ class Install:
         package: the `sglang` folder.
         version: as the install states it; UNKNOWN if it does not.
         release: the supported release that has the same sources; None if there is none,
-            and it cannot be patched.
+            so that it cannot be patched.
         found: how it was found, in a few words.
         editable: whether `dist_info` is in another folder than the package, so that its
             RECORD does not list the package's files.
@@ -92,15 +92,15 @@ class Install:
 
 
 def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> Install:
-    """The SGLang in a folder, of another interpreter, or of this interpreter.
+    """Find the SGLang in a folder, of another interpreter, or of this interpreter.
 
-    Whether it may be patched is what `require_release` tells.
+    `require_release` checks whether it may be patched.
 
     Raises:
         UsageError: both a folder and an interpreter were given.
         OnlyLeftovers: there is no SGLang, only a folder with agentcore-patch's files.
         UnsupportedTarget: there is no SGLang.
-        AccessError: it is there but cannot be read.
+        AccessError: it exists but cannot be read.
     """
     refuse_both(sglang_dir, python)
     try:
@@ -142,7 +142,7 @@ def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | No
 
 
 def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
-    """The present texts of files, by path; files that are missing are left out.
+    """Return the present texts of files, by path; missing files are left out.
 
     Raises:
         AccessError: a file cannot be read.
@@ -162,7 +162,7 @@ def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
 
 
 def expand_user(path: StrPath) -> Path:
-    """The path, with `~` as the home folder; as it is if there is no such user."""
+    """Expand `~` to the home folder, unless there is no such user."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  # Path's raises then.
 
 
@@ -203,7 +203,7 @@ def _is_package(folder: Path) -> bool:
 
 
 def _leftovers(seen: Look) -> tuple[Leftovers, ...]:
-    """Folders with leftovers in the search path."""
+    """Return the folders with leftovers in the search path."""
     places = (Path(entry) / "sglang" for entry in seen.search if entry)
     hiding = [Path(folder).resolve() for folder in seen.hiding]
     folders = dict.fromkeys(place.resolve() for place in places if is_leftover(place))
@@ -223,7 +223,7 @@ def is_leftover(folder: Path) -> bool:
 
 
 def _package_of(seen: Look, leftovers: Sequence[Leftovers], python: str) -> Path:
-    """The package folder that an interpreter imports, or would without leftovers."""
+    """Return the package folder that an interpreter imports, or would without leftovers."""
     if seen.origin is None:
         _refuse_absent(leftovers, python)
     package = Path(seen.origin).resolve().parent
@@ -245,7 +245,7 @@ def _package_of(seen: Look, leftovers: Sequence[Leftovers], python: str) -> Path
 
 
 def _refuse_absent(leftovers: Sequence[Leftovers], python: str) -> NoReturn:
-    """Say that an interpreter has no SGLang, and what to do."""
+    """Raise an error: an interpreter has no SGLang. Its hint suggests what to do."""
     if leftovers:
         raise _only_leftovers(leftovers, f"imported by {python}")
     other = _neighbour(python)
@@ -268,7 +268,7 @@ def _only_leftovers(leftovers: Sequence[Leftovers], found: str) -> OnlyLeftovers
 
 
 def _neighbour(python: str) -> Path | None:
-    """The interpreter of an environment at hand that has an SGLang."""
+    """Return the interpreter of a nearby environment that has an SGLang."""
     environments = (
         ".venv",
         os.environ.get("VIRTUAL_ENV"),

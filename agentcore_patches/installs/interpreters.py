@@ -1,4 +1,4 @@
-"""Python interpreters, asked where they would import SGLang from."""
+"""Find out where a Python interpreter would import SGLang from."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Look:
 
 
 def look() -> dict[str, object]:
-    """Find `sglang` without importing it. Every interpreter that is asked runs this, too.
+    """Find `sglang` without importing it. Other interpreters run this code as well.
 
     An import takes the first finder's package, even a namespace package (a folder without
     `__init__.py`). An editable install may have a finder behind that.
@@ -58,15 +58,15 @@ def look() -> dict[str, object]:
 
 
 def look_here() -> Look:
-    """Look with this interpreter."""
+    """Run `look` in this interpreter."""
     return _look_from({**look(), "path": sys.path})
 
 
 def _look_from(answer: object) -> Look:
-    """The answer of `look`, with the search path as `path`.
+    """Parse the answer of `look`, with the search path as `path`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the answer is malformed.
     """
     match answer:
         case {
@@ -81,7 +81,7 @@ def _look_from(answer: object) -> Look:
 
 
 def ask(python: Path) -> Look:
-    """Look with another interpreter."""
+    """Run `look` in another interpreter."""
     import inspect
     import shutil
     import subprocess
@@ -97,7 +97,7 @@ def ask(python: Path) -> Look:
         raise UnsupportedTarget(f"There is no program {python}.", hint=advice)
     try:
         # In the root folder, so that it does not import from the current one; without
-        # bytecode, so that a question leaves nothing behind.
+        # bytecode, so that the run leaves nothing behind.
         answer = subprocess.run(
             [
                 *(Path(command).absolute(), "-B", "-c"),
@@ -131,7 +131,7 @@ def ask(python: Path) -> Look:
         ) from None
     except ValueError:
         raise UnsupportedTarget(
-            f"{python} is not a Python interpreter: it did not answer as one.",
+            f"{python} is not a Python interpreter: it did not respond like one.",
             hint=_GIVE_AN_INTERPRETER,
         ) from None
 
@@ -140,7 +140,7 @@ def _answer(printed: str) -> Look:
     """Extract the probe's output from everything that the interpreter printed.
 
     Raises:
-        ValueError: it did not, or something else.
+        ValueError: there is no output of the probe, or it is malformed.
     """
     lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
     answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None

@@ -1,4 +1,4 @@
-"""The version of an install, and the supported release that it stands for."""
+"""The version of an install, and the supported release that it matches."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = "unknown"
-"""The version of an SGLang that does not tell it."""
+"""The version of an SGLang that does not state one."""
 
 _MOST_VERSION = 1024 * 1024
 
-# The version that setuptools-scm gives where there is no git metadata.
+# The version that setuptools-scm gives if there is no git metadata.
 _PLACEHOLDER = "0.0.0.dev0"
 
 
 def require_release(install: Install) -> str:
-    """The supported release that an install has the sources of.
+    """Return the supported release whose sources an install has.
 
     Raises:
         UnsupportedTarget: there is none.
@@ -42,10 +42,10 @@ def require_release(install: Install) -> str:
         )
     parsed = _parsed(install.version)
     advice = (
-        "This is a development version. If it is a supported release with commits of "
-        "your own, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+        "This is a development version. If it is a supported release with your own "
+        "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
         f"{_nearest(parsed)}+own set. `agentcore-patch apply --unlisted` "
-        "patches any other one that the edits of a release fit."
+        "patches any other version that the edits of a supported release fit."
         if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
         else ""
     )

@@ -87,7 +87,7 @@ async def answer(making: Awaitable[Any]) -> Any:
 
 
 def _count(response: ChatCompletionResponse | CompletionResponse) -> None:
-    """Count an answer of chat or completions with token IDs, also with none of them."""
+    """Count a response of chat or completions with token IDs, even an empty list."""
     if any(getattr(one, "token_ids", None) is not None for one in response.choices):
         is_chat = response.object == "chat.completion"
         endpoint = "chat" if is_chat else "completions"

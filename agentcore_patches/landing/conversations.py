@@ -109,8 +109,8 @@ def ignored_patterns() -> tuple[re.Pattern[str], ...]:
             ) from None
         if pattern.fullmatch(""):
             raise ValueError(
-                f"{IGNORE} has {text!r}, which matches an empty text, too. Write a "
-                "pattern that only matches what changes, or unset the variable."
+                f"{IGNORE} has {text!r}, which also matches an empty text. Write a "
+                "pattern that matches only the changing text, or unset the variable."
             )
         patterns.append(pattern)
     return tuple(patterns)
@@ -139,7 +139,7 @@ def find(
             and [other.role for other in following] == ["assistant"]
             and is_silent(message, parser)
         ):
-            # Some releases turn reasoning into a message of its own.
+            # Some releases turn reasoning into a separate message.
             continue
         one = _describe(message, calls, parser)
         if message.role in SYSTEM_ROLES and message.content and not one[1]:

@@ -36,8 +36,8 @@ def names() -> tuple[str, ...]:
         if name not in known:
             fields = f"those are {', '.join(known)}" if known else "they have none"
             raise ValueError(
-                f"{VARIABLE} names {name!r}, which is no boolean request field of the "
-                f"patches that are in place: {fields}. Correct or unset it."
+                f"{VARIABLE} names {name!r}, which is not a boolean request field of "
+                f"the installed patches: {fields}. Correct or unset it."
             )
     return named
 

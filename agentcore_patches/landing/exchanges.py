@@ -27,7 +27,7 @@ class Exchange:
         response: the /v1/responses request that is converted to chat, if it is one.
         trace: records the engine's results for a response, None if they are not needed.
         uses_memory: whether the server may remember the conversation; None if chat's
-            `return_token_ids` says so.
+            `return_token_ids` decides.
         turn: turn of the conversation, None without prefix and memory.
     """
 

@@ -149,7 +149,7 @@ def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
 
     SGLang decodes such a prompt and tokenizes the text again, and it expands the image
     tokens of a second turn a second time. A file that cannot be read is an error of the
-    request; some releases say that the server failed.
+    request; some releases report it as a server error.
 
     The decorated function raises:
         PromptError: the number of placeholders is not that of images, videos and audio.

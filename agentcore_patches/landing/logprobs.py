@@ -75,9 +75,9 @@ def require_finite(
     output: BatchStrOutput,
     index: int,
 ) -> None:
-    """End a request whose new logprobs hold NaN or infinity, with an error in words.
+    """Fail a request whose new logprobs hold NaN or infinity, with a clear error.
 
-    JSON has neither: a response would say `null`, or fail without a word.
+    JSON has neither: a response would contain `null`, or fail without a message.
 
     Args:
         meta_info: metadata of the request's output, in the making.

@@ -151,7 +151,7 @@ def _error_event(error: dict[str, Any]) -> str:
 
 
 def refuse(serving: AnthropicServing, error: ValueError) -> Any:
-    """Answer 400 to a request that cannot be converted; the error says why."""
+    """Answer 400 to a request that cannot be converted; the error gives the reason."""
     return _error_response(serving, HTTPStatus.BAD_REQUEST, str(error))
 
 

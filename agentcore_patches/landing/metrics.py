@@ -208,7 +208,7 @@ def count_miss(missed: str) -> None:
     """Count a turn that the memory did not find.
 
     Args:
-        missed: why, as `metadata.prefix.missed` says it.
+        missed: the reason, as in `metadata.prefix.missed`.
     """
     where, _, part = missed.partition(": ")
     reason = f"{MESSAGE}{part}" if where.startswith("message ") else missed

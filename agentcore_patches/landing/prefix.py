@@ -50,7 +50,7 @@ FIELD = "required_prefix_token_ids"
 
 
 class PrefixError(ValueError):
-    """The prefix that a request asks for cannot be used; the message says why.
+    """The prefix that a request asks for cannot be used; the message gives the reason.
 
     Attributes:
         source: where the prefix comes from: "request" or "message".
@@ -163,7 +163,7 @@ class Turn:
         prompt = [*kept, *tail]
         has_media = prompts.has_media(messages)
         found = prompts.find_token_error(
-            manager, prompt, f"{prefix.name} with what follows it", has_media
+            manager, prompt, f"{prefix.name} with the text after it", has_media
         )
         if found is not None:
             _, error = found

@@ -164,7 +164,7 @@ def _check_input_ids(
     if session and request_fields.read(obj, "return_prompt_token_ids"):
         return (
             "return_prompt_token_ids is not supported with session_params: the "
-            "prompt of a session is made by the scheduler."
+            "scheduler builds the prompt of a session."
         )
     if obj.input_ids is None or (obj.input_ids == [] and _may_be_empty(obj)):
         return None
@@ -184,7 +184,7 @@ def refuse(
     """Reject a request that the engine cannot accept.
 
     Raises:
-        ValueError: the message says why.
+        ValueError: the message gives the reason.
     """
     error = check(manager, obj)
     if error is not None:

@@ -97,8 +97,8 @@ _SESSION: Mapping[str, type] = {
 def read(request: Any, name: str, default: Any = None) -> Any:
     """Return a field of a request; the default if no such field is declared.
 
-    Requests for embeddings have fewer fields than those to generate, and so have those
-    of older releases. Each patch that is in place adds the fields that it serves.
+    Embedding requests have fewer fields than generation requests, and so have requests
+    of older releases. Each installed patch adds the fields that it serves.
     """
     return getattr(request, name, default)
 
@@ -188,7 +188,7 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
 
 
 def as_integer(value: Json) -> Any:
-    """Convert a float such as 5.0 to an integer: some clients write 5 so in JSON."""
+    """Convert a float such as 5.0 to an integer: some clients write integers so."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

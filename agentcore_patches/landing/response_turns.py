@@ -159,7 +159,7 @@ def _remember(
         messages = serving._construct_input_messages(sent_back)
         *earlier, answer = ChatCompletionRequest(messages=messages).messages
     except ValueError:
-        # Nothing was said, or what a next turn cannot have in it.
+        # The response is empty, or has items that a next turn cannot contain.
         return
     for message in earlier:
         if not conversations.is_silent(message, turn.reasoning_parser):

@@ -44,7 +44,7 @@ def refuse_rust_server() -> None:
         ValueError: the environment does not allow an unpatched server.
     """
     what = (
-        "SGLANG_RUST_SERVER=1 starts SGLang's server in Rust, which does not run the "
+        "SGLANG_RUST_SERVER=1 starts SGLang's Rust server, which does not run the "
         f"code that agentcore-patch {release.VERSION} changed"
     )
     if os.environ.get(ALLOW_UNPATCHED) != "1":

@@ -1,7 +1,7 @@
-"""vLLM's names for SGLang's control endpoints, and what each becomes.
+"""vLLM's control endpoints, mapped to SGLang's.
 
-An endpoint asks for the same key as SGLang's endpoint that does its work. What SGLang
-cannot do is a 501 that names the way that works.
+An endpoint requires the same key as the SGLang endpoint that does its work. An endpoint
+that SGLang cannot serve answers 501, and names what to use instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from .answers import Json
 
-# Seconds between two looks at whether requests have ended.
+# Seconds between two checks whether requests have finished.
 _POLL_INTERVAL = 0.05
 
 # Seconds in which the engine releases the requests of a paused server.
@@ -49,7 +49,7 @@ _FROM_DISK = (
     "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
 )
 
-# Endpoints that SGLang has no counterpart of, and what to do instead.
+# Endpoints without a counterpart in SGLang, and what to do instead.
 NOT_SUPPORTED: Mapping[str, str] = {
     "/init_weight_transfer_engine": _FROM_DISK,
     "/start_weight_update": _FROM_DISK,
@@ -86,7 +86,7 @@ def _add_route(
     native: Callable[..., Any],
     handle: Callable[[_Call], Awaitable[Any]],
 ) -> None:
-    """Add a route that asks for the key that `native` asks for."""
+    """Add a route that requires the same key as `native`."""
     from starlette.routing import Route
 
     async def endpoint(request: Request) -> Any:
@@ -110,7 +110,7 @@ class _Call:
 
     @classmethod
     async def read(cls, request: Request) -> _Call:
-        """Read a request; a field of the body wins over the query's.
+        """Read a request; a field of the body takes precedence over the query's.
 
         Raises:
             BadRequest: the body is not a JSON object.
@@ -121,22 +121,22 @@ class _Call:
         return cls(request, {**query, **await read_json(request)})
 
     def only(self, *names: str) -> None:
-        """Reject every other field that asks for something.
+        """Reject every other field that is set.
 
         Raises:
-            BadRequest: there is one.
+            BadRequest: another field is set.
         """
         for name, value in self._fields.items():
             if name not in names and not is_off(value) and value != ["false"]:
                 raise BadRequest(name, f"{name} is not supported here. Omit it.")
 
     def _single(self, name: str) -> Json:
-        """Return a field; fields of the query are lists, mostly of one value."""
+        """Return a field; a list of one value, as in the query, counts as the value."""
         value = self._fields.get(name)
         return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def text(self, name: str, *allowed: str) -> str | None:
-        """Return a field as a string, one of those that are allowed, if any are named.
+        """Return a field as a string, which must be one of `allowed` if any are given.
 
         Raises:
             BadRequest: it is something else.
@@ -152,10 +152,10 @@ class _Call:
         return value
 
     def needed(self, name: str) -> str:
-        """Return a field as a string that is not empty.
+        """Return a required field as a string.
 
         Raises:
-            BadRequest: it is not one.
+            BadRequest: it is absent or empty.
         """
         value = self.text(name)
         if not value:
@@ -190,7 +190,7 @@ class _Call:
         return [part for one in value for part in one.split(",") if part]
 
     def has(self, name: str) -> bool:
-        """True if a field is there, even if it is null."""
+        """True if a field is present, even if it is null."""
         return name in self._fields
 
     def value(self, name: str) -> Json:
@@ -201,7 +201,7 @@ class _Call:
 async def _refuse(path: str, call: _Call) -> Json:
     raise BadRequest(
         None,
-        f"{path} is not supported on SGLang: its workers do not speak vLLM's protocol "
+        f"{path} is not supported on SGLang: its workers do not have vLLM's protocol "
         f"for weights. {NOT_SUPPORTED[path]}.",
         status=501,
     )
@@ -227,7 +227,7 @@ class _Control:
     def routes(self) -> Iterable[_Route]:
         """Return path, method and handler of each endpoint.
 
-        The third item is SGLang's endpoint whose key it asks for.
+        The third item is the SGLang endpoint whose key it requires.
         """
         return (
             ("/pause", "POST", "pause_generation", self.pause),
@@ -281,7 +281,7 @@ class _Control:
         await self._manager.pause_generation(obj)
 
     async def _drain(self) -> None:
-        """Hold new requests back, and wait until the others have ended."""
+        """Hold new requests back, and wait until the others have finished."""
         manager = self._manager
         if manager.server_args.tokenizer_worker_num > 1:
             raise BadRequest(
@@ -295,7 +295,7 @@ class _Control:
             await asyncio.sleep(_POLL_INTERVAL)
         if not manager.is_pause:
             raise BadRequest(
-                "mode", "Generation was resumed before all requests had ended."
+                "mode", "Generation was resumed before all requests had finished."
             )
 
     async def _flush(self, field: str | None) -> None:
@@ -311,7 +311,7 @@ class _Control:
                 raise BadRequest(
                     field,
                     "The prefix cache was not reset: requests use it. New weights have "
-                    "a cache of their own, so that a trainer need not reset it.",
+                    "their own cache, so a trainer does not need to reset it.",
                 )
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -324,7 +324,7 @@ class _Control:
         return {"status": "resumed"}
 
     async def is_paused(self, call: _Call) -> Json:
-        """Say whether generation is paused."""
+        """Return whether generation is paused."""
         return {"is_paused": self._manager.is_pause}
 
     async def abort_requests(self, call: _Call) -> Json:
@@ -343,7 +343,7 @@ class _Control:
         for request_id in request_ids:
             n_found = self._abort_running(request_id)
             if not n_found:
-                # It is of another endpoint, or of another tokenizer worker.
+                # The request belongs to another endpoint or tokenizer worker.
                 n_found = int(request_id in self._manager.rid_to_state)
                 other: AbortReq = AbortReq(rid=request_id)
                 await self._native["abort_request"](other, call.request)
@@ -403,7 +403,7 @@ class _Control:
         return {"status": "sleeping"}
 
     async def wake_up(self, call: _Call) -> Json:
-        """Take back memory; generate again once all of it is there."""
+        """Resume memory; generate again once all of it is resumed."""
         from sglang.srt.managers.io_struct import ResumeMemoryOccupationReqInput
 
         call.only("tags")
@@ -419,7 +419,7 @@ class _Control:
         return {"status": "awake"}
 
     async def is_sleeping(self, call: _Call) -> Json:
-        """Say whether memory is released."""
+        """Return whether memory is released."""
         return {"is_sleeping": bool(self._asleep)}
 
     def _tags(self, call: _Call) -> list[str] | None:
@@ -451,7 +451,7 @@ class _Control:
         call.only("include_dp")
         sizes = parallel_sizes(self._manager)
         world_size = sizes["tensor"] * sizes["pipeline"]
-        # With attention parallel in data, those ranks are in the tensor ranks.
+        # With data-parallel attention, its ranks are part of the tensor-parallel ones.
         if call.flag("include_dp") is not False and not sizes["dp_is_inside"]:
             world_size *= sizes["data"]
         return {"world_size": world_size}
@@ -461,7 +461,7 @@ class _Control:
         return {"server_load": len(self._manager.rid_to_state)}
 
     async def liveness(self, call: _Call) -> Json:
-        """Answer while the process lives."""
+        """Answer while the process is alive."""
         return {"status": "ok"}
 
     async def weight_info(self, call: _Call) -> Json:
@@ -470,12 +470,12 @@ class _Control:
         return {"weight_version": info["weight_version"]}
 
     async def update(self, call: _Call) -> Json:
-        """Update the weights from a folder, as prime-rl asks for."""
+        """Update the weights from a folder, as prime-rl requests it."""
         if not isinstance(call.value("weight_dir"), str):
             raise BadRequest(
                 "weight_dir" if call.has("weight_dir") else "update_info",
                 "SGLang can update weights only from a folder here: its workers do not "
-                f"speak vLLM's protocol for weights. {_FROM_DISK}.",
+                f"have vLLM's protocol for weights. {_FROM_DISK}.",
                 status=501,
             )
         call.only("weight_dir", "weight_version")
@@ -484,7 +484,7 @@ class _Control:
         )
 
     async def _from_disk(self, folder: str, version: str | None, call: _Call) -> Json:
-        """Update the weights from a folder; without a version, its name is one."""
+        """Update the weights from a folder; its name is the default for the version."""
         from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
 
         manager = self._manager
@@ -521,7 +521,7 @@ class _Control:
         return {"results": [None]}
 
     async def load_lora(self, call: _Call) -> Json:
-        """Load a LoRA adapter; with `load_inplace`, in place of one of its name."""
+        """Load a LoRA adapter; `load_inplace` replaces one of the same name."""
         from sglang.srt.managers.io_struct import LoadLoRAAdapterReqInput
 
         call.only("lora_name", "lora_path", "load_inplace", "pinned")
@@ -534,7 +534,7 @@ class _Control:
         if is_loaded and not call.flag("load_inplace"):
             raise BadRequest(
                 "load_inplace",
-                f"The adapter {obj.lora_name!r} is loaded already. Send load_inplace: "
+                f"The adapter {obj.lora_name!r} is already loaded. Send load_inplace: "
                 "true to replace it.",
             )
         await self._call("load_lora_adapter", obj, call)
@@ -563,10 +563,10 @@ def loaded_adapters(manager: TokenizerManager) -> dict[str, str]:
 
 
 def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Decorate `load_lora_adapter`: a name that is loaded gets the new weights.
+    """Decorate `load_lora_adapter`: replace a loaded adapter of the same name.
 
-    SGLang rejects it. New requests wait meanwhile; SGLang waits for the adapter's own
-    requests before it unloads it.
+    SGLang rejects such a name. New requests wait meanwhile; SGLang waits for the
+    adapter's own requests before it unloads the adapter.
     """
 
     @wraps(load)
@@ -592,7 +592,7 @@ def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
         async with self.is_pause_cond:
             self.is_pause = True
         try:
-            # Requests that are past the pause name their adapter meanwhile.
+            # Let requests that have passed the pause resolve their adapter first.
             await asyncio.sleep(_POLL_INTERVAL)
             old: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
                 lora_name=obj.lora_name
@@ -622,7 +622,7 @@ def parallel_sizes(manager: TokenizerManager) -> dict[str, int]:
 
 
 def config(manager: TokenizerManager) -> dict[str, Any]:
-    """Return what trainers read of vLLM's configuration in `/server_info`."""
+    """Return the parts of vLLM's configuration that trainers read in `/server_info`."""
     sizes = parallel_sizes(manager)
     parallel = {
         f"{kind}_parallel_size": sizes[kind] for kind in ("tensor", "pipeline", "data")

@@ -1,4 +1,4 @@
-"""vLLM's token-in, token-out endpoint, for trainers that are written for it.
+"""vLLM's token-in, token-out endpoint, for trainers written for it.
 
 `POST /inference/v1/generate` becomes one request to the engine, as `/generate` makes
 it: the same checks, request IDs, weight versions and aborts apply. Only the names of
@@ -97,7 +97,7 @@ _LONGEST_SALT = 1_024
 # which the event loop would serve no other request.
 _LONG = 1_000
 
-# Seconds between two aborts of a request that has not ended.
+# Seconds between two aborts of a request that has not finished.
 _AGAIN = 0.05
 
 # vLLM's value for a logprob that JSON cannot hold, minus infinity.
@@ -211,7 +211,7 @@ def add_routes(
 
 @contextmanager
 def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
-    """Make a request known by its ID while it runs."""
+    """Register a request by its ID while it runs."""
     running[asked.request_id] = asked
     try:
         yield
@@ -220,7 +220,7 @@ def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
 
 
 def forget_unsent(manager: TokenizerManager, params: dict[str, Any]) -> None:
-    """Drop what SGLang leaves of a request that it rejects before sending it."""
+    """Drop the state that SGLang leaves of a request that it rejects unsent."""
     for rid in list(samples(manager, params)):
         if "engine_rid" not in vars(manager.rid_to_state[rid]):
             manager.rid_to_state.pop(rid, None)
@@ -320,7 +320,7 @@ def _engine_request(
     rank = request.headers.get("x-data-parallel-rank")
     if rank is not None:
         obj.data_parallel_rank = _rank(manager, rank)
-    # vLLM, too, decides by an option of the server, and not by a request's field.
+    # vLLM also decides this by a launch option, not by a request field.
     if manager.server_args.enable_return_routed_experts:
         obj.return_routed_experts = True
         obj.routed_experts_start_len = sampling.experts_start
@@ -339,10 +339,10 @@ def _ask_for_masks(obj: GenerateReqInput, sampling: Sampling) -> None:
 def _ask_for(
     obj: GenerateReqInput, name: str, first: str, field: str, value: Json
 ) -> None:
-    """Set a field of the engine's request that came in the release `first`.
+    """Set a field of the engine's request, which SGLang has from release `first` on.
 
     Args:
-        name: the sampling parameter that asks for it.
+        name: the sampling parameter that requests it.
     """
     if not hasattr(obj, field):
         raise BadRequest(
@@ -538,7 +538,7 @@ def _mask_fields(sampling: Sampling) -> Iterator[tuple[str, str]]:
 
 
 def _end(manager: TokenizerManager, meta_info: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a finished choice that no piece of it has."""
+    """Return the fields that only a finished choice has."""
     fields = {"weight_versions": meta_info.get("weight_versions")}
     encoded = meta_info.get("routed_experts")
     if encoded is not None:
@@ -563,13 +563,13 @@ def _usage(infos: list[dict[str, Any]]) -> dict[str, Any]:
 def _prompt(
     manager: TokenizerManager, asked: Asked, item: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the prompt as it was prefilled and the places of images, if asked for."""
+    """Return the prompt as prefilled and the places of images, if requested."""
     token_ids = places = None
     if asked.wants_prompt and asked.n_images:
         token_ids = item.get("prompt_token_ids") or []
         places = vllm_images.placeholders(manager, token_ids, asked.n_images)
     elif asked.wants_prompt:
-        # --allow-auto-truncate cuts it.
+        # --allow-auto-truncate truncates it.
         token_ids = asked.token_ids[: item["meta_info"].get("prompt_tokens")]
     return {"prompt_token_ids": token_ids or None, "mm_placeholders": places}
 
@@ -626,7 +626,7 @@ def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
     Args:
         rows: `(logprob, token ID, text)` of each token.
         tops: rows of the likeliest tokens, for each token.
-        count: number of them that are returned.
+        count: number of them to return.
     """
     numbers = _numbers([row[0] for row in rows])
     openings = [_opening(row[1]) for row in rows]
@@ -673,13 +673,13 @@ def salted(recv_req: TokenizedGenerateReqInput, req: Req) -> str | None:
 
     Args:
         recv_req: the request from the tokenizer manager.
-        req: its key names the LoRA adapter already.
+        req: its key already names the LoRA adapter.
     """
     return (recv_req.extra_key or "") + (req.extra_key or "") or None
 
 
 def tokenized(handle: Any) -> Any:
-    """Decorate the handler of /tokenize: each token as text, if asked for."""
+    """Decorate the handler of /tokenize: add each token as text, if requested."""
 
     @wraps(handle)
     async def answer(
@@ -703,7 +703,7 @@ def tokenized(handle: Any) -> Any:
 
 
 def detokenized(handle: Any) -> Any:
-    """Decorate the handler of /detokenize: the text under vLLM's name, too."""
+    """Decorate the handler of /detokenize: add the text under vLLM's name."""
 
     @wraps(handle)
     async def answer(*args: Any, **kwargs: Any) -> Any:
@@ -832,7 +832,7 @@ async def answer_stream(
 
 
 def abort(manager: TokenizerManager, asked: Asked) -> None:
-    """Abort what still runs of a request whose client has left."""
+    """Abort the open samples of a request whose client has disconnected."""
     for rid in list(samples(manager, asked.sampling.params)):
         manager.abort_request(rid)
 
@@ -840,22 +840,22 @@ def abort(manager: TokenizerManager, asked: Asked) -> None:
 async def abort_whole(
     manager: TokenizerManager, asked: Asked, running: dict[str, Asked]
 ) -> None:
-    """Abort a request again and again until it has ended.
+    """Abort a request repeatedly until it has finished.
 
     An abort may come before the engine has the request. With `n` > 1, SGLang sends the
-    samples when the prompt's prefill has ended, whether it was aborted or not.
+    samples when the prompt's prefill has finished, even if it was aborted.
     """
     params = asked.sampling.params
-    # A stream is not noted while its response starts.
+    # A stream is not registered while its response starts.
     while running.get(asked.request_id) is asked or any(samples(manager, params)):
         abort(manager, asked)
         await asyncio.sleep(_AGAIN)
 
 
 def samples(manager: TokenizerManager, params: dict[str, Any]) -> Iterator[str]:
-    """Yield the IDs of the engine's requests that a request consists of.
+    """Yield the IDs of the engine's requests for the samples of a request.
 
-    SGLang gives the samples of `n` > 1 random IDs, but hands the object with the
+    SGLang gives the samples of `n` > 1 random IDs, but passes the object with the
     sampling parameters on to each.
     """
     for rid, state in manager.rid_to_state.items():

@@ -37,7 +37,7 @@ class BadRequest(ValueError):
 
 
 def is_off(value: Json) -> bool:
-    """True if a field's value asks for nothing, such as null or an empty list."""
+    """True if a field's value requests nothing, such as null or an empty list."""
     return value is None or value is False or (not value and not is_number(value))
 
 

@@ -23,14 +23,16 @@ def read(manager: TokenizerManager, parts: Json) -> list[str]:
     """Return the URLs of a request's images, in the order of their placeholders.
 
     Raises:
-        BadRequest: the parts are not images, or the model takes none.
+        BadRequest: the parts are not images, or the model does not support images.
     """
     if is_off(parts):
         return []
     if not isinstance(parts, list):
         raise BadRequest(_NAME, f"{_NAME} must be a list of objects.")
     if manager.mm_processor is None:
-        raise BadRequest(_NAME, f"{_NAME}: this model takes no images. Omit it.")
+        raise BadRequest(
+            _NAME, f"{_NAME}: this model does not support images. Omit it."
+        )
     return [_url(f"{_NAME}[{i}]", part) for i, part in enumerate(parts)]
 
 
@@ -66,8 +68,8 @@ def placeholders(
         token_ids: the prompt, as it was prefilled.
         count: the number of images.
 
-    Returns: for "image", a list of `offset` and `length` in tokens; None if nothing
-        stands between two images, so that it is not known where one ends.
+    Returns: for "image", a list of `offset` and `length` in tokens; None if two images
+        are adjacent, so that their boundary is unknown.
     """
     ranges = images.ranges_of(manager, token_ids)
     if len(ranges) != count:

@@ -47,7 +47,7 @@ async def render(
         body: the chat request.
 
     Raises:
-        ValueError: the chat request is not valid, or a generate request cannot say it.
+        ValueError: the chat request is not valid, or cannot become a generate request.
     """
     if manager.server_args.skip_tokenizer_init:
         raise BadRequest(
@@ -122,7 +122,7 @@ def _convert(
     except (HTTPException, ValueError):
         raise
     except Exception as failure:
-        # A chat template fails in its own ways on messages that it does not expect.
+        # A chat template may raise any exception for unexpected messages.
         logger.exception("A chat request cannot be rendered")
         raise BadRequest(
             None, f"The chat request cannot be rendered: {failure}."
@@ -139,7 +139,7 @@ def _generate_request(
 ) -> dict[str, Any]:
     """Write the request for `/inference/v1/generate`."""
     params = vllm_sampling.in_vllm_terms(adapted.sampling_params)
-    # SGLang's clients write "default" if they do not care.
+    # SGLang's clients write "default" if any model will do.
     model = None if chat.model == "default" else body.get("model")
     if adapted.return_logprob:
         params["logprobs"] = adapted.top_logprobs_num or 0

@@ -1,7 +1,7 @@
 """Sampling parameters of vLLM's `/inference/v1/generate`, translated to SGLang's.
 
 A parameter that SGLang cannot honour is an error that names it. Nothing is dropped: a
-trainer that asks for something else than it gets trains on the wrong distribution.
+trainer that does not get what it requests trains on the wrong distribution.
 """
 
 from __future__ import annotations

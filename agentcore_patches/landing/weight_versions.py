@@ -145,7 +145,7 @@ def of_output(rids: Iterable[str], reqs: Iterable[Req]) -> list[list[Any] | None
     by_rid = {req.rid: req for req in reqs}
     sent = [by_rid[rid] for rid in rids]
     return [
-        # The tokens of a beam search are not those of the request: it has no labels.
+        # The tokens of a beam search are not the request's own: it has no versions.
         of_request(req, req.send_token_offset)
         if getattr(req, "beam_group", None) is None
         else None

@@ -48,7 +48,7 @@ CHAT_STREAMS: tuple[Hook, ...] = (
     Hook(
         "chat-streams/new-text",
         "--stream-output already delivers only the new text",
-        absent("the text is all of it, with --stream-output too"),
+        absent("a chunk has the whole text, even with --stream-output"),
         since={
             "0.5.10": Replace(
                 SERVING_CHAT,
@@ -60,7 +60,7 @@ CHAT_STREAMS: tuple[Hook, ...] = (
                 '    else content["text"][len(stream_buffer) :]\n'
                 ")",
             ),
-            "0.5.11": absent("SGLang knows whether the text is the new one alone"),
+            "0.5.11": absent("SGLang knows whether a chunk has only the new text"),
         },
     ),
     Hook(

@@ -94,7 +94,7 @@ COMPLETIONS: tuple[Hook, ...] = (
     Hook(
         "completions/new-text",
         "--stream-output already delivers only the new text",
-        absent("the text is all of it, with --stream-output too"),
+        absent("a chunk has the whole text, even with --stream-output"),
         since={
             "0.5.10": Replace(
                 SERVING_COMPLETIONS,
@@ -106,7 +106,7 @@ COMPLETIONS: tuple[Hook, ...] = (
                 "    else text[$OFFSET:]\n"
                 ")",
             ),
-            "0.5.17": absent("SGLang knows whether the text is the new one alone"),
+            "0.5.17": absent("SGLang knows whether a chunk has only the new text"),
         },
     ),
     Hook(
@@ -118,7 +118,9 @@ COMPLETIONS: tuple[Hook, ...] = (
             ("token_ids", "prompt_token_ids"),
         ),
         since={
-            "0.5.17": absent("there are such fields, None where lines are stamped"),
+            "0.5.17": absent(
+                "SGLang has the fields; they are None if lines are stamped"
+            ),
         },
     ),
     Hook(

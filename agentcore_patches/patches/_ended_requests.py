@@ -151,7 +151,7 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
             after="if self.socket is None: ...",
         ),
         since={
-            "0.5.18": absent("SGLang addresses what it sends of any request"),
+            "0.5.18": absent("SGLang addresses the outputs of every request"),
         },
     ),
     Hook(
@@ -237,8 +237,8 @@ ABORTED_STREAMS: tuple[Hook, ...] = (
     ),
 )
 
-_WORKERS_ARE_TOLD = absent("all tokenizer workers are told of a pause")
-_PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers pauses are refused")
+_WORKERS_ARE_TOLD = absent("a pause reaches all tokenizer workers")
+_PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers, pauses are rejected")
 
 # A pause may come at any time, also during another pause.
 PAUSES: tuple[Hook, ...] = (
@@ -252,7 +252,7 @@ PAUSES: tuple[Hook, ...] = (
             "agentcore.ended_requests.merge_last_batch(self)",
         ),
         since={
-            "0.5.10": absent("SGLang looks whether they are"),
+            "0.5.10": absent("SGLang checks whether they are"),
         },
     ),
     Hook(

@@ -65,7 +65,7 @@ PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
             IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
         ),
         since={
-            "0.5.13": absent("SGLang passes all on"),
+            "0.5.13": absent("SGLang passes all fields on"),
         },
         upstream=_UPSTREAM,
         also=("EmbeddingReqInput.__getitem__",),

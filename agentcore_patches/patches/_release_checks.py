@@ -94,7 +94,7 @@ RELEASE_CHECKS: tuple[Hook, ...] = (
     _defined_from(
         "0.5.17",
         "telltales/server-in-rust",
-        "from 0.5.17 on there is a server in Rust",
+        "from 0.5.17 on there is a Rust server",
         HTTP_SERVER,
         "ORJSONRoute",
     ),

@@ -42,7 +42,7 @@ SCORING: tuple[Hook, ...] = (
                 "token_ids_logprobs_list = "
                 "[*map(lambda ids: ids or [], token_ids_logprobs_list)]",
             ),
-            "0.5.21": absent("SGLang steps over them"),
+            "0.5.21": absent("SGLang skips them"),
         },
         upstream="issue 34719",
     ),
@@ -85,7 +85,7 @@ _STEP_OVER = (
 RETRACTED: tuple[Hook, ...] = (
     Hook(
         "retracted/logprobs",
-        "skip its prompt logprobs, or they shift those of later requests",
+        "skip a retracted request's prompt logprobs: they shift later ones",
         Insert(
             OUTPUT_PROCESSOR,
             "SchedulerOutputProcessorMixin.process_batch_result_prefill",
@@ -141,7 +141,7 @@ REJECTED: tuple[Hook, ...] = (
                 "    return",
                 before="if top_logprobs_num > 0: ...",
             ),
-            "0.5.21": absent("SGLang steps over them"),
+            "0.5.21": absent("SGLang skips them"),
         },
     ),
 )
@@ -170,7 +170,7 @@ def _one_each(values: str, wanted: str, *, first: str = "") -> Hook:
     native = absent("SGLang does it")
     return Hook(
         f"one-each/{wanted.removeprefix('return_').replace('_', '-')}",
-        "keep one entry per request, None for those that do not want one",
+        "keep one entry per request, None if the request wants none",
         absent("SGLang does not have them") if first else edit,
         since={first: edit, "0.5.13": native} if first else {"0.5.13": native},
     )
@@ -186,7 +186,7 @@ def _left_out(values: str, key: str, native: str) -> Hook:
     """
     return Hook(
         f"one-each/without-{key.replace('_', '-')}",
-        "leave them out of responses that do not want them",
+        "omit them from responses that do not request them",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",

@@ -29,7 +29,7 @@ RESPONSES_SENT_BACK: tuple[Hook, ...] = (
     Hook(
         "responses/sent-back",
         "drop IDs and nulls of earlier messages: SGLang rejects them",
-        absent("the endpoint takes no items of earlier responses"),
+        absent("the endpoint accepts no items of earlier responses"),
         since={
             "0.5.14": Insert(
                 PROTOCOL,

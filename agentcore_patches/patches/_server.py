@@ -39,7 +39,7 @@ SERVER: tuple[Hook, ...] = (
             after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
         ),
         since={
-            "0.5.10": absent("SGLang does it in each method that asks"),
+            "0.5.10": absent("SGLang does it in each method that needs it"),
         },
         upstream="PR 19610",
     ),

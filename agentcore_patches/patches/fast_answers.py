@@ -39,7 +39,7 @@ FAST_ANSWERS: tuple[Hook, ...] = (
             "return agentcore.answers.generated(ret, request, generate_request)",
         ),
         since={
-            "0.5.10": absent("SGLang answers /generate by orjson"),
+            "0.5.10": absent("SGLang writes /generate with orjson"),
         },
     ),
     Hook(

@@ -1,4 +1,4 @@
-"""Changes of SGLang that patches make, each in the form that a release needs."""
+"""The changes that patches make to SGLang, each in the form that a release needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentcore_patches.patches.releases import (
 
 @dataclass(frozen=True)
 class Absent:
-    """No edit: says why these releases need none."""
+    """No edit; holds the reason why these releases need none."""
 
     why: str
 
@@ -31,20 +31,20 @@ absent = Absent
 
 @dataclass(frozen=True, eq=False)
 class Hook:
-    """One change of SGLang, in the form that each release needs.
+    """One change to SGLang, in the form that each release needs.
 
     Attributes:
         name: its name in conflicts, SGLang's files and `list --edits`.
         why: the reason; one line that lands as a comment above the change.
-        form: the edit from the oldest release on, or why those need none. Without
-            `since`, all releases that have its file have this form.
-        since: the forms of later releases, by the first release that each is for, which
-            holds until the next one's. A release is never left out by silence: `Absent`
-            says why one needs no edit.
+        form: the edit from the oldest release on, or the reason why none is needed.
+            Without `since`, all releases that have its file have this form.
+        since: the forms of later releases, by their first release; each applies until the
+            next one. No release is left out silently: `Absent` holds the reason why one
+            needs no edit.
         upstream: the pull request of SGLang that does or proposes the same, or the issue
             that reports the fault; with its state or the release that has it. Empty if
             none is known.
-        also: more scopes of the same file in which the same is done.
+        also: more scopes of the same file that get the same change.
     """
 
     name: str
@@ -55,17 +55,17 @@ class Hook:
     also: tuple[str, ...] = ()
 
     def edits(self, version: str) -> tuple[ScopedEdit, ...]:
-        """The edits for a release, in its names: one a scope, none if it needs none."""
+        """Return the edits for a release, with its names: one per scope, or none."""
         form = self._forms().of(version)
         return () if isinstance(form, Absent) else self._named(form, version)
 
     def ranges(self) -> Iterator[tuple[str, str, ScopedEdit | Absent]]:
-        """Each form with the first and the last release that it is for."""
+        """Yield each form with its first and last release."""
         return self._forms().ranges()
 
     @property
     def ends(self) -> str:
-        """The first release from which on no edit is needed; empty while one is."""
+        """The first release that no longer needs an edit; empty if the newest does."""
         *_, (first, _, last_form) = self.ranges()
         return first if isinstance(last_form, Absent) else ""
 
@@ -73,7 +73,7 @@ class Hook:
         """Validate the hook as written, without any source.
 
         Raises:
-            MalformedEdit: the releases are not covered, or a form is written wrongly.
+            MalformedEdit: the releases are not covered, or a form has a mistake.
         """
         by_release = self._forms()
         try:
@@ -146,7 +146,7 @@ def checked(name: str, module: ModuleType) -> Patch:
     """Check a patch module and return its contents.
 
     Raises:
-        PatchError: it lacks something, or one of its hooks is written wrongly.
+        PatchError: it lacks something, or one of its hooks has a mistake.
     """
     summary = (module.__doc__ or "").strip().partition("\n")[0]
     if not summary:

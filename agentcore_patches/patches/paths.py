@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 LANDING = "srt/agentcore"
-"""The folder of the modules that land."""
+"""The folder of the landed modules."""
 
 FACTS_MODULE = f"{LANDING}/release.py"
 """The module with facts about the release and the patches."""

@@ -36,13 +36,13 @@ ORDER = (
     ("prefix/stream", "chat-streams/stamp"),
     # The conversation is remembered before versions are added to its answer.
     ("prefix/whole", "weight-versions/whole-chat"),
-    # The logprobs of the prompt are of the engine's answer.
+    # The logprobs of the prompt come from the engine's answer.
     ("weight-versions/whole-completion", "vllm-api/prompt-logprobs"),
-    # A response that is refused its token IDs has no turn.
+    # A response whose token IDs are rejected has no turn.
     ("prefix/responses", "responses/stamp"),
     # Token IDs go on the events that have the metadata.
     ("prefix/messages-stream", "messages/stamp"),
-    # The start of the experts is compared with the prompt that continues.
+    # The start of the experts is compared with the final prompt.
     ("prefix/engine", "routed-experts/ask-in-chat"),
 )
 """Hooks of one function, by name, of which the first must be made before the second.
@@ -55,7 +55,7 @@ _OTHER_MODULES = ("hooks", "paths", "registry", "releases")
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all patches, as `--only` takes them."""
+    """Return the names of all patches, as `--only` accepts them."""
     modules = (module.name for module in pkgutil.iter_modules([str(_PATCHES)]))
     return tuple(
         module.replace("_", "-")
@@ -71,13 +71,13 @@ def hooks(name: str) -> tuple[Hook, ...]:
 
 @cache
 def edits(name: str, version: str) -> tuple[Edit, ...]:
-    """The edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`.
+    """Return the edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`.
 
     The modules that land come first, without the one of `facts`, which depends on all
     patches. A file whose edits call them imports them.
 
     Raises:
-        PatchError: the patch is written wrongly, or has no edit for this release.
+        PatchError: the patch has a mistake, or no edit for this release.
     """
     from agentcore_patches.edits import Import, Land
 
@@ -104,10 +104,10 @@ def facts(names: Sequence[str], version: str) -> Land:
 
 
 def in_order(edits: Iterable[Edit]) -> list[Edit]:
-    """Return edits in the order of `ORDER`, and else in that which they have.
+    """Return edits in the order of `ORDER`, otherwise in their present order.
 
     Raises:
-        PatchError: two decorate one function, and their order is not written there.
+        PatchError: two decorate one function, and `ORDER` does not list them.
     """
     from agentcore_patches.edits import Decorate
 
@@ -135,7 +135,7 @@ def in_order(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def files(names: Iterable[str], version: str) -> tuple[str, ...]:
-    """Paths below `sglang` of the files these patches write, in writing order."""
+    """Return the paths below `sglang` that these patches write, in writing order."""
     from agentcore_patches.edits import Check
 
     touched = {
@@ -150,7 +150,7 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
 
 
 def is_file_of(version: str, path: str) -> bool:
-    """True if a file is one of SGLang's that patches change in that release."""
+    """True if patches change this file of SGLang in that release."""
     changed = path in WRITING_ORDER and path not in LANDED
     return changed and is_between(version, *RELEASES.get(path, ("", "")))
 
@@ -161,7 +161,7 @@ def summary(name: str) -> str:
 
 
 def response_fields() -> frozenset[str]:
-    """The names of all fields that patches add to answers."""
+    """Return the names of all fields that patches add to responses."""
     return frozenset(
         field for name in names() for field in _patch(name).response_fields
     )
@@ -178,7 +178,7 @@ def fingerprint() -> str:
 
 
 def _deciding() -> Mapping[Path, str]:
-    """Return the planner, the patches, the landing and all they import, by path."""
+    """Return planner, patches, landing code and all their imports, by path."""
     package = _PATCHES.parent
     paths = [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
     paths.append(package / "planning" / "fitting.py")

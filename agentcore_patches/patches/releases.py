@@ -52,10 +52,10 @@ SUPPORTED_VERSIONS = (
 )
 
 RUST_SERVER = "SGLANG_RUST_SERVER"
-"""The environment variable that starts SGLang's server in Rust."""
+"""The environment variable that starts SGLang's Rust server."""
 
 FIRST_WITH_RUST = "0.5.17"
-"""The first release that has it."""
+"""The first release that has the Rust server."""
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ _RELEASE = re.compile(r"\d+(\.\d+)*")
 
 @dataclass(frozen=True, eq=False)
 class ByRelease(Generic[T]):
-    """A value per release: `start` from the oldest on, another since a later release."""
+    """A value per release: `start` from the oldest on, others from later releases on."""
 
     start: T
     since: Mapping[str, T] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class ByRelease(Generic[T]):
         return held
 
     def ranges(self) -> Iterator[tuple[str, str, T]]:
-        """Yield each value with the first and the last release that it is for."""
+        """Yield each value with its first and last release."""
         firsts = [SUPPORTED_VERSIONS[0], *self.since]
         values = [self.start, *self.since.values()]
         for first, value, next_one in zip(
@@ -150,7 +150,7 @@ NAMES: Mapping[str, ByRelease[str]] = {
         OLD_SESSION_CONTROLLER, {"0.5.11": SESSION_CONTROLLER}
     ),
     "output_sender": ByRelease(SCHEDULER, {"0.5.13": OUTPUT_SENDER}),
-    # Waits for the outputs of a request, one after the other.
+    # The method that waits for the outputs of a request, one by one.
     "wait_one_response": ByRelease(
         "_wait_one_response", {"0.5.19": "_stream_one_response"}
     ),
@@ -252,7 +252,7 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
         ByRelease("mm_utils", {"0.5.18": "mm_schedule"}),
     ),
 }
-"""Facts about a release for the code that lands, by first release."""
+"""Facts about a release for landing code, by first release."""
 
 
 def with_names_of(version: str, code: str) -> str:
@@ -268,7 +268,7 @@ def with_names_of(version: str, code: str) -> str:
 
 
 def unused_lines() -> list[str]:
-    """Return the mistakes in the tables of releases, such as lines for no release."""
+    """Return the mistakes in the release tables, such as lines for no release."""
     tables: dict[str, ByRelease[str] | ByRelease[bool]] = {
         **{f"NAMES, {name}": by_release for name, by_release in NAMES.items()},
         **{f"FACTS, {name}": by_release for name, (_, by_release) in FACTS.items()},
@@ -290,7 +290,7 @@ def unused_lines() -> list[str]:
 def facts_module(
     version: str, patches: Sequence[str], request_flags: Sequence[str]
 ) -> str:
-    """The text of `landing/release.py` for a release with these patches.
+    """Write the text of `landing/release.py` for a release with these patches.
 
     It does not name the release: an SGLang that none lists gets the same text.
     """
@@ -348,7 +348,7 @@ def is_between(version: str, since: str, until: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release's numbers, without those of a post-release."""
+    """Return the release's numbers, without a post-release number."""
     try:
         return tuple(map(int, version.partition(".post")[0].split(".")))
     except ValueError:

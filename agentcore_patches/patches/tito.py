@@ -79,7 +79,7 @@ PROMPT: tuple[Hook, ...] = (
         ),
         since={
             "0.5.13": absent(
-                "SGLang refuses the flags, and prompts/check-chat the IDs"
+                "SGLang rejects the flags, and prompts/check-chat the IDs"
             ),
         },
     ),

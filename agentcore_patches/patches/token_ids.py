@@ -130,7 +130,7 @@ CHAT: tuple[Hook, ...] = (
     Hook(
         "token-ids/stream-is-no-error",
         "allow return_token_ids while streaming: chunks carry the IDs",
-        absent("SGLang has no return_token_ids to refuse"),
+        absent("SGLang has no return_token_ids to reject"),
         since={
             "0.5.17": Replace(
                 SERVING_CHAT,

@@ -1,4 +1,4 @@
-"""vLLM's token-in, token-out endpoint, for trainers that are written for it
+"""vLLM's token-in, token-out endpoint, for trainers written for it
 
 prime-rl, verifiers, SkyRL, vime and others send token IDs to vLLM's
 `/inference/v1/generate`, which SGLang does not have. Here it becomes a request to
@@ -26,7 +26,7 @@ REQUEST_FLAGS = weight_versions.REQUEST_FLAGS
 VLLM_API: tuple[Hook, ...] = (
     Hook(
         "vllm-api/routes",
-        "serve trainers that are written for vLLM's endpoints",
+        "serve trainers written for vLLM's endpoints",
         Insert(
             HTTP_SERVER,
             "lifespan",
@@ -61,7 +61,7 @@ VLLM_API: tuple[Hook, ...] = (
             before="if self.disaggregation_mode != DisaggregationMode.NULL: ...",
         ),
         since={
-            "0.5.11": absent("SGLang hands it on"),
+            "0.5.11": absent("SGLang passes it on"),
         },
     ),
     Hook(

@@ -130,7 +130,7 @@ UPDATES: tuple[Hook, ...] = (
     Hook(
         "weight-versions/attach-storage",
         "reject storage that may hold KV cache of other weights",
-        absent("storage is there from the start, or never"),
+        absent("storage is attached at the start or never"),
         since={
             "0.5.9": Decorate(
                 SCHEDULER,
@@ -144,7 +144,7 @@ UPDATES: tuple[Hook, ...] = (
 MEMORY: tuple[Hook, ...] = (
     Hook(
         "weight-versions/release-memory",
-        "reject it while requests are open: an assertion would crash",
+        "reject this while requests are open: it would crash the server",
         Decorate(
             "$weight_updater",
             "$weight_updater_class.release_memory_occupation",
@@ -162,7 +162,7 @@ MEMORY: tuple[Hook, ...] = (
     ),
     Hook(
         "weight-versions/refusal",
-        "say why nothing was released or resumed",
+        "hold the reason why nothing was released or resumed",
         Insert(
             IO_STRUCT,
             "ReleaseMemoryOccupationReqOutput",
@@ -216,7 +216,7 @@ VERSION: tuple[Hook, ...] = (
                 "_global_state.tokenizer_manager.$send_to_scheduler(obj)",
                 after="_global_state.tokenizer_manager.record_config_updates(...)",
             ),
-            "0.5.19": absent("the scheduler's request has an answer of its own"),
+            "0.5.19": absent("the scheduler's request has its own response"),
         },
         upstream=_UPSTREAM,
     ),
@@ -306,7 +306,7 @@ TOKENS: tuple[Hook, ...] = (
     Hook(
         "weight-versions/renew-decode",
         "skip KV cache of other weights in the lookup before decoding",
-        absent("a server for decoding has no prefix cache"),
+        absent("a decoding server has no prefix cache"),
         since={
             "0.5.11": Insert(
                 DISAGGREGATED_DECODE,
@@ -437,7 +437,7 @@ ANSWERS: tuple[Hook, ...] = (
     ),
     Hook(
         "weight-versions/answer",
-        "hold the last token's weight version where gateways look",
+        "hold the last token's weight version where gateways read it",
         AddField(
             PROTOCOL, "ChatCompletionResponse", "weight_version: Optional[str] = None"
         ),

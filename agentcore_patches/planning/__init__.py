@@ -1,1 +1,1 @@
-"""From an install's sources to the files to be written. Pure: writes nothing."""
+"""Plan the files to write from an install's sources. Writes nothing."""

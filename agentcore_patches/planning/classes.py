@@ -23,11 +23,11 @@ from agentcore_patches.errors import SourceConflict
 from agentcore_patches.planning.reads import SERVER_ARGS, Class, attributes
 
 Read: TypeAlias = Callable[[str], bytes | None]
-"""The text of a file by its path below `sglang`; None if there is no such file."""
+"""Return the text of a file by its path below `sglang`; None if it is missing."""
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
-# Attributes of objects whose class is derived from one outside of SGLang.
+# Attributes of objects whose base class is outside of SGLang.
 _BASES: Mapping[str, Callable[[str], bool]] = {
     **dict.fromkeys(
         ("ABC", "Enum", "Exception", "Generic", "NamedTuple", "Protocol", "object"),
@@ -39,11 +39,11 @@ _BASES: Mapping[str, Callable[[str], bool]] = {
 
 
 class Unresolved(SourceConflict):
-    """An attribute cannot be looked up; says what is unknown."""
+    """An attribute cannot be looked up; the message names the unknown part."""
 
 
 class Install:
-    """The classes of an install, parsed where they are asked for."""
+    """The classes of an install, parsed on demand."""
 
     def __init__(
         self, sources: Mapping[str, bytes], read: Read, edits: Iterable[Edit]
@@ -67,7 +67,7 @@ class Install:
         return self._text(file) or ""
 
     def _class_around(self, edit: Edit) -> str:
-        """The innermost class that an edit's code lands in; empty if there is none."""
+        """Return the innermost class around an edit's code; empty if there is none."""
         if not isinstance(edit, ScopedEdit):
             return ""
         parts = edit.scope.split(".")
@@ -78,12 +78,12 @@ class Install:
         return ""
 
     def definition(self, wanted: Class) -> ast.ClassDef | None:
-        """A class where it is defined, None if its file does not define it."""
+        """Return a class from the file that defines it; None if it does not."""
         found = self._find(wanted.file, wanted.name)
         return found if isinstance(found, ast.ClassDef) else None
 
     def defined(self, wanted: Class) -> Class | None:
-        """A class at the place of its definition; None if it cannot be found.
+        """Find the definition of a class; None if it cannot be found.
 
         A module may import what is looked for in it from another one.
         """
@@ -93,7 +93,7 @@ class Install:
         return self.defined(imported) if imported not in (None, wanted) else None
 
     def has_name(self, file: str, name: str) -> bool:
-        """True if a module binds a name at its top."""
+        """True if a module binds a name at its top level."""
         pattern = (
             rf"(?m)^(?:(?:async )?def|class) {name}\b|^{name}\b\s*[:=]"
             rf"|^(?:from|import)\b[^#]*?\b{name}\b"
@@ -104,7 +104,7 @@ class Install:
         return bool(re.search(pattern, text)) or self._imported(file, name) is not None
 
     def has_attribute(self, owner: Class, attribute: str) -> bool:
-        """True if a class that is defined there, or a base of it, has an attribute.
+        """True if a class of a file, or one of its bases, has an attribute.
 
         Raises:
             Unresolved: a base that may have it cannot be looked up.
@@ -133,7 +133,7 @@ class Install:
         return False
 
     def method(self, owner: Class, name: str) -> Function | None:
-        """A method of a class or of a base of it; None if it is not found."""
+        """Find a method of a class or of one of its bases; None if there is none."""
         for _, base in self._with_bases(owner):
             if base is None:
                 continue
@@ -143,7 +143,7 @@ class Install:
         return None
 
     def function(self, wanted: Class) -> Function | None:
-        """A function by its file and dotted path; None if it is not found."""
+        """Find a function by its file and dotted path; None if there is none."""
         found = self._find(wanted.file, wanted.name)
         if isinstance(found, Function):
             return found
@@ -151,7 +151,7 @@ class Install:
         return self.function(imported) if imported not in (None, wanted) else None
 
     def added_parameters(self, edit: ScopedEdit) -> set[str]:
-        """Names of the parameters that edits add to the function of another edit."""
+        """Names of the parameters that other edits add to the function of an edit."""
         return {
             other.parameter.partition(":")[0].partition("=")[0].strip()
             for other in self._edits
@@ -161,7 +161,7 @@ class Install:
 
     @cached_property
     def added(self) -> frozenset[str]:
-        """Names of the attributes that edits give to any class."""
+        """Names of the attributes that edits add to any class."""
         return frozenset(
             name
             for edit in self._edits
@@ -210,7 +210,7 @@ class Install:
         )
 
     def _with_bases(self, owner: Class) -> Iterator[tuple[str, Class | None]]:
-        """A class and its bases, each by its name; None where it cannot be found."""
+        """Yield a class and its bases, each by its name; None if it cannot be found."""
         pending: list[tuple[str, Class | None]] = [(owner.name, self.defined(owner))]
         seen = set()
         while pending:
@@ -235,7 +235,7 @@ class Install:
         return base.id, self.defined(Class(file, base.id))
 
     def _imported(self, file: str, name: str) -> Class | None:
-        """The class that a name is imported as, wherever in a module; None: not found."""
+        """Find the class that a name is imported as, anywhere in a module."""
         for path, original in self._imports(file).get(name, ()):
             for one in (path, path.removesuffix(".py") + "/__init__.py"):
                 if self.has_file(one):
@@ -277,7 +277,7 @@ class Install:
 
 
 def _imports_of(module: ast.Module, file: str) -> Mapping[str, list[tuple[str, str]]]:
-    """Paths of modules that names are imported from, with their names there."""
+    """Paths of the modules that names are imported from, with their names there."""
     found: dict[str, list[tuple[str, str]]] = {}
     for node in statements(module.body):
         path = _path_of(node, file) if isinstance(node, ast.ImportFrom) else None
@@ -291,7 +291,7 @@ def _imports_of(module: ast.Module, file: str) -> Mapping[str, list[tuple[str, s
 
 @cache
 def _added_by(edit: Edit) -> frozenset[str]:
-    """Attributes that an edit gives to the class that it is in."""
+    """Attributes that an edit adds to its class."""
     added = {
         name for owner, name in attributes(edit.new_code, ast.Store) if owner == "self"
     }
@@ -309,7 +309,7 @@ def _declared_by(edit: Insert) -> frozenset[str]:
 
 
 def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the statements of a block and of the blocks inside; `ast.walk` is slower."""
+    """Yield the statements of a block and of its inner blocks; `ast.walk` is slower."""
     for node in body:
         yield node
         for block in ("body", "handlers", "orelse", "finalbody", "cases"):
@@ -317,7 +317,7 @@ def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _defined(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | Function]:
-    """The definitions of a block, those under an `if` or a `try` included."""
+    """The definitions of a block, including the ones under an `if` or a `try`."""
     for node in body:
         if isinstance(node, DEFINITIONS):
             yield node
@@ -378,7 +378,7 @@ _SERVER_ARGS_FIELDS = re.compile(
 
 
 def _path_of(node: ast.ImportFrom, file: str) -> str | None:
-    """The path below `sglang` of the module that names are imported from."""
+    """Return the path below `sglang` of the module that names are imported from."""
     module = (node.module or "").split(".")
     if node.level:
         folders = file.split("/")[: -node.level]

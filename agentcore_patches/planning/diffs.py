@@ -6,7 +6,7 @@ import io
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """A unified diff for `patch -p1` in the folder that holds `sglang`.
+    """Return a unified diff for `patch -p1` in the folder that contains `sglang`.
 
     None stands for a file that does not exist.
     """

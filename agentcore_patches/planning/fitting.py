@@ -1,4 +1,4 @@
-"""The release whose edits fit an SGLang that is no supported release."""
+"""Find the release whose edits fit an unsupported SGLang."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def fitting_release(
 ) -> Selection:
     """Return patches for the newest of the releases whose edits fit.
 
-    All releases that fit make the same files of this SGLang.
+    All releases that fit produce the same files from this SGLang.
 
-    The edits of a release are tried together, since only these ever stood together.
+    The edits of one release are tried together: edits of two releases were never combined.
 
     Args:
-        sources: gives the original texts of files; those that are absent are left out.
-        read: gives the text of any file of the install; None if there is none.
-        version: of the install; a refusal says what the release closest to it misses.
+        sources: returns the original texts of files, without missing files.
+        read: returns the text of any file of the install; None if it is missing.
+        version: the install's; an error names what the closest release misses.
 
     Raises:
-        SourceConflict: none fits, or two that make different files of it.
+        SourceConflict: none fits, or two fit that produce different files.
     """
     plans: dict[Selection, Plan] = {}
     reasons: dict[str, str] = {}
@@ -68,7 +68,7 @@ def fitting_release(
 
 
 def closest_release(version: str, releases: Sequence[str]) -> str:
-    """Return the first release that is not older than a version, or else the newest."""
+    """Return the first release that is not older than a version, or the newest."""
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -1,7 +1,7 @@
 """Refuse new code that needs undefined names, attributes, parameters or imports.
 
-Where a fork or a release renamed something or dropped an import, the code would be
-placed well and fail when it runs.
+If a fork or a release renamed something or dropped an import, the edit would fit, and its
+code would fail at run time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from agentcore_patches.planning.reads import (
 
 
 def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
-    """Refuse new code that reads a name nothing binds, unless the old code did."""
+    """Refuse new code that reads an unbound name, unless the old code did."""
     unbound = _unbound_names(new, file)
     if unbound and (unbound := unbound - _unbound_names(old, file)):
         scope, name = min(unbound)
@@ -45,7 +45,7 @@ def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
 def refuse_undefined_attributes(
     edits: Iterable[Edit], sources: Mapping[str, bytes], read: Read
 ) -> None:
-    """Refuse edits whose code needs what nothing in the install defines.
+    """Refuse edits whose code needs definitions that the install lacks.
 
     Looks at the code that hooks insert and at the functions that land and that they call:
     attributes, parameters that are named, the functions that decorators wrap, imports.
@@ -69,9 +69,9 @@ def refuse_undefined_attributes(
 def _check_hook(edit: Edit, install: Install) -> None:
     """Refuse a hook whose own code reads an attribute that is not defined.
 
-    An attribute of `self` is looked for in the class where the code lands (what the old
-    code of the class uses counts) and in its bases; one of a name in `ATTRIBUTES` in its
-    class; one of another variable must be known to the file, or be added by an edit.
+    An attribute of `self` must be in the class where the code lands (uses in the old code
+    of the class count) or in its bases; an attribute of a name in `ATTRIBUTES`, in that
+    class; an attribute of another variable, in the file's old code or in an edit.
     """
     _check_updates(edit, install)
     where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would read"
@@ -105,7 +105,7 @@ def _check_hook(edit: Edit, install: Install) -> None:
 
 
 def _check_updates(edit: Edit, install: Install) -> None:
-    """Refuse a hook that updates a variable which its function does not have.
+    """Refuse a hook that updates a variable which its function lacks.
 
     To Python, the update itself makes it a variable of the function.
     """
@@ -171,7 +171,7 @@ def _is_known(attribute: str, edit: Edit, install: Install) -> bool:
 
 
 def _check_need(need: Need, install: Install) -> None:
-    """Refuse an install that lacks what a function that lands needs."""
+    """Refuse an install without the definitions that a landed function needs."""
     where = f"{need.module}: `{need.function}`{_of(need.hook)} would"
     match need:
         case AttributeNeed(owners=owners, attribute=attribute):
@@ -216,7 +216,7 @@ def _is_module(owners: Classes) -> bool:
 
 
 def _check_call(need: CallNeed, where: str, install: Install) -> None:
-    """Refuse a call with other arguments than the function takes."""
+    """Refuse a call whose arguments the function does not accept."""
     for owner in need.owners:
         if install.defined(owner) is None and need.method:
             continue
@@ -243,7 +243,7 @@ def _check_call(need: CallNeed, where: str, install: Install) -> None:
 
 
 def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | None:
-    """Return why a function does not take the arguments of a call; None if it does."""
+    """Return why a function rejects the arguments of a call; None if it accepts them."""
     arguments = function.args
     for keyword in need.keywords:
         if not arguments.kwarg and keyword not in parameters(function):
@@ -270,7 +270,7 @@ def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | 
 
 
 def _check_wrapped(need: Wrapped, where: str, install: Install) -> None:
-    """Refuse a function whose parameters are not those that its decorator expects."""
+    """Refuse a function without the parameters that its decorator expects."""
     function = install.function(Class(need.edit.file, need.edit.scope))
     if function is None:
         return
@@ -290,7 +290,7 @@ def _check_wrapped(need: Wrapped, where: str, install: Install) -> None:
 
 
 def parameters(function: Function) -> list[str]:
-    """Names of the parameters of a function, but for `*args` and `**kwargs`."""
+    """Return the parameter names of a function, except `*args` and `**kwargs`."""
     arguments = function.args
     return [
         argument.arg
@@ -305,7 +305,7 @@ def parameters(function: Function) -> list[str]:
 def _lacking(
     install: Install, owners: Classes, attribute: str, where: str
 ) -> Class | None:
-    """The first of those classes that the install has and that lacks an attribute.
+    """Return the first of these classes in the install that lacks an attribute.
 
     Raises:
         SourceConflict: it has none of the classes, or a base cannot be looked up.
@@ -340,7 +340,7 @@ def _of(hook: str) -> str:
 
 @cache
 def _reads(code: str) -> tuple[tuple[str, str], ...]:
-    """The attributes of names that a hook's code reads, but for those of what lands.
+    """Return the attributes of names that a hook's code reads, except of landed code.
 
     The name is that of a variable, or of an attribute in `ATTRIBUTES`.
     """
@@ -357,19 +357,19 @@ def _reads(code: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-# Modules, whose members are no attributes of SGLang's objects.
+# Modules: their members are not attributes of SGLang's objects.
 _OWN_MODULES = ("agentcore", "dataclasses")
 
 
 def _globals_of(table: symtable.SymbolTable) -> Iterable[str]:
-    """The names that a scope reads or binds and that are not its own."""
+    """Return the names that a scope reads or binds in outer scopes."""
     if isinstance(table, symtable.Function):
         return table.get_globals()
     return [symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()]
 
 
 def _unbound_names(source: bytes, file: str) -> set[tuple[str, str]]:
-    """Names that no function, module or builtin binds, after the scope that reads them."""
+    """Return unbound names, by the scope that reads them."""
     module = symtable.symtable(source, file, "exec")  # type: ignore[arg-type] # bytes do
     bound = set(dir(builtins))
     bound |= {

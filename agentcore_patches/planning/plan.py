@@ -1,4 +1,4 @@
-"""An install's sources in, new texts and an outcome per edit out. Pure: writes nothing."""
+"""Turn an install's sources into new texts and an outcome per edit. Writes nothing."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def make_plan(
 ) -> Plan:
     """Rewrite `sources`, by path below `sglang`, so that the selected patches hold.
 
-    A file that is absent in the install is absent in `sources`. `read` gives the text of
-    any other file of the install, None if there is none: new code may need what is
-    defined there.
+    A file that is absent in the install is absent in `sources`. `read` returns the text of
+    any other file of the install, None if it is missing: new code may need its
+    definitions.
 
     Raises:
-        SourceConflict: a place is missing, found too often, or changed by others; or new
-            code needs what the install does not have.
+        SourceConflict: a place is missing, found too often, or changed; or new code needs
+            definitions that the install lacks.
     """
-    # libcst, which this imports, takes longer than all else that `status` does.
+    # Importing libcst takes longer than the rest of `status`.
     from agentcore_patches.edits import Check, apply_edits
     from agentcore_patches.planning.name_check import refuse_undefined_attributes
 
@@ -114,7 +114,7 @@ def make_plan(
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keep Python from looking for garbage in trees, which takes a fifth of the time."""
+    """Keep Python from collecting garbage in trees, which takes a fifth of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -125,22 +125,22 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _refuse_halves(changed: Mapping[Edit, bool]) -> None:
-    """Refuse sources that hold some of the edits: somebody else put those there."""
+    """Refuse sources that already hold some of the edits, but not all."""
     foreign = next((edit for edit, made in changed.items() if not made), None)
     missing = next((edit for edit, made in changed.items() if made), None)
     if foreign is not None and missing is not None:
         raise SourceConflict(
             f"{foreign.file}: {foreign.where} has {foreign.describe()} already, but "
             f"{missing.file}: {missing.where} lacks {missing.describe()}: the sources "
-            "carry somebody else's version of this patch, or a part of ours"
+            "contain another version of this patch, or only a part of it"
         )
 
 
 def _check(old: bytes, new: bytes, file: str) -> None:
-    """Refuse a text that does not compile, or new code that reads names nothing binds.
+    """Refuse a text that does not compile, or new code that reads unbound names.
 
-    Where a fork renamed a variable or dropped an import, the code would land well and
-    fail when it runs.
+    If a fork renamed a variable or dropped an import, the code would land and then fail at
+    run time.
     """
     try:
         compile(new, file, "exec", dont_inherit=True)

@@ -1,8 +1,8 @@
-"""Needs of the modules that land: the members of SGLang that they use.
+"""The members of SGLang that landed modules use.
 
-A function that lands is read from the hooks that call it. What it reads of an object of
-SGLang is known where the object's class is: by the annotation of a parameter or variable,
-by the class in which a decorated method stands, or by `ATTRIBUTES`.
+Landed functions are read, starting from the hooks that call them. A use of an object of
+SGLang is known if the object's class is known: by the annotation of a parameter or
+variable, by the class of a decorated method, or by `ATTRIBUTES`.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Class:
 
 @dataclass(frozen=True)
 class Many:
-    """A collection of objects of SGLang."""
+    """A collection of SGLang's objects."""
 
     of: Classes
 
 
 @dataclass(frozen=True)
 class Own:
-    """An object of a class that lands."""
+    """An object of a landed class."""
 
     module: str
     name: str
 
 
 Classes: TypeAlias = tuple[Class, ...]
-"""An object of one of some classes, of which a release may lack all but one."""
+"""An object of one of several classes; a release may have only one of them."""
 
 Kind: TypeAlias = "Classes | Many | Own | None"
 """Knowledge of a value; None if nothing is known."""
@@ -70,12 +70,12 @@ ATTRIBUTES: Mapping[str, Classes | Many] = {
     "sessions": Many(tuple(Class(file, "Session") for file in _SESSIONS)),
     "obj": (Class("srt/managers/io_struct.py", "GenerateReqInput"),),
 }
-"""Classes of what an attribute of any object of SGLang holds, by the attribute's name."""
+"""Classes of the values of attributes of SGLang's objects, by the attribute's name."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """One thing that code which lands uses of SGLang.
+    """One member of SGLang that landed code uses.
 
     Attributes:
         hook: name of the hook through which the code is reached.
@@ -98,7 +98,7 @@ class AttributeNeed(Need):
 
 @dataclass(frozen=True)
 class CallNeed(Need):
-    """Arguments with which a function of SGLang is called.
+    """The arguments of a call to a function of SGLang.
 
     Attributes:
         owners: classes whose method it is; the function itself if `method` is empty.
@@ -117,7 +117,7 @@ class CallNeed(Need):
 
 @dataclass(frozen=True)
 class ImportNeed(Need):
-    """A name of a module of SGLang; an empty `name` is the module itself."""
+    """A name in a module of SGLang; an empty `name` is the module itself."""
 
     file: str
     name: str
@@ -125,7 +125,7 @@ class ImportNeed(Need):
 
 @dataclass(frozen=True)
 class Wrapped(Need):
-    """Parameters that a decorator expects of the function that it decorates.
+    """Parameters that a decorator expects its function to have.
 
     Attributes:
         leading: names of its first parameters, in order.
@@ -140,7 +140,7 @@ class Wrapped(Need):
 
 
 def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Iterator[Need]:
-    """Yield what the functions that hooks call need, and those that these call in turn.
+    """Yield the needs of the functions that hooks call, directly or indirectly.
 
     Args:
         owners: class in which the function of a `Decorate` stands, if it is a method.
@@ -174,7 +174,7 @@ def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Iterator[Nee
 
 
 def unresolved(modules: Mapping[str, str]) -> Iterator[str]:
-    """Yield each read of an attribute of a parameter that is annotated with `Any`.
+    """Yield each attribute read from a parameter that is annotated with `Any`.
 
     Args:
         modules: texts of the modules that land, by name.
@@ -188,7 +188,7 @@ def unresolved(modules: Mapping[str, str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Module:
-    """A module: its definitions, the classes that it imports, and its own objects."""
+    """A module: its definitions, its imported classes, and its own objects."""
 
     definitions: Mapping[str, ast.stmt]
     imported: Mapping[str, Class]
@@ -223,7 +223,7 @@ def _file(module: str) -> str:
 
 
 class _Modules:
-    """The modules that land, and the facts that they are told."""
+    """The landed modules, and the facts that they read."""
 
     def __init__(self, modules: Mapping[str, _Module]) -> None:
         self.modules = modules
@@ -233,7 +233,7 @@ class _Modules:
         self._attributes: dict[Own, dict[str, Kind]] = {}
 
     def defines(self, module: str, name: str) -> bool:
-        """True if a module that lands has a definition of that name."""
+        """True if a landed module has a definition of that name."""
         return module in self.modules and name in self.modules[module].definitions
 
     def reader(
@@ -249,7 +249,7 @@ class _Modules:
         return reader
 
     def attributes_of(self, own: Own) -> Mapping[str, Kind]:
-        """Kinds of the attributes of an object of a class that lands."""
+        """Kinds of the attributes of an object of a landed class."""
         if own not in self._attributes:
             self._attributes[own] = {}
             definition = self.modules[own.module].definitions[own.name]
@@ -259,7 +259,7 @@ class _Modules:
         return self._attributes[own]
 
     def wrapped(self, edit: Decorate, module: str, name: str) -> Iterator[Wrapped]:
-        """Yield what a decorator that lands expects of the function that it decorates."""
+        """Yield the parameters that a landed decorator expects of its function."""
         if not self.defines(module, name):
             return
         decorator = self.modules[module].definitions[name]
@@ -331,7 +331,7 @@ def _calls(call: ast.Call, function: str) -> bool:
 
 
 def _names(arguments: ast.arguments) -> tuple[str, ...]:
-    """Names of the parameters that take positional arguments, in order."""
+    """Names of the positional parameters, in order."""
     return tuple(arg.arg for arg in (*arguments.posonlyargs, *arguments.args))
 
 
@@ -339,12 +339,12 @@ Scope: TypeAlias = dict[str, Kind]
 """Kinds of the variables of a function, by name."""
 
 _SELF_INSIDE = "self of functions inside"
-"""Where a scope has the class of `self` in the functions that wrap a method."""
+"""The key of a scope for the class of `self` in functions that wrap a method."""
 
 
 @dataclass
 class _Reader:
-    """Reads code that lands, and notes what it needs of SGLang.
+    """Reads landed code, and records what it needs from SGLang.
 
     Branches that the facts of the release rule out are skipped.
 
@@ -428,7 +428,7 @@ class _Reader:
         self.place, self._any = outer, outer_any
 
     def _read(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
-        """Read statements; True if none after them is reached."""
+        """Read statements; return True if the code after them is unreachable."""
         return any(self._ends(statement, scope) for statement in body)
 
     def _ends(self, statement: ast.stmt, scope: Scope) -> bool:
@@ -496,7 +496,7 @@ class _Reader:
         return False
 
     def _nested_class(self, definition: ast.ClassDef, scope: Scope) -> None:
-        """Read a class in a function; what it does not define, a base must have."""
+        """Read a class in a function; a base must have whatever it does not define."""
         imported = self.modules.modules[self.module].imported
         bases = tuple(
             imported[base.id]
@@ -527,7 +527,7 @@ class _Reader:
                 self._expressions(child, scope)
 
     def _bind(self, target: ast.expr, kind: Kind, scope: Scope) -> None:
-        """Note the kind of what is assigned; what is stored is not read."""
+        """Record the kind of an assigned value; storing is not reading."""
         match target:
             case ast.Name(id=name):
                 scope[name] = kind
@@ -545,7 +545,7 @@ class _Reader:
                 self._expressions(target, scope)
 
     def _kind(self, node: ast.expr, scope: Scope) -> Kind:
-        """Read an expression, and say what is known of its value."""
+        """Read an expression; return the kind of its value."""
         match node:
             case ast.Name(id=name):
                 return self._name(name, scope)
@@ -615,7 +615,7 @@ class _Reader:
     def _attribute(
         self, value: ast.expr, attribute: str, scope: Scope
     ) -> tuple[Kind, Kind]:
-        """Read an attribute; the kinds of its owner and of its value."""
+        """Read an attribute; return the kinds of its owner and of its value."""
         match value:
             case ast.Name(id=other) if other not in scope and self.modules.defines(
                 other, attribute
@@ -686,7 +686,7 @@ class _Reader:
         return kind if isinstance(kind, Many) else None
 
     def _needs_call(self, call: ast.Call, owners: Kind, scope: Scope) -> None:
-        """Note with which arguments a function of SGLang is called.
+        """Record the arguments of a call to a function of SGLang.
 
         Args:
             owners: kind of the object whose method is called, if it is a method.
@@ -720,7 +720,7 @@ class _Reader:
         )
 
     def _made(self, module: str, name: str) -> Kind:
-        """Return the kind of the value that a function or class that lands makes."""
+        """Return the kind of value that a landed function or class returns."""
         if not self.modules.defines(module, name):
             return None
         definition = self.modules.modules[module].definitions[name]
@@ -730,7 +730,7 @@ class _Reader:
         return self._annotated(definition.returns, module)
 
     def _needs_path(self, path: str | None, kind: Kind) -> None:
-        """Note the attributes of a dotted path."""
+        """Record the attributes of a dotted path."""
         for attribute in path.split(".") if path else ():
             if not isinstance(kind, tuple):
                 return
@@ -738,7 +738,7 @@ class _Reader:
             kind = ATTRIBUTES.get(attribute)
 
     def _text(self, node: ast.expr) -> str | None:
-        """The text that an expression is by the facts of the release, if it is known."""
+        """Return the text that the release's facts give an expression, if known."""
         match node:
             case ast.Constant(value=str(text)):
                 return text
@@ -820,7 +820,7 @@ _PASSING = ("list", "sorted", "reversed", "iter", "next", "tuple", "copy")
 
 
 def _first(kinds: Iterable[Kind]) -> Kind:
-    """The first of some values of which something is known."""
+    """Return the first value whose kind is known."""
     return next((kind for kind in kinds if kind is not None), None)
 
 
@@ -832,7 +832,7 @@ def _element(kind: Kind) -> Kind:
 def attributes(
     code: str, context: type[ast.expr_context]
 ) -> tuple[tuple[str, str], ...]:
-    """The attributes of names, and of attributes in `ATTRIBUTES`, that code uses.
+    """Return the attributes of names, and of `ATTRIBUTES`, that code uses.
 
     Args:
         context: `ast.Load` for those that are read, `ast.Store` for those that are stored.

@@ -1,4 +1,4 @@
-"""The changes that `apply` makes to one installation, and the result that tells of them."""
+"""The changes that `apply` makes to one install, and their result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class PlannedApply:
 
     Attributes:
         originals: the files before any patch.
-        selection: the patches, for the release as which the install is patched.
+        selection: the patches, with the edits of one release.
         texts: original texts of the files that are changed or restored, by path.
-        before: texts that are there now, by path.
+        before: present texts, by path.
         plan: the new texts.
     """
 
@@ -38,7 +38,7 @@ class PlannedApply:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Patches of an earlier apply that are not among these."""
+        """Patches of an earlier apply that are no longer selected."""
         snapshot = self.originals.snapshot
         record = None if snapshot.superseded else snapshot.record
         before = record.patches if record else ()
@@ -88,7 +88,7 @@ class PlannedApply:
 
     @property
     def _paths(self) -> list[str]:
-        """Paths of the files that are there before or after, in writing order."""
+        """Paths of the files that exist before or after, in writing order."""
         after = self._after
         paths = dict.fromkeys(
             [*self.selection.files, *_patched(self.originals), *self.plan.files]
@@ -154,6 +154,6 @@ def plan_apply(patches: tuple[str, ...], originals: Originals) -> PlannedApply:
 
 
 def _patched(originals: Originals) -> list[str]:
-    """Paths of the files that are patched now."""
+    """Paths of the files that are now patched."""
     files = originals.snapshot.files
     return [path for path, state in files.items() if state is FileState.PATCHED]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """The patches that a command is about, for one release; looked up once.
+    """The patches selected by a command, for one release; looked up once.
 
     Attributes:
         patches: names of patches.
@@ -27,17 +27,17 @@ class Selection:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Paths below `sglang` of the files that are written, in writing order."""
+        """Paths below `sglang` of the files to write, in writing order."""
         return registry.files(self.patches, self.release)
 
     @cached_property
     def by_patch(self) -> Mapping[str, tuple[Edit, ...]]:
-        """The edits of each patch; those of the facts, which all share, come first."""
+        """The edits of each patch; the edits for the facts, which all share, come first."""
         return {patch: tuple(self._with_facts([patch])) for patch in self.patches}
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
-        """The edits of all patches, each once, in the order in which they are made."""
+        """The edits of all patches, each once, in the order of application."""
         return tuple(self._with_facts(sorted(self.patches)))
 
     def _with_facts(self, patches: list[str]) -> list[Edit]:

@@ -1,4 +1,4 @@
-"""The bytecode files of a source: where they are, and when Python would run them."""
+"""The bytecode files of a source: their places, and when Python would run them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bytecode:
         self.folder = self.source.parent / "__pycache__"
 
     def files(self) -> list[Path]:
-        """The files of whatever kind; no folders, no names that no Python gives."""
+        """Files and links of any kind; no folders, no names that Python never uses."""
         try:
             if self.folder.is_symlink():
                 return []
@@ -53,8 +53,8 @@ class Bytecode:
     def read(self) -> dict[str, File]:
         """The regular files, by path below the package.
 
-        Links and the like are not followed; they are removed with the text that they are
-        of, and Python makes them anew.
+        Links and the like are not followed; they are removed with their source's text,
+        and Python makes them again.
         """
         files = {str(f.relative_to(self.package)): _regular(f) for f in self.files()}
         return {path: found for path, found in files.items() if found}
@@ -62,7 +62,7 @@ class Bytecode:
     def remove_stale(
         self, source: FileInfo | None, caches: Mapping[str, FileInfo]
     ) -> None:
-        """Remove bytecode of any text but `source`, of which the files are `caches`."""
+        """Remove bytecode of any text except `source`, whose files are `caches`."""
         removed = False
         for file in self.files():
             kept = caches.get(str(file.relative_to(self.package)))
@@ -76,8 +76,7 @@ class Bytecode:
                 if source is not None and _could_run(file, source):
                     raise AccessError(
                         f"{file} cannot be removed ({error.strerror}), and Python would "
-                        "go on running it instead of the new source. Nothing was "
-                        f"changed.",
+                        "still run it instead of the new source. Nothing was changed.",
                         hint=f"Make {file.parent} writable.",
                     ) from error
         if removed:
@@ -114,7 +113,7 @@ class Bytecode:
 
 
 def _regular(file: Path) -> File | None:
-    """A file that is not a link, nor too large, nor of another kind."""
+    """Read a regular file that is not too large; None for anything else."""
     with suppress(FileNotFoundError):
         if stat.S_ISREG(file.lstat().st_mode):
             return read(file)

@@ -1,4 +1,4 @@
-"""One file at a time: what it is, and how it is written without being written into."""
+"""Read and replace one file at a time, without writing into it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _XATTRS = ("system.posix_acl_access", "user.")
 
 @dataclass(frozen=True)
 class FileInfo:
-    """Description of a file, as it is recorded.
+    """Description of a file in a record.
 
-    Whose it is, its mode and its attributes are those of the file in whose place it
-    comes. `link` is what a symbolic link points to; `sha256` and `size` are then those of
-    the file behind it.
+    Owner, mode and attributes are not recorded: a file inherits them from the file that it
+    replaces. `link` is the target of a symbolic link; `sha256` and `size` then describe
+    the target.
     """
 
     sha256: str
@@ -37,7 +37,7 @@ class FileInfo:
     link: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it cannot be that of a file."""
+        """Raise ValueError if it cannot describe a file."""
         if not fullmatch(r"[0-9a-f]{64}", self.sha256):
             raise ValueError("no SHA-256")
         if not (0 <= self.size <= LARGEST and -(2**62) < self.mtime_ns < 2**62):
@@ -50,7 +50,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class Metadata:
-    """Whose a file is, its mode, and its extended attributes.
+    """Owner, mode and extended attributes of a file.
 
     `must_own`: it is an error if the owner cannot be set.
     """
@@ -84,17 +84,17 @@ def digest(text: bytes) -> str:
 
 
 def read_bytes(file: Path, *, follow: bool = False, most: int = LARGEST) -> bytes:
-    """The content of a regular file that is not too large.
+    """Read a regular file that is not too large.
 
     Raises:
-        OSError: it cannot be read, is none, or, unless `follow`, is a symbolic link.
+        OSError: it cannot be read, is not a regular file, or is a link without `follow`.
     """
     with _opened(file, follow=follow) as descriptor:
         return _content(file, descriptor, most)
 
 
 def read(file: Path) -> File | None:
-    """A file or what its symbolic link points to; None if missing."""
+    """Read a file or the target of its symbolic link; None if it is missing."""
     try:
         status = file.lstat()
         link = str(file.readlink()) if stat.S_ISLNK(status.st_mode) else None
@@ -119,8 +119,7 @@ def file_info(file: Path) -> FileInfo | None:
 def neighbouring_metadata(package: Path, path: str) -> Metadata:
     """Return the metadata for a new file.
 
-    It may be read and written as the nearest Python file of SGLang, and its owner is
-    that of the package.
+    It has the permissions of the nearest Python file of SGLang, and the package's owner.
     """
     owner = package.stat()
     folders = (package / folder for folder in Path(path).parents)
@@ -131,7 +130,7 @@ def neighbouring_metadata(package: Path, path: str) -> Metadata:
 
 
 def draft_path(target: Path) -> Path:
-    """Path at which a new file is written before it replaces its target."""
+    """Return the path at which a new file is written before it replaces its target."""
     return target.with_name(f".{target.name}{FOLDER}")
 
 
@@ -155,7 +154,7 @@ def write_draft(target: Path, info: FileInfo, text: bytes, metadata: Metadata) -
 
 
 def write_whole(file: Path, text: bytes, *, mode: int = 0o644) -> None:
-    """Make or replace a file of ours, whole or not at all, synced."""
+    """Create or replace a file in the state folder, whole or not at all, synced."""
     draft = file.with_name(f"{file.name}.tmp")
     _write_new(draft, text, lambda descriptor: os.fchmod(descriptor, mode))
     draft.replace(file)
@@ -164,7 +163,7 @@ def write_whole(file: Path, text: bytes, *, mode: int = 0o644) -> None:
 def make_folder(folder: Path, *, like: Path, keep_out: int = 0) -> None:
     """Make a folder with the mode and the owner of another one, if it is missing.
 
-    `keep_out`: bits that its mode does not get.
+    `keep_out`: bits to remove from its mode.
     """
     with suppress(FileExistsError):
         folder.mkdir()
@@ -182,19 +181,19 @@ def make_folder(folder: Path, *, like: Path, keep_out: int = 0) -> None:
 
 
 def make_parents(package: Path, path: str) -> None:
-    """Make the folders on the way to a file below the package, if they are missing."""
+    """Make the parent folders of a file below the package, if they are missing."""
     for folder in reversed(Path(path).parents[:-1]):
         make_folder(package / folder, like=(package / folder).parent)
 
 
 def remove_empty_parents(package: Path, path: str) -> None:
-    """Remove the folders on the way to a file that are empty now, the lowest first."""
+    """Remove the parent folders of a file that are now empty, the lowest first."""
     for folder in Path(path).parents[:-1]:
         remove_if_empty(package / folder)
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder, unless something is in it or it is missing."""
+    """Remove a folder, unless it is missing or not empty."""
     try:
         folder.rmdir()
         sync(folder.parent)
@@ -206,9 +205,9 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return the files in a folder if it exists, without folders that others made.
+    """Return the files in a folder if it exists, without subfolders.
 
-    Nor what NFS keeps of a removed file until its last reader closes it.
+    Copies that NFS keeps of removed files until their last reader closes them are left out.
     """
     found = folder.iterdir() if folder.is_dir() else ()
     return [
@@ -232,10 +231,10 @@ def sync(folder: Path) -> None:
 
 
 def require_inside(package: Path, path: str) -> None:
-    """Refuse a file below the package whose folders lead elsewhere.
+    """Refuse a file whose parent folders lead out of the package.
 
     Raises:
-        AccessError: a folder on the way is a symbolic link, or, for root, another user's.
+        AccessError: a parent folder is a symbolic link, or, for root, another user's.
     """
     own = Path(path).parents[:-1]
     for folder in (*own, Path(path).parent / "__pycache__"):
@@ -259,7 +258,7 @@ def require_inside(package: Path, path: str) -> None:
 
 
 def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
-    """Write a new file, synced. Until `finish` is done with it, it is its writer's alone."""
+    """Write a new file, synced. Until `finish` is done, only its writer can access it."""
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with add_file_name(draft), os.fdopen(descriptor, "wb") as stream:
@@ -271,7 +270,7 @@ def _write_new(draft: Path, text: bytes, finish: Callable[[int], None]) -> None:
 
 @contextmanager
 def _opened(file: Path, *, follow: bool) -> Iterator[int]:
-    """A regular file, opened to be read; other kinds are not waited for."""
+    """Open a regular file for reading; do not wait for other kinds."""
     flags = os.O_RDONLY | os.O_NONBLOCK
     descriptor = os.open(file, flags if follow else flags | os.O_NOFOLLOW)
     try:
@@ -302,7 +301,7 @@ def _set_metadata(descriptor: int, metadata: Metadata) -> None:
         except PermissionError:
             if metadata.must_own:
                 raise
-    # A default of its folder gives a new file a list of rights of its own.
+    # A default ACL of the folder gives a new file its own ACL.
     for name in _xattrs(descriptor):
         os.removexattr(descriptor, name)
     for name, value in metadata.xattrs.items():

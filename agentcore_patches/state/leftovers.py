@@ -1,7 +1,7 @@
-"""Removal of what pip leaves of a patched SGLang: the files that only agentcore-patch knows.
+"""Removal of the files of a patched SGLang that pip leaves, because it does not know them.
 
-An uninstall takes the files of the wheel. A folder `sglang` with the state folder and the
-modules that landed stays, and Python may import it as an empty namespace package.
+An uninstall removes the files of the wheel. A folder `sglang` with the state folder and the
+landed modules stays, and Python may import it as an empty namespace package.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from agentcore_patches.state.snapshot import UNCHANGED, FileState, Snapshot
 
 
 def examined(install: Install, *, strict: bool = False, force: bool = False) -> Install:
-    """The install, each of its leftovers with what keeps the folder from being removed.
+    """The install, each of its leftovers with the reason why the folder cannot be removed.
 
     Args:
         strict: raise where leftovers that hide the install cannot be removed.
         force: as for `revert`.
 
     Raises:
-        AccessError, SourceConflict: as `strict` says.
+        AccessError, SourceConflict: with `strict`.
     """
     entries = []
     for entry in install.leftovers:
@@ -45,7 +45,7 @@ def examined(install: Install, *, strict: bool = False, force: bool = False) -> 
 
 
 def refuse_hiding(install: Install) -> None:
-    """Refuse to patch an SGLang that stays hidden, since files of others would stay.
+    """Refuse to patch an SGLang that other files in leftovers would keep hidden.
 
     Raises:
         SourceConflict: there are such leftovers.
@@ -54,10 +54,10 @@ def refuse_hiding(install: Install) -> None:
         if entry.hides and entry.kept:
             raise SourceConflict(
                 f"Python imports the folder {entry.folder} in place of the SGLang in "
-                f"{install.package}. SGLang was uninstalled there, but besides what "
-                f"agentcore-patch had added the folder holds {some(entry.kept)}. "
+                f"{install.package}. SGLang was uninstalled there, but besides the files "
+                f"of agentcore-patch the folder holds {some(entry.kept)}. "
                 f"{UNCHANGED}",
-                hint="Move these away, then run the command again.",
+                hint="Move these files away, then run the command again.",
             )
 
 
@@ -68,7 +68,7 @@ def removed(
     timeout: float = 60.0,
     notify: Callable[[str], None] | None = None,
 ) -> Install:
-    """Remove agentcore-patch's files of all leftovers; the install, with what stays.
+    """Remove agentcore-patch's files of all leftovers; return the install with the rest.
 
     Leftovers for which `examined` found a problem are left alone.
 
@@ -98,17 +98,17 @@ def removed(
 
 
 def some(names: tuple[str, ...]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
 
 def _kept(folder: Path, force: bool) -> tuple[str, ...]:
-    """The files in leftovers that their removal would keep.
+    """Return the files in leftovers that a removal would keep.
 
     Raises:
-        SourceConflict: somebody changed a file that landed, and no `force`.
-        AccessError: something cannot be read, or not be removed.
+        SourceConflict: a landed file was changed, and no `force`.
+        AccessError: something cannot be read or removed.
     """
     install = _as_install(folder)
     snapshot = transaction.inspect(install)
@@ -140,7 +140,7 @@ def _as_install(folder: Path) -> Install:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Paths of all that is below a folder but real folders; links are not followed."""
+    """Paths of everything below a folder except real folders; links are not followed."""
     for inner, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(inner) / name).is_symlink()]
         for name in sorted([*files, *links]):
@@ -148,7 +148,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _is_ours(path: str, snapshot: Snapshot) -> bool:
-    """True for a file that the removal takes: of the state folder, landed, its bytecode."""
+    """True for files to remove: of the state folder, landed modules, their bytecode."""
     place = Path(path)
     if str(place.parent) in (FOLDER, f"{FOLDER}/store"):
         return True
@@ -156,7 +156,7 @@ def _is_ours(path: str, snapshot: Snapshot) -> bool:
         place = place.parent.parent / f"{place.name.partition('.')[0]}.py"
     if snapshot.pending:  # Only the recovery looks at the modules one by one.
         return is_created(str(place))
-    # An edited module goes by force only, which `to_restore` has allowed by then.
+    # An edited module is removed only by force, which `to_restore` has already allowed.
     return snapshot.files.get(str(place)) in (FileState.PATCHED, FileState.EDITED)
 
 
@@ -166,8 +166,7 @@ def _require_writable(folder: Path) -> None:
         writable = os.access(folder, os.W_OK, effective_ids=True)
     if not writable:
         raise AccessError(
-            f"{folder} cannot be written to, so that the files which agentcore-patch had "
-            f"added to an uninstalled SGLang cannot be removed. {UNCHANGED}",
-            hint="Run the "
-            "command as the owner, with the file system mounted for writing.",
+            f"{folder} cannot be written to, so the files that agentcore-patch had added "
+            f"to an uninstalled SGLang cannot be removed. {UNCHANGED}",
+            hint="Run the command as the owner, on a writable file system.",
         )

@@ -1,7 +1,7 @@
 """The lock by which commands on the same install wait for each other.
 
-It is an flock on a file in our folder: the kernel frees it when its process ends, and a
-shared file system shows it to other machines. As the folder may be removed by the
+It is an flock on a file in the state folder: the kernel frees it when its process exits, and
+a shared file system shows it to other machines. As the folder may be removed by the
 command that holds the lock, it counts only while the locked file is still in place.
 """
 
@@ -24,7 +24,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Lock:
-    """The lock of a package: a file in our folder, which is made if it is missing."""
+    """The lock of a package: a file in the state folder, created if it is missing."""
 
     def __init__(self, package: Path, file: Path) -> None:
         self.package = package
@@ -33,12 +33,12 @@ class Lock:
     def acquire(self, timeout: float, on_wait: Callable[[str], None]) -> int:
         """Take the lock, waiting up to `timeout` seconds; returns its descriptor.
 
-        `sign` it then, for those who wait.
+        Call `sign` then, so that waiting commands can name the holder.
 
-        `on_wait` is called once, with a line that says which process has the lock.
+        `on_wait` is called once, with a line that names the holder of the lock.
 
         Raises:
-            AccessError: another command did not end in time.
+            AccessError: another command did not finish in time.
             OSError: the file cannot be made, opened or locked.
         """
         deadline = time.monotonic() + timeout
@@ -67,14 +67,14 @@ class Lock:
             time.sleep(_POLL_SECONDS)
 
     def sign(self, descriptor: int) -> None:
-        """Write into the file which process has the lock."""
+        """Write the holder's process ID into the file."""
         with add_file_name(self.file):
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()}".encode())
             os.fchmod(descriptor, 0o644)
 
     def _take(self, descriptor: int) -> str | None:
-        """Lock the file; or say who has it."""
+        """Lock the file, or return its holder."""
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,9 +105,9 @@ class Lock:
                 raise
 
     def _probe(self) -> None:
-        """Fail where nothing can be locked, before there is a lock file.
+        """Fail if nothing can be locked, before there is a lock file.
 
-        That could not be removed again: another command may be about to lock it.
+        A lock file cannot be removed again: another command may be about to lock it.
         """
         probe = self.file.with_name("probe")
         descriptor = os.open(probe, _FLAGS, 0o644)

@@ -14,7 +14,7 @@ from agentcore_patches.state.store import Store
 
 
 class Originals:
-    """The original files, and the files as they were when first asked for."""
+    """The original files, and the files as they were at the first read."""
 
     def __init__(self, install: Install, snapshot: Snapshot) -> None:
         self.install = install
@@ -23,7 +23,7 @@ class Originals:
         self._seen: dict[str, File | None] = {}
 
     def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The original texts, which patches are made in, by path below the package.
+        """The original texts, to which edits are applied, by path below the package.
 
         Files that the original install does not have are left out.
 
@@ -40,11 +40,11 @@ class Originals:
     ) -> dict[str, tuple[FileInfo | None, bytes | None]]:
         """Return what `of` returns for each file that `commit` handles, in its order.
 
-        First those that are not to be patched any more, the last one first; without
-        those that do not exist, as another SGLang does not have them.
+        Files that are no longer patched come first, the last one first; files that
+        do not exist, because another SGLang does not have them, are left out.
 
         Raises:
-            SourceConflict: a file is missing, or somebody else changed or created it.
+            SourceConflict: a file is missing, or another tool changed or created it.
             AccessError: a file could not be read.
         """
         record = self.snapshot.record
@@ -58,22 +58,22 @@ class Originals:
             return {path: self.of(path, files.get(path)) for path in [*leaving, *files]}
 
     def seen(self, path: str) -> File | None:
-        """The file as it was when it was first asked for."""
+        """The file as it was at the first read."""
         if path not in self._seen:
             self._seen[path] = read(self.install.package / path)
         return self._seen[path]
 
     def present(self, path: str) -> FileInfo | None:
-        """Return the contents of the file at the first call."""
+        """Return the facts about the file as it was at the first read."""
         file = self.seen(path)
         return file.info if file else None
 
     def of(
         self, path: str, new: bytes | None = None
     ) -> tuple[FileInfo | None, bytes | None]:
-        """The saved original if the file is patched, else the present file.
+        """Return the saved original if the file is patched, else the present file.
 
-        Nothing for a file that we create: there must be none, or one with the `new` text.
+        Nothing for a file that patches create: it must be missing or have the `new` text.
         """
         seen = self.seen(path)
         state = self.snapshot.files.get(path)
@@ -83,8 +83,8 @@ class Originals:
                 return None, None
             if new is not None:
                 raise SourceConflict(
-                    f"{place} exists already, and agentcore-patch did not create it, or "
-                    f"lost the record of that. {UNCHANGED}",
+                    f"{place} already exists, and agentcore-patch did not create it, or "
+                    f"has lost the record of it. {UNCHANGED}",
                     hint="Remove that file, then apply again.",
                 )
         if seen is None:
@@ -95,7 +95,7 @@ class Originals:
         if state is FileState.EDITED:
             remedy = (
                 "Undo the change, or restore the original with `agentcore-patch revert "
-                "--force` (which loses the change), make it there again, and apply."
+                "--force` (which loses the change), repeat the change there, and apply."
             )
             if self.snapshot.sglang_change and not is_created(path):
                 remedy = (

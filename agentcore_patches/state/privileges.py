@@ -1,4 +1,4 @@
-"""Whose rights a command works with."""
+"""Work with the rights of an install's owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentcore_patches.state.filesystem import explain
 
 @contextmanager
 def access(package: Path, outcome: str = "") -> Iterator[None]:
-    """Work with the owner's rights; an OSError says what to do, and `outcome`.
+    """Work with the owner's rights; turn an OSError into advice and the `outcome`.
 
     Raises:
         AccessError: something cannot be read or written.
@@ -27,7 +27,7 @@ def access(package: Path, outcome: str = "") -> Iterator[None]:
 
 @contextmanager
 def rights_of_owner(package: Path) -> Iterator[None]:
-    """As root on a package of another user: have that user's rights, and no others.
+    """As root on a package of another user: take on that user's rights, and no others.
 
     That user could plant links and files which root would follow and overwrite. All
     threads of the process have these rights until the end.

@@ -1,7 +1,7 @@
 """The record of an install's patches, and the journal.
 
-Both are JSON files whose keys are the attributes of these classes. What they name is
-checked when they are read: who can write into the package can write them, too.
+Both are JSON files whose keys are the attributes of these classes. The paths in them are
+checked on reading: anyone who can write into the package can write them, too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A patched file: the original, our text's SHA-256, the original's bytecode files.
+    """A patched file: the original, the new text's SHA-256, the original's bytecode files.
 
-    `original` is None for a file that we created.
+    `original` is None for a file that patches created.
     """
 
     original: FileInfo | None
@@ -43,7 +43,7 @@ class Record:
     files: Mapping[str, FileRecord]
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it names what no patch changes."""
+        """Raise ValueError if it names a file that no patch changes."""
         _require_words(self.tool_version, self.sglang_version, *self.patches)
         for path, file in self.files.items():
             _require_source(path)
@@ -111,7 +111,7 @@ class Journal:
 
 
 class RecordFile:
-    """The record of an install, and the one that a change is about to put in its place."""
+    """The record of an install, and the next one, which a change is about to make current."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "state.json"
@@ -122,11 +122,11 @@ class RecordFile:
         return _read(self.file, Record)
 
     def prepare(self, record: Record) -> None:
-        """Write the record that is to come."""
+        """Write the next record."""
         write_whole(self.next, _document(record))
 
     def switch(self, *, clears: bool) -> None:
-        """Make the record that was prepared the current one; `clears`: have none."""
+        """Make the prepared record the current one; `clears`: leave no record."""
         if clears:
             self.file.unlink(missing_ok=True)
         else:
@@ -144,12 +144,12 @@ class RecordFile:
 
 
 class JournalFile:
-    """The journal of a change: prepared first, then committed, at last removed."""
+    """The journal of a change: prepared, then committed, then removed."""
 
     def __init__(self, folder: Path) -> None:
         self.prepared = folder / "prepared.json"
         self.committed = folder / "committed.json"
-        # As earlier versions of this package call them.
+        # The names in earlier versions of this package.
         self._old = {
             folder / "begun.json": self.prepared,
             folder / "decided.json": self.committed,
@@ -177,7 +177,7 @@ class JournalFile:
                 old.replace(new)
 
     def write(self, journal: Journal) -> None:
-        """Write down a change that is not committed yet."""
+        """Write a change that is not committed yet."""
         write_whole(self.prepared, _document(journal))
 
     def commit(self) -> None:
@@ -190,7 +190,7 @@ class JournalFile:
             self.committed.replace(self.prepared)
 
     def remove(self) -> None:
-        """Forget the change."""
+        """Remove the journal."""
         for file in self.files:
             file.unlink(missing_ok=True)
 
@@ -229,7 +229,7 @@ def _checksum(content: Mapping[Any, Any]) -> str:
 def _content(document: Any) -> Any:
     """Convert a document to the current format.
 
-    In the first one, a name was another, and there was no checksum.
+    The first format had another name for one key, and no checksum.
     """
     match document:
         case {"format": 1}:
@@ -254,7 +254,7 @@ def _require_source(path: str) -> None:
 
 
 def _require_caches(source: str, caches: Mapping[str, FileInfo]) -> None:
-    """Raise ValueError for a path that is not that of a bytecode file of the source."""
+    """Raise ValueError for a path that is not a bytecode file of the source."""
     module = PurePosixPath(source)
     folder = module.parent / "__pycache__"
     for cache in map(PurePosixPath, caches):

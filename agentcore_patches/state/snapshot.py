@@ -1,4 +1,4 @@
-"""The state of an install, which is only looked at."""
+"""The state of an install; read only."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FileState(str, Enum):
     PATCHED = "patched"
     """As `apply` wrote it, byte for byte."""
     EDITED = "edited"
-    """Patched, and changed by somebody since."""
+    """Patched, and changed since."""
     REPLACED = "replaced"
     """Another text without patches: after a reinstall or another checkout."""
     MISSING = "missing"
@@ -47,10 +47,10 @@ class Snapshot:
     """The state of an install.
 
     Attributes:
-        record: what the last command wrote down; None if no patch is applied.
+        record: the record of the last command; None if no patch is applied.
         files: the state of each file of the record.
-        pending: what an unfinished command left, as a noun phrase; None if nothing.
-        sglang_change: that SGLang is another one than the record's, in a clause; None if
+        pending: the work of an unfinished command, as a noun phrase; None if there is none.
+        sglang_change: how SGLang differs from the record's, as a clause; None if
             it is the same.
     """
 
@@ -70,7 +70,7 @@ class Snapshot:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Files that somebody else changed since they were patched, or removed."""
+        """Files that were edited or removed since they were patched."""
         return tuple(
             path
             for path, state in self.files.items()
@@ -80,9 +80,9 @@ class Snapshot:
 
     @property
     def superseded(self) -> bool:
-        """True if there is a record, but no file holds any of the patches any more.
+        """True if there is a record, but no file has any of the patches any more.
 
-        Files that we created do not count: pip leaves them where they are.
+        Files that patches created do not count: pip leaves them where they are.
         """
         return _is_superseded(self.files)
 
@@ -101,8 +101,7 @@ def inspect(install: Install) -> Snapshot:
     """The state of an install. Only reads; takes no lock.
 
     Raises:
-        AccessError: a file of ours or of SGLang could not be read, or is not to be
-            trusted.
+        AccessError: a file of agentcore-patch or of SGLang cannot be read or trusted.
     """
     folder = install.package / FOLDER
     with access(install.package, UNCHANGED):
@@ -116,7 +115,7 @@ def inspect(install: Install) -> Snapshot:
 
 
 def require_own_folder(package: Path) -> None:
-    """Refuse a folder of ours that is a link, or of another user than the package.
+    """Refuse a state folder that is a link, or has another owner than the package.
 
     Raises:
         AccessError: it is.
@@ -139,15 +138,15 @@ def require_own_folder(package: Path) -> None:
         )
         if problem:
             raise AccessError(
-                f"{folder} {problem}: agentcore-patch does not make it like this, and "
+                f"{folder} {problem}: agentcore-patch does not create it like this, and "
                 f"does not trust it. {UNCHANGED}",
-                hint="If a folder was moved or given away on "
-                "purpose, put it back; else remove it and reinstall SGLang.",
+                hint="If the folder was moved, or given to another user, on purpose, put "
+                "it back; otherwise remove it and reinstall SGLang.",
             )
 
 
 def patched_files(package: Path) -> Iterator[str]:
-    """Files that contain something of ours, whatever a record says of them."""
+    """Files with patches in them, whether or not a record lists them."""
     for path in [*registry.EVER_PATCHED, *created_files(package)]:
         try:
             text = read_bytes(package / path, follow=True)
@@ -158,7 +157,7 @@ def patched_files(package: Path) -> Iterator[str]:
 
 
 def created_files(package: Path) -> list[str]:
-    """The modules in the folder of those that SGLang itself does not have."""
+    """The modules in the folder of landed modules."""
     folder = package / LANDING
     found = () if folder.is_symlink() else folder.rglob("*.py")
     paths = (str(file.relative_to(package)) for file in found)
@@ -166,7 +165,7 @@ def created_files(package: Path) -> list[str]:
 
 
 def _stamps(folder: Path) -> list[tuple[int, int] | None]:
-    """Inode and time of record and journals: they differ once a command changed any."""
+    """Inode and time of record and journals: they differ after any command's change."""
     found: list[tuple[int, int] | None] = []
     for file in (RecordFile(folder).file, *JournalFile(folder).files):
         try:
@@ -210,9 +209,9 @@ def _keeps_originals(install: Install, folder: Path) -> bool:
 def _edited_without_marks(
     install: Install, record: Record, states: Mapping[str, FileState], folder: Path
 ) -> list[str]:
-    """Files that seem replaced only because the patches leave no mark in them.
+    """Files that seem replaced only because the patches leave no comment in them.
 
-    Where SGLang is the same and all other files are still patched, they were edited.
+    If SGLang is the same and all other files are still patched, they were edited.
     """
     store = Store(folder)
     unmarked = []

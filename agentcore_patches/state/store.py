@@ -1,4 +1,4 @@
-"""The texts that the record and the journal refer to, by their SHA-256."""
+"""The texts that the record and the journal name, by their SHA-256."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from agentcore_patches.state.filesystem import (
 
 
 class Store:
-    """The texts in our folder. A text is as private as the file that it comes from."""
+    """The texts in the state folder. A text is as private as the file that it comes from."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "store"
 
     def make(self) -> None:
-        """Make the folder if it is missing, and sync what is in it."""
+        """Make the folder if it is missing, and sync it."""
         make_folder(self.folder, like=self.folder.parent)
         sync(self.folder)
 
     def add(self, text: bytes, mode: int) -> None:
-        """Keep a text of a file with this mode."""
+        """Store a text of a file with this mode."""
         file = self.folder / digest(text)
         try:
             if read_bytes(file) == text:
                 return
-        except OSError:  # missing, or something else that is to be replaced
+        except OSError:  # missing, or something else to replace
             pass
         make_folder(self.folder, like=self.folder.parent)
         write_whole(file, text, mode=mode & 0o666)
@@ -57,7 +57,7 @@ class Store:
         return text
 
     def keep_only(self, names: Container[str]) -> None:
-        """Remove all other texts, and the folder if it is empty then."""
+        """Remove all other texts, and the folder if it is then empty."""
         for file in self.files():
             if file.name not in names:
                 file.unlink(missing_ok=True)

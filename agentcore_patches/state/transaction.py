@@ -1,4 +1,4 @@
-"""The only writer: brings an install's files to other texts, all of them or none."""
+"""The only writer: replaces the texts of an install's files, all of them or none."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ def to_restore(
         own = [path for path in theirs if not is_created(path)]
         if own:
             raise SourceConflict(
-                f"{', '.join(own)} in {install.package} contain patches and changes of "
-                f"others, and {change} since they were patched: the originals are those "
+                f"{', '.join(own)} in {install.package} contain patches and other "
+                f"changes, and {change} since they were patched: the originals are those "
                 f"of another SGLang. {UNCHANGED}",
                 hint="Restore these files by reinstalling "
                 "SGLang, or with `git checkout`; then run the command again.",
             )
     if theirs and not force:
         raise SourceConflict(
-            f"Somebody changed patched files: {', '.join(theirs)} in {install.package}. "
-            f"{UNCHANGED}",
+            f"Patched files were edited or removed since: {', '.join(theirs)} in "
+            f"{install.package}. {UNCHANGED}",
             hint="Undo these changes, or restore the original files with "
             "`agentcore-patch revert --force`, which loses them.",
         )
@@ -108,7 +108,7 @@ def locked(
     """Lock an install, and finish or undo what a killed command left.
 
     Waits up to `timeout` seconds for another command. `notify` is called with a line
-    that says for which process, and with one about what was finished or undone.
+    that names the other process, and with one about what was finished or undone.
 
     Raises:
         UsageError: the timeout is not a number.
@@ -165,7 +165,7 @@ class Transaction:
         Returns the paths that changed.
 
         Raises:
-            SourceConflict: a file is missing, or somebody else changed or created it.
+            SourceConflict: a file is missing, or another tool changed or created it.
             AccessError: something could not be read or written; nothing was changed.
         """
         record = self.snapshot.record
@@ -199,13 +199,13 @@ class Transaction:
     def revert(self, *, force: bool = False) -> tuple[str, ...]:
         """Restore every patched file. Returns the paths that changed.
 
-        A file without anything of ours, which came with another SGLang since, is left as
-        it is. With `force`, files that somebody edited or removed are restored too, and
-        that change is lost; but not where SGLang itself is another one since, so that no
-        original of another release comes into it.
+        A file without patches, which came with another SGLang since, is left as it is.
+        With `force`, edited and missing files are restored too, and the edits are lost;
+        but not if SGLang itself has changed since: an original of one release is never
+        written into another.
 
         Raises:
-            SourceConflict: somebody else changed a file, and no `force`.
+            SourceConflict: a file was changed since, and no `force`.
             AccessError: something could not be read or written; nothing was changed.
         """
         entries = to_restore(self._install, self.snapshot, force=force)
@@ -246,7 +246,7 @@ class Transaction:
         return FileInfo(digest(text), len(text), now)
 
     def _restored(self, path: str, original: FileInfo | None) -> FileInfo | None:
-        """The original; as a regular file if its link points to another text by now."""
+        """The original, as a regular file if its link now points to another text."""
         if original is None:
             return None
         self._files.store.load(original.sha256)
@@ -320,13 +320,13 @@ class _Files:
             return f"finished an interrupted {journal.action}"
         kept = self._undo(journal)
         return f"undid an interrupted {journal.action}" + (
-            f"; not touched, because somebody else changed them: {', '.join(kept)}"
+            f"; not touched, because another process changed them: {', '.join(kept)}"
             if kept
             else ""
         )
 
     def release(self, lock: int) -> None:
-        """Free the lock; if nothing else is left in our folder, remove it."""
+        """Free the lock; remove the state folder if nothing else is left in it."""
         try:
             if self._journal.exists:
                 return
@@ -359,7 +359,7 @@ class _Files:
             self._write_draft(change)
 
     def _undo(self, journal: Journal) -> list[str]:
-        """Put everything back, but for files that somebody else changed; returns those.
+        """Put everything back, except for files that were changed since; return those.
 
         A file of SGLang that was missing before is not removed again.
         """
@@ -391,8 +391,8 @@ class _Files:
     ) -> None:
         """Bring every source to its `after`, with no bytecode of another text.
 
-        `prepared`: the new files are there under their temporary names. `clears`: bytecode
-        folders that are empty then are removed.
+        `prepared`: the new files exist under their temporary names. `clears`: remove
+        bytecode folders that are then empty.
         """
         caches = {
             change.path: Bytecode(self.package, change.path) for change in changes
@@ -405,8 +405,8 @@ class _Files:
             if not same_content(present, change.after):
                 if not same_content(present, change.before):
                     raise SourceConflict(
-                        f"{target} was changed by somebody else while agentcore-patch "
-                        "was at work. Nothing was changed.",
+                        f"{target} was changed by another process while agentcore-patch "
+                        "was running. Nothing was changed.",
                         hint="Try again.",
                     )
                 if change.after is None:
@@ -456,7 +456,7 @@ class _Files:
         write_draft(target, info, text, metadata)
 
     def _end(self) -> None:
-        """Forget the change, and what only it needed."""
+        """Remove the journal, and everything that only it needed."""
         sync(self.folder)
         self._journal.remove()
         sync(self.folder)
@@ -483,7 +483,7 @@ class _Files:
 
 
 def _with_true_link(target: Path, info: FileInfo) -> FileInfo:
-    """A file as a regular one, if its link points to another text by now."""
+    """Make a file regular if its link now points to another text."""
     if info.link is not None:
         behind = file_info(target.parent / info.link)
         if behind is None or behind.sha256 != info.sha256:

@@ -100,7 +100,7 @@ def test_a_new_release_is_patched_again_and_reverted_to_itself(
     ran = run("apply")
 
     assert ran.code == 0, ran.err
-    assert f"{clause} since the last apply; patched anew." in ran.out
+    assert f"{clause} since the last apply; patched again." in ran.out
     assert status(sglang_dir=package).complete
     assert status(sglang_dir=package).sglang_change is None
     revert(sglang_dir=package)

@@ -170,7 +170,7 @@ def test_the_command_reports_what_it_found_and_removed(
     exe = python(tmp_path, leftovers.parent, editable=checkout)
     output = TextOutput()
     told = output.status(status(python=exe))
-    assert f"{leftovers} holds only what agentcore-patch had added" in told
+    assert f"{leftovers} holds only files that agentcore-patch had added" in told
     assert f"imports it in place of the SGLang in {checkout}" in told
     assert "`agentcore-patch apply` or `agentcore-patch revert` removes it" in told
     assert f"Would remove {leftovers}" in output.applied(

@@ -68,7 +68,7 @@ def test_a_server_answers_the_shown_request_and_ctrl_c_leaves_nothing(
     tree = trees.patched if patched else trees.vanilla
     process = serve("--sglang-dir", tree / "sglang")
     wait_until(
-        lambda: "Ctrl-C ends it." in out.read_text() or process.poll() is not None,
+        lambda: "Ctrl-C stops it." in out.read_text() or process.poll() is not None,
         seconds=SECONDS,
     )
     shown = out.read_text()
@@ -104,7 +104,7 @@ def test_a_server_that_fails_to_start_shows_the_reason_and_its_log(
     [log] = temp.iterdir()
     told = (tmp_path / "err").read_text()
     assert told.startswith(
-        "error: SGLang refuses its options: unrecognized arguments: --no-such-option. "
+        "error: SGLang rejects its options: unrecognized arguments: --no-such-option. "
         f"Its log is {log}.\nhint: "
     )
     assert (tmp_path / "out").read_text() == ""

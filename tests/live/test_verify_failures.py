@@ -120,7 +120,7 @@ def test_options_that_sglang_rejects_show_its_error(
     error, hint = err.splitlines()[-2:]
     assert code == 6
     assert error == (
-        "error: SGLang refuses its options: unrecognized arguments: --no-such-option. "
+        "error: SGLang rejects its options: unrecognized arguments: --no-such-option. "
         f"Its log is {log}."
     )
     assert hint.startswith("hint: `") and "sglang.launch_server --help`" in hint
@@ -246,7 +246,7 @@ def test_a_signal_stops_the_command_and_its_server(
         else f"during the check {check} (1 of 1)"
     )
     assert err.splitlines()[-1] == (
-        f"error: Interrupted {where}. The server was ended. Its log is {log}."
+        f"error: Interrupted {where}. The server was stopped. Its log is {log}."
     )
 
 

@@ -80,7 +80,7 @@ def test_an_editable_install_over_a_patched_wheel_is_found_and_patched(
     assert scratch.ok(f'python -c "{IMPORTED}"').strip() == "None"
 
     told = scratch.run(f"{PATCH} status --check {ONLY}")
-    assert told.code == 1 and f"{left} holds only what" in told.out
+    assert told.code == 1 and f"{left} holds only files" in told.out
     assert f"Removed {left}" in scratch.ok(f"{PATCH} apply {ONLY}")
 
     assert not left.exists()

@@ -563,7 +563,7 @@ def test_a_broken_prefix_is_found_with_its_reason(
     row = found(audit)["prefix-broken"]
     assert (row.count, row.of, row.causes) == (1, 1, {why: 1})
     assert row.first and row.first.place == "line 2"
-    assert "parts after" in row.first.seen and "the prompt has" in row.first.seen
+    assert "differs after" in row.first.seen and "the prompt has" in row.first.seen
 
 
 @pytest.mark.parametrize("shape", ["gateway", "rollout", "completions"])

@@ -155,7 +155,7 @@ def test_a_concurrent_change_is_noticed(text: bytes | None, install: Install) ->
             (install.package / SECOND).unlink()
         else:
             write(install, SECOND, text)
-        with pytest.raises(SourceConflict, match=f"{SECOND} was changed by somebody"):
+        with pytest.raises(SourceConflict, match=f"{SECOND} was changed by another"):
             work.commit(files, patches=["ours"], tool_version="one")
     after = photograph(install)
     assert after.pop(SECOND, None) != before.pop(SECOND)

@@ -277,7 +277,7 @@ def test_patterns_of_the_environment_do_not_count(
     ("text", "said"),
     [
         ("ok\n(open", r"'\(open', which is not a regular expression: missing \)"),
-        (".*", "'.\\*', which matches an empty text"),
+        (".*", "'.\\*', which also matches an empty text"),
     ],
 )
 def test_a_bad_pattern_fails_at_start(

@@ -103,7 +103,7 @@ def test_a_file_that_exists_already_is_not_replaced(install: Install) -> None:
     folder(install).mkdir()
     write(install, TRACES, b"theirs\n")
     before = photograph(install)
-    with pytest.raises(SourceConflict, match=rf"{TRACES} exists already"):
+    with pytest.raises(SourceConflict, match=rf"{TRACES} already exists"):
         commit(install, TRACES, FIRST)
     assert photograph(install) == before
     (install.package / TRACES).unlink()

@@ -62,7 +62,7 @@ def test_a_field_of_a_missing_patch_is_reported(
 ) -> None:
     monkeypatch.setattr(release, "REQUEST_FLAGS", ())
     named(monkeypatch, "return_token_ids")
-    with pytest.raises(ValueError, match="in place: they have none"):
+    with pytest.raises(ValueError, match="patches: they have none"):
         defaults.names()
 
 

@@ -100,9 +100,9 @@ def test_patches_are_selected_by_names(
     ("options", "says"),
     [
         (["--skip", "alpha,beta"], "--skip leaves no patch"),
-        (["--only", ""], "--only names nothing"),
-        (["--only", ","], "--only names nothing"),
-        (["--skip", ", ,"], "--skip names nothing"),
+        (["--only", ""], "--only needs a name"),
+        (["--only", ","], "--only needs a name"),
+        (["--skip", ", ,"], "--skip needs a name"),
         (["--skip", "alfa"], r"no patch named alfa\.\nhint: Did you mean alpha"),
     ],
 )

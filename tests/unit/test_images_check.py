@@ -84,5 +84,5 @@ def test_a_chunk_that_lacks_a_logprob_fails() -> None:
 
 
 def test_a_text_model_is_skipped() -> None:
-    with pytest.raises(Skipped, match="takes no images"):
+    with pytest.raises(Skipped, match="does not support images"):
         images.check(model(takes_images=False))

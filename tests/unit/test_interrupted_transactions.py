@@ -323,7 +323,7 @@ def test_recovery_keeps_files_that_others_changed_meanwhile(install: Install) ->
     write(install, SECOND, b"by hand\n")
     _, line = recover(install)
     assert line == (
-        "undid an interrupted apply of ours; not touched, because somebody else "
+        "undid an interrupted apply of ours; not touched, because another process "
         f"changed them: {SECOND}"
     )
     after = photograph(install)

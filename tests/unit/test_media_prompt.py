@@ -315,7 +315,9 @@ def test_a_text_model_rejects_images() -> None:
     manager: Any = SimpleNamespace(mm_processor=None)
     part = {"type": "image_url", "url": "a"}
     assert vllm_images.read(manager, []) == []
-    with pytest.raises(BadRequest, match=r"^content_parts: this model takes no images"):
+    with pytest.raises(
+        BadRequest, match=r"^content_parts: this model does not support images"
+    ):
         vllm_images.read(manager, [part])
     assert vllm_images.read(processor(), [part]) == ["a"]
 

@@ -64,7 +64,7 @@ def test_patches_reverted_right_after_apply_are_an_error(
     answer = received(package)
     assert answer.applied is not None and answer.applied.changed
     assert answer.error is not None
-    assert answer.error.startswith("Somebody changed the sources again right after")
+    assert answer.error.startswith("The sources were changed again right after")
 
 
 def spoiled(answer: str, change: Callable[[Any], object]) -> str:

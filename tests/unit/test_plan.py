@@ -102,8 +102,8 @@ def test_partly_patched_sources_are_refused() -> None:
     message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
     assert message.startswith(
         f"{MODELS}: `Answer` has the field `ids` already, but {SERVING}: "
-        "`serve` lacks `text.ids = model.text` before `return text`: the sources carry "
-        "somebody else's version of this patch, or a part of ours. Nothing was written."
+        "`serve` lacks `text.ids = model.text` before `return text`: the sources contain "
+        "another version of this patch, or only a part of it. Nothing was written."
     )
 
 
@@ -251,7 +251,7 @@ def test_a_landed_module_without_its_call_is_refused(registered: Registered) -> 
     del landed[SERVING]
     assert refusal({**IMPORTING, **landed}, ["gamma"]).startswith(
         f"{FACTS_MODULE}: the install has the module already, but {SERVING}: the module lacks "
-        "import of `agentcore`: the sources carry"
+        "import of `agentcore`: the sources contain"
     )
 
 

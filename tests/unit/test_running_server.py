@@ -93,8 +93,8 @@ def server_of(
     [
         (STOCK, {}, False, "is not patched: its answers have no token IDs"),
         (STOCK, {"prompt_token_ids": [1]}, False, "an agentcore-patch before 0.2.0"),
-        ({}, {}, True, "The router at {url} passes on no token IDs, and hides whether"),
-        ({"frontend": "rust"}, {}, False, "is SGLang's in Rust"),
+        ({}, {}, True, "The router at {url} passes no token IDs on, and hides whether"),
+        ({"frontend": "rust"}, {}, False, "is SGLang's Rust server"),
     ],
     ids=["unpatched", "too old", "hidden by a router", "in Rust"],
 )

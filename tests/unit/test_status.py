@@ -32,7 +32,7 @@ def test_the_rust_server_is_reported_if_it_would_be_used(
     assert "SGLANG_RUST_SERVER" not in run("status").out
     monkeypatch.setattr(api, "FIRST_WITH_RUST", "0.5.9")
     told = run("status").out
-    assert "SGLANG_RUST_SERVER is set: it starts SGLang's server in Rust" in told
+    assert "SGLANG_RUST_SERVER is set: it starts SGLang's Rust server" in told
     assert json.loads(run("status", "--json").out)["rust_server"] is True
     monkeypatch.setenv("SGLANG_RUST_SERVER", "0")
     assert "SGLANG_RUST_SERVER" not in run("status").out
@@ -120,5 +120,5 @@ def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> No
 
     assert result.patches == {"alpha": PatchState.IN_PLACE, "beta": PatchState.ABSENT}
     assert not result.recorded
-    with pytest.raises(SourceConflict, match="a part of ours"):
+    with pytest.raises(SourceConflict, match="only a part of it"):
         apply(sglang_dir=package)

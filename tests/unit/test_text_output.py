@@ -134,7 +134,7 @@ def test_changes_by_others_are_named(run: Run, package: Path) -> None:
 
     note = (
         "Apart from the patches, srt/serving.py differs from the wheel of SGLang "
-        "0.5.9: somebody else's changes, which are kept.\n"
+        "0.5.9. These changes are kept.\n"
     )
     for command in ("status", "apply", "revert"):
         assert run(command).out.endswith(f"\n\n{note}")
@@ -194,7 +194,7 @@ def test_status_names_later_changes(run: Run, package: Path) -> None:
 
     assert "  srt/models.py   edited since  as released\n" in out
     assert "  srt/serving.py  missing " in out
-    assert "Somebody edited srt/models.py since. Undo that change, or discard it" in out
+    assert "Edited since: srt/models.py. Undo that change, or discard it" in out
     assert "Missing: srt/serving.py. Restore the files with" in out
 
 
@@ -209,7 +209,7 @@ def test_status_names_a_replaced_file_and_the_next_step(
     assert "  beta   changed\n" in out
     assert "  srt/models.py   patched         as released\n" in out
     assert "  srt/serving.py  replaced since  modified\n" in out
-    assert "Somebody replaced srt/serving.py since (by reinstalling SGLang?)." in out
+    assert "Replaced since, perhaps by a reinstall of SGLang: srt/serving.py." in out
 
 
 def test_status_names_a_file_that_is_missing_before_apply(
@@ -232,7 +232,7 @@ def test_status_distinguishes_an_older_patch_from_another_build(
     assert ran.code == 1
     assert (
         f"are outdated: applied by agentcore-patch {__version__}. `agentcore-patch "
-        f"apply --sglang-dir {package}` replaces them by those of 9.9." in ran.out
+        f"apply --sglang-dir {package}` replaces them with those of 9.9." in ran.out
     )
 
 

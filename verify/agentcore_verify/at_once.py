@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 def at_once(ask: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
     """Return the results of `ask` for each item, in order.
 
-    When all have ended, raises the exception of the first item that has one.
+    After all have finished, raise the exception of the first item that has one.
     """
     with in_threads(partial(ask, item) for item in items) as asked:
         pass
@@ -27,16 +27,16 @@ def at_once(ask: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
 
 @contextmanager
 def in_threads(calls: Iterable[Callable[[], Value]]) -> Iterator[list[Future[Value]]]:
-    """The futures of calls that run beside the block, each in a thread of its own.
+    """Run calls beside the block, each in its own thread; yield their futures.
 
-    At the end of the block all are over, also if it raises an error. A program that is
-    interrupted does not wait for them.
+    At the end of the block all have finished, even if it raises an error. A program that
+    is interrupted does not wait for them.
     """
     futures: list[Future[Value]] = []
     for call in calls:
         future: Future[Value] = Future()
         futures.append(future)
-        # No pool: Python waits for the threads of one before it ends.
+        # No pool: Python waits for a pool's threads before it exits.
         threading.Thread(target=_run, args=(call, future), daemon=True).start()
     with then(partial(wait, futures)):
         yield futures

@@ -15,15 +15,15 @@ OnEvent = Callable[[Json], None]
 """Called with each event of a stream as soon as it arrives."""
 
 TIMEOUT = 300.0
-"""Seconds without a byte after which a request is given up."""
+"""Seconds without a byte after which a request times out."""
 
 
 class ClientError(Exception):
-    """There was no answer, an error, or one that breaks the protocol."""
+    """There was no answer, an error, or a malformed answer."""
 
 
 class NoAnswer(ClientError):
-    """The connection failed or timed out before the answer began."""
+    """The connection failed or timed out before the answer started."""
 
 
 class HttpError(ClientError):
@@ -106,7 +106,7 @@ class Answer:
 
 
 def chat(base_url: str, *, api_key: str | None = None, **body: Any) -> Json:
-    """The response to a chat completion request without streaming.
+    """Return the response to a chat completion request without streaming.
 
     Raises HttpError, NoAnswer, or BrokenAnswer if the response is not a JSON object.
     """
@@ -117,7 +117,7 @@ def chat(base_url: str, *, api_key: str | None = None, **body: Any) -> Json:
 def chat_stream(
     base_url: str, *, api_key: str | None = None, **body: Any
 ) -> Generator[Json, None, None]:
-    """The events of a streamed chat completion, each as soon as it arrives.
+    """Yield the events of a streamed chat completion, each as soon as it arrives.
 
     Closing the iterator closes the connection. Raises HttpError, NoAnswer, or
     BrokenAnswer if an event is not a JSON object or the stream ends without `[DONE]`.
@@ -133,7 +133,7 @@ def ask(
     on_event: OnEvent | None = None,
     **body: Any,
 ) -> Answer:
-    """The answer to a chat completion request, streamed if `stream` is true in it.
+    """Return the answer to a chat completion request, streamed if it has `stream: true`.
 
     Raises what `chat`, `chat_stream`, `read_response` and `read_events` raise.
     """
@@ -156,7 +156,7 @@ def generate_stream(
 
 
 def post_json(url: str, body: Json, *, api_key: str | None = None) -> Any:
-    """The JSON value that answers a request without streaming.
+    """Return the JSON response to a request without streaming.
 
     Raises HttpError, NoAnswer, or BrokenAnswer if the answer is not JSON.
     """
@@ -167,7 +167,7 @@ def post_json(url: str, body: Json, *, api_key: str | None = None) -> Any:
 def post_stream(
     url: str, body: Json, *, api_key: str | None = None, done: bool = True
 ) -> Generator[Json, None, None]:
-    """The events that answer a streaming request, each as soon as it arrives.
+    """Yield the events of the response to a streaming request, each as soon as it arrives.
 
     `done` as for `parse_events`. Closing the iterator closes the connection.
     """
@@ -227,7 +227,7 @@ def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]
 
 
 def read_response(response: Json) -> Answer:
-    """A non-streaming response as an Answer.
+    """Convert a non-streaming response to an Answer.
 
     Raises BrokenAnswer if it is not a chat completion.
     """
@@ -238,7 +238,7 @@ def read_response(response: Json) -> Answer:
 
 
 def read_events(events: Iterable[Json]) -> Answer:
-    """The events of a stream as an Answer.
+    """Convert the events of a stream to an Answer.
 
     Raises BrokenAnswer if one is not a chat completion chunk, or if a choice has no
     finish_reason and there is no error event.
@@ -342,7 +342,7 @@ def _told(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:
-    """The lines of a streamed body, each as soon as it arrives."""
+    """Yield the lines of a streamed body, each as soon as it arrives."""
     try:
         yield from response.iter_lines(chunk_size=None)
     except requests.RequestException as error:

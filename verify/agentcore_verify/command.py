@@ -109,7 +109,7 @@ _LOG_WIDTH = 120
     help="Print one JSON document on stdout instead of the table, errors included.",
 )
 @QUIET
-@verbose_option("Show what each check saw, also where it passed.")
+@verbose_option("Show what each check saw, even if it passed.")
 @COLOR
 @file_option("--json-file", "Write the report as JSON.")
 @file_option("--junit", "Write the report as JUnit XML, for CI.")
@@ -134,7 +134,7 @@ def verify(
     """Check on a real server that a patched SGLang gives exact token IDs and logprobs.
 
     Launches SGLang on a free port of 127.0.0.1, sends it the kinds of requests that RL
-    trainers send, compares the token IDs and logprobs of the answers, and ends the
+    trainers send, compares the token IDs and logprobs of the answers, and stops the
     server. Everything after -- is passed to sglang.launch_server.
 
     A check is `not exercised` if the model did not do what the check is about, for
@@ -168,10 +168,10 @@ def verify(
     \b
     Environment variables:
       GITHUB_ACTIONS  if `true`, failures also go to stderr as annotations
-      HF_HUB_OFFLINE  1: take a model that is named from the cache, never download
-      NO_COLOR        if set, no colours, as with TERM=dumb; --color goes first
+      HF_HUB_OFFLINE  1: take a named model from the cache, never download it
+      NO_COLOR        if set, no colours, as with TERM=dumb; --color overrides it
       XDG_CACHE_HOME  where the scripted model is kept. Default: ~/.cache
-    The server gets all the others, too.
+    The server also gets all other variables.
     """
     if options["sglang_dir"]:
         asked.target.pop("--python", None)
@@ -273,7 +273,7 @@ def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> Non
 
 
 def _progress_console(asked: Asked) -> Console:
-    """Return the console for progress, which shows nothing if quiet was asked for."""
+    """Return the console for progress, which shows nothing with --quiet."""
     if asked.detail == "quiet":
         return Console(quiet=True)
     return stream_console(sys.stderr, asked.color)

@@ -210,7 +210,7 @@ def _received(answer: Answer, total: int) -> Text:
 
 
 def _kept(turn: Sequence[int], prompt: Sequence[int]) -> Text:
-    """Measure how much of the first turn the second turn's prompt starts with."""
+    """Count the tokens of the first turn with which the second turn's prompt starts."""
     pairs = zip(turn, prompt, strict=False)
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(turn))
     if same == len(turn):

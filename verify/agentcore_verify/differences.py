@@ -1,4 +1,4 @@
-"""Compares two sequences of token IDs, two texts, or two lists of logprobs."""
+"""Compare two sequences of token IDs, two texts, or two lists of logprobs."""
 
 from __future__ import annotations
 

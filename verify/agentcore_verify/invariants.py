@@ -15,7 +15,7 @@ from .results import Failed
 from .subject import Reply, Subject
 
 NEW_FIELDS = registry.response_fields()
-"""The fields of answers that patches add."""
+"""The fields that patches add to answers."""
 
 _UNREADABLE = re.compile(r"[\s\ufffd]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -55,7 +55,7 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
 
 
 def assert_prefix(subject: Subject, question: str, reply: Reply) -> None:
-    """Raise Failed unless the IDs of an aborted answer are the first of the whole one.
+    """Raise Failed unless the IDs of an aborted answer are the first IDs of the whole one.
 
     An aborted answer that ignores its end may be longer than the whole one: it is
     compared with one of its own length.
@@ -176,7 +176,7 @@ def assert_input_ids(subject: Subject, reply: Reply) -> None:
 
 
 def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) -> None:
-    """Raise Failed if an answer has a field that SGLang itself does not give."""
+    """Raise Failed if an answer has a field that SGLang itself does not have."""
     if found := sorted(_keys_in(answers) & NEW_FIELDS):
         raise Failed(f"{where}: the answer has {', '.join(found)}.")
     for answer in answers:
@@ -185,7 +185,7 @@ def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) 
 
 
 def _keys_in(value: object) -> set[str]:
-    """All keys of all objects in a JSON value, but for what `metadata` has."""
+    """All keys of all objects in a JSON value, except the ones in `metadata`."""
     if isinstance(value, dict):
         parts = (part for key, part in value.items() if key != "metadata")
         return set(value) | {key for part in parts for key in _keys_in(part)}
@@ -302,7 +302,7 @@ def _assert_covers_parsed(
 ) -> None:
     decoded = subject.decode(completion.token_ids or (), special=True)
     text = "".join(map(_text_of, completion.pieces))
-    # A parser may add text; then the text of a chunk says nothing about its IDs.
+    # A parser may add text; then the text of a chunk does not show its IDs.
     if reply.streamed and is_in_order(_words(text), _words(decoded)):
         _assert_no_text_ahead(subject, reply, completion, parsed=True)
 
@@ -354,7 +354,7 @@ def _text_of(piece: Piece) -> str:
 
 
 def _words(text: str) -> str:
-    """Only letters and digits, which all notations of a tool call have in common."""
+    """Keep only letters and digits, which all notations of a tool call have in common."""
     plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
     return "".join(filter(str.isalnum, plain))
 

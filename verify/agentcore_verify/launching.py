@@ -37,7 +37,7 @@ def server_options(
     startup_timeout: float = 600.0,
     mirror_sampler: bool = False,
 ) -> ServerOptions:
-    """Return the options of a server; trains the scripted model if it is wanted.
+    """Return the options of a server; train the scripted model if it is requested.
 
     Args:
         model: path or name, or `scripted`.

@@ -1,4 +1,4 @@
-"""Sends requests with the official `openai` client; run by file path.
+"""Send requests with the official `openai` client; run by file path.
 
 Reads {"base_url": ..., "api_key": ..., "requests": [chat completion bodies]} from
 standard input and prints {"version": ..., "answers": [{"non-streaming": IDS,

@@ -16,7 +16,7 @@ from agentcore_patches.installs.install import expand_user
 
 
 class PathOption(click.Path):
-    """A path that may begin with `~`, which no shell expands in `--log=~/file`."""
+    """A path that may start with `~`, which no shell expands in `--log=~/file`."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -25,7 +25,7 @@ class PathOption(click.Path):
 
 
 class SGLangCommand(CommandWithHelp):
-    """Explains, when an option is unknown, where options of SGLang go."""
+    """Explains where SGLang's options go if an option is unknown."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -51,7 +51,7 @@ SGLANG_DIR = click.option(
     metavar="DIR",
     callback=remember_target,
     help="The `sglang` package folder to launch, the one that contains srt/. Default: "
-    "the one of the interpreter.",
+    "the interpreter's.",
 )
 
 DEVICE = click.option(
@@ -68,17 +68,17 @@ STARTUP_TIMEOUT = click.option(
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait until the server generates.",
+    help="How long to wait until the server generates tokens.",
 )
 
 
 def file_option(option: str, text: str) -> Callable[[Any], Any]:
-    """An option that names a file to write; `text` says what is written."""
+    """An option that names a file to write; `text` describes the file."""
     return click.option(option, type=PathOption(), metavar="FILE", help=text)
 
 
 def assert_writable(path: Path) -> None:
-    """Raise AccessError now rather than when the run is over."""
+    """Raise AccessError now, not at the end of the run."""
     folder = path.absolute().parent
     if path.is_dir():
         raise AccessError(f"Cannot write {path}: it is a folder.")

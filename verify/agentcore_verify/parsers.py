@@ -1,4 +1,4 @@
-"""Detects the parsers that a model needs from its chat template and its type."""
+"""Detect a model's parsers from its chat template and its type."""
 
 # ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
 
@@ -41,7 +41,7 @@ class Parsers:
 
 @dataclass(frozen=True)
 class Rule:
-    """Says for which models a parser is right.
+    """The models that a parser is for.
 
     The model has this `model_type`, if one is given, and its chat template contains all
     strings of `template`.
@@ -103,7 +103,7 @@ REASONING_PARSERS = "srt/parser/reasoning_parser.py"
 
 
 def of_model(python: Path, model: str, package: Path | None = None) -> Parsers:
-    """The parsers of a model in a folder or on the Hugging Face hub; None if unknown.
+    """Detect the parsers of a model in a folder or on the Hugging Face hub.
 
     Files of a model on the hub that are not in the cache are downloaded by `python`; they
     are small, and the server needs them too.
@@ -172,7 +172,7 @@ def _template(files: Mapping[str, str]) -> str:
 
 
 def _escaped(template: str) -> str:
-    """The template with line ends written as in its own string literals."""
+    """Return the template with line ends written as in its own string literals."""
     return template.replace("\n", "\\n")
 
 

@@ -44,7 +44,7 @@ MIRROR_VARIABLE = "AGENTCORE_MIRROR_SAMPLER"
 """Environment variable that turns the mirroring sampler on."""
 
 FORK_VARIABLE = "AGENTCORE_FORK"
-"""Environment variable that asks for SGLang's processes to be forked."""
+"""Environment variable that makes SGLang's processes forks."""
 
 SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
 """Environment variable with a folder to remove at the end."""
@@ -57,7 +57,7 @@ SHARED_MEMORY = Path("/dev/shm/sglang_*")
 
 
 def end_with_stdin() -> None:
-    """Kill this process and all its descendants as soon as standard input ends.
+    """Kill this process and all its descendants as soon as standard input is closed.
 
     SGLang's shared memory, which it leaves when it is killed, is removed.
     """
@@ -67,16 +67,16 @@ def end_with_stdin() -> None:
             pass
         import psutil
 
-        # A worker that ends is replaced by a new one, which nobody would kill.
+        # A worker that exits is replaced by a new one, which would not be killed.
         os.register_at_fork(after_in_child=lambda: os._exit(0))
         launcher = psutil.Process()
         children = launcher.children(recursive=True)
-        # First, since SGLang may end this process as soon as it misses one of them.
+        # First, since SGLang may kill this process as soon as it misses one of them.
         for file in shared_memory_of([launcher, *children]):
             with contextlib.suppress(OSError):
                 file.unlink()
         for child in children:
-            # The resource tracker ends by itself, after freeing shared memory.
+            # The resource tracker exits by itself, after freeing shared memory.
             with contextlib.suppress(psutil.Error):
                 if "resource_tracker" not in " ".join(child.cmdline()):
                     child.kill()
@@ -149,7 +149,7 @@ def fork_processes() -> None:
         set_start_method("fork" if method == "spawn" else method, force)
 
     multiprocessing.set_start_method = set_fork
-    # What uvicorn starts the tokenizer workers with.
+    # The context with which uvicorn starts the tokenizer workers.
     uvicorn._subprocess.spawn = multiprocessing.get_context("fork")
 
 
@@ -170,7 +170,7 @@ def pin_no_memory() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input is closed."""
     end_with_stdin()
     if os.environ.get(FORK_VARIABLE):
         fork_processes()

@@ -1,4 +1,4 @@
-"""Shows on stderr what a run is doing; the report follows when it is over."""
+"""Show a run's progress on stderr; the report follows at the end."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from rich.text import Text
 from .results import Result
 
 LINE_INTERVAL = 10.0
-"""Seconds between two lines about a starting server, where there is no terminal."""
+"""Seconds between two lines about a starting server, without a terminal."""
 LINE_WIDTH = 120
-"""Characters after which a line is cut; SGLang logs lines of many thousand."""
+"""Length at which a line is cut; SGLang logs lines of many thousand characters."""
 
 
 class Progress:
-    """Is called by a run when something happens; prints plain lines, for a log."""
+    """Receives the events of a run; prints plain lines, for a log."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._last_line = time.monotonic()
 
     def message(self, line: str) -> None:
-        """Something that should stay readable."""
+        """Print a line that stays on the screen."""
         self._console.print(
             f"agentcore-patch: {line}", markup=False, highlight=False, soft_wrap=True
         )
 
     def loading(self, seconds: float, last: str) -> None:
-        """The server has been loading for `seconds`; `last`: what it said it does."""
+        """The server has been loading for `seconds`; `last`: its last log message."""
         if time.monotonic() - self._last_line >= LINE_INTERVAL:
             self._last_line = time.monotonic()
             line = _loading(seconds, last)
             self.message(textwrap.shorten(line, LINE_WIDTH, placeholder="..."))
 
     def check_started(self, name: str, number: int, total: int) -> None:
-        """Check `number` of `total` begins."""
+        """Check `number` of `total` starts."""
 
     def check_ended(self, result: Result) -> None:
-        """A check has ended."""
+        """A check has finished."""
         self.message(f"{result.name}: {result.outcome.value} ({result.seconds:.1f} s)")
 
 
 class SpinnerProgress(Progress):
-    """Shows what is going on in the last line of a terminal."""
+    """Shows progress in the last line of a terminal."""
 
     def __init__(self, console: Console, status: Status) -> None:
         super().__init__(console)
@@ -78,7 +78,7 @@ def _loading(seconds: float, last: str) -> str:
 
 @contextmanager
 def progress_on(console: Console) -> Iterator[Progress]:
-    """Progress shown by a spinner if the console is a terminal, by lines if not."""
+    """Show progress with a spinner if the console is a terminal, otherwise as lines."""
     if console.is_terminal and not console.is_dumb_terminal:
         with console.status("") as status:
             yield SpinnerProgress(console, status)

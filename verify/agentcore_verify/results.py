@@ -55,7 +55,7 @@ class Result:
         message: if it passed, what was seen; otherwise what is wrong and where.
         advice: what to do about it; may be empty.
         seconds: how long it took.
-        left_out: patches that it needs and that were left out on purpose; then it was
+        left_out: patches that it needs and that were left out on purpose; it was then
             skipped.
     """
 
@@ -73,9 +73,9 @@ class Versions:
     """The versions that took part in a run of `verify`.
 
     Attributes:
-        agentcore_patch: this one.
-        sglang: that of SGLang; None if unknown.
-        patched_by: the agentcore-patch that patched it; None if none did, or if unknown.
+        agentcore_patch: the version of this package.
+        sglang: SGLang's version; None if unknown.
+        patched_by: the agentcore-patch that patched it; None if unpatched or unknown.
     """
 
     agentcore_patch: str = __version__
@@ -90,10 +90,10 @@ class Report:
     Attributes:
         target: what was verified, an install or a URL, for people.
         model: its name or path.
-        server_args: what the server was launched with; empty if it was running already.
+        server_args: the launch options; empty if the server was already running.
         results: one per requested check, in order.
         seconds: duration of the whole run.
-        startup: seconds until the server generated; None if it was running already.
+        startup: seconds until the server generated tokens; None if it was already running.
         strict: whether a check that was not exercised, or whose patches were left out,
             counts as failed.
         log: file with the server's output; None if there is none.
@@ -103,9 +103,9 @@ class Report:
         unpatched: what to do first, if nothing was checked because the patches that the
             checks need are not in place; else empty.
         versions: what ran.
-        patches: those that are in place; None if unknown.
-        time: when the run began, in UTC, as ISO 8601 has it.
-        device: what the server ran on; None if unknown or if no server ran.
+        patches: the patches in place; None if unknown.
+        time: the start of the run, in UTC, in ISO 8601 format.
+        device: the server's device; None if unknown or if no server ran.
     """
 
     target: str
@@ -155,7 +155,7 @@ class Report:
 
 
 class NotPassed(Exception):
-    """Ends a check with an outcome other than `passed`; the message says why."""
+    """Ends a check with an outcome other than `passed`; the message gives the reason."""
 
     outcome: ClassVar[Outcome]
 

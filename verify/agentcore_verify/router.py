@@ -24,22 +24,19 @@ THROUGH_ROUTER = (
     "concurrency",
     "openai-client",
 )
-"""Checks that need nothing but chat requests and answers that are passed on."""
+"""Checks that need only chat requests and answers that are passed on."""
 
 NOT_DECODED = (
     "Token IDs were not compared with texts: the router does not pass on /detokenize."
 )
 
-NOT_CHECKED = (
-    "Not checked: a router stands before the server, and does not pass on what this check "
-    "sends."
-)
+NOT_CHECKED = "Not checked: a router in front of the server does not pass on this check's requests."
 ADVICE = "Give the URL of the SGLang server itself as --base-url."
 
 
 @dataclass(frozen=True)
 class Field:
-    """A request field, what it means if it is dropped, and how its effect is seen."""
+    """A request field, the consequence of dropping it, and the visible effect."""
 
     name: str
     value: Any
@@ -92,8 +89,8 @@ FIELDS = (
     Field(
         "required_prefix_token_ids",
         [5, 6, 7],
-        "the prompt is what the chat template writes of the earlier turns, with status "
-        "200: look for metadata.prefix, or have the server remember them by "
+        "the chat template alone renders the earlier turns, with status 200: look for "
+        "metadata.prefix, or let the server remember them with "
         "AGENTCORE_PREFIX_CACHE_MB",
         lambda answer: any(
             "prefix" in (event.get("metadata") or {}) for event in answer.events
@@ -121,7 +118,7 @@ def is_router(subject: Subject) -> bool:
 
 
 def dropped_fields(subject: Subject) -> list[Field]:
-    """The fields without an effect; empty if the server gives no token IDs at all."""
+    """Return the fields without an effect; empty if the server returns no token IDs."""
     options = {"logprobs": True, "max_tokens": 2}
     try:
         if subject.ask("plain", **options).answer.prompt_token_ids is None:
@@ -132,7 +129,7 @@ def dropped_fields(subject: Subject) -> list[Field]:
 
 
 def _is_dropped(subject: Subject, named: Field, options: Mapping[str, Any]) -> bool:
-    """True if a field has no effect; what is refused was read."""
+    """True if a field has no effect; a rejected field was read."""
     asked = {**options, **named.beside, named.name: named.value}
     try:
         return not named.has_effect(subject.ask("plain", **asked).answer)

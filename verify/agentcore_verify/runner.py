@@ -29,7 +29,7 @@ from .subject import Subject
 
 KEY_OPTIONS = ("--api-key", "--admin-api-key")
 DEATH_SECONDS = 3.0
-"""Seconds to wait whether a server that gave no answer is dead."""
+"""Seconds to wait for a server that gave no answer to exit."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Options:
 
 
 def run(options: Options, progress: Progress) -> Report:
-    """Verify a running server, or launch one, verify it and end it.
+    """Verify a running server, or launch one, verify it and stop it.
 
-    If the server does not start or dies, `error` of the report says so.
+    If the server does not start or dies, the report has an `error`.
 
     Raises:
         UsageError: the options do not fit together or to the server.
@@ -108,7 +108,7 @@ class _Run:
     def verify_running(self, base_url: str) -> Report:
         url = base_url.rstrip("/").removesuffix("/v1")
         target = f"Server at {url}"
-        self.doing = "while the server was asked what it is"
+        self.doing = "while the server was being identified"
         try:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
@@ -136,7 +136,7 @@ class _Run:
         return self._report(target, model=model)
 
     def _missing_on(self, subject: Subject) -> dict[str, str]:
-        """Note what a running server says of its patches.
+        """Record a running server's report about its patches.
 
         Returns the message for each patch that it lacks, by patch name: for none if it
         does not say.
@@ -163,7 +163,7 @@ class _Run:
         }
 
     def _first_look(self, subject: Subject, *, is_router: bool) -> str:
-        """Return why it is no use to check a running server; empty if it is.
+        """Return why checking a running server would be useless; empty if it would not.
 
         A server that does not report its patches is asked for one answer.
         """
@@ -171,13 +171,13 @@ class _Run:
             return ""
         if subject.info.get("frontend") == "rust":
             return (
-                f"The server at {subject.base_url} is SGLang's in Rust, which does not "
-                "run the code that patches change. Start it without SGLANG_RUST_SERVER."
+                f"The server at {subject.base_url} is SGLang's Rust server, which does not "
+                "run the patched code. Start it without SGLANG_RUST_SERVER."
             )
         traced = subject.gives_token_ids()
         if is_router and not traced:
             return (
-                f"The router at {subject.base_url} passes on no token IDs, and hides "
+                f"The router at {subject.base_url} passes no token IDs on, and hides "
                 "whether its servers are patched. Give the URL of an SGLang server itself "
                 "as --base-url, or run `agentcore-patch status` on its machine."
             )
@@ -200,7 +200,7 @@ class _Run:
         return ""
 
     def _look_for_router(self, subject: Subject) -> dict[str, Result]:
-        """Note what a router drops; the checks that it makes impossible, by name."""
+        """Note what a router drops; return the checks that it makes impossible, by name."""
         subject.can_decode = False
         self.notes.append(router.NOT_DECODED)
         self.notes += [
@@ -291,7 +291,7 @@ class _Run:
         except ServerError as failure:
             error = failure
         except KeyboardInterrupt:
-            ended = " The server was ended." if server else ""
+            ended = " The server was stopped." if server else ""
             kept = f" Its log is {log}." if log.exists() and log.stat().st_size else ""
             raise Interrupted(f"{self.doing}.{ended}{kept}") from None
         finally:
@@ -353,7 +353,7 @@ class _Run:
                     _wait_for_death(server)
                 except ServerError as error:
                     self.results += [
-                        Result(left, Outcome.SKIPPED, "The server had died before.")
+                        Result(left, Outcome.SKIPPED, "The server had already died.")
                         for left in names[number:]
                     ]
                     raise ServerError(
@@ -361,7 +361,7 @@ class _Run:
                     ) from error
 
     def _advice(self, text: str) -> str:
-        """The text, with the SGLang that is verified in the commands that it advises."""
+        """Add the options of the verified SGLang to the commands that a text advises."""
         options = self.options
         if options.sglang_dir:
             return with_target(text, {"--sglang-dir": str(options.sglang_dir)})
@@ -370,7 +370,7 @@ class _Run:
         return text
 
     def _missing(self, status: StatusResult) -> dict[str, str]:
-        """The message for each patch that is not applied, by patch name."""
+        """Return the message for each patch that is not applied, by patch name."""
         states = status.patches
         if PatchState.CHANGED in states.values():
             self.notes.append(
@@ -447,7 +447,7 @@ def _text(value: object) -> str | None:
 
 
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
-    """The arguments with API keys replaced by `***`."""
+    """Return the arguments with API keys replaced by `***`."""
     shown: list[str] = []
     for before, arg in zip(("", *args), args, strict=False):
         name, has_value, _ = arg.partition("=")
@@ -460,7 +460,7 @@ def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def _served_model(url: str, api_key: str | None) -> str:
-    """The name of the model that a server serves; also checks that it answers."""
+    """Return the name of the served model; also check that the server answers."""
     try:
         response = Subject(url, api_key=api_key).get("/v1/models")
     except requests.RequestException as error:

@@ -269,7 +269,7 @@ START = "<|im_start|>"
 PAD = "<|endoftext|>"
 VOCABULARY = 420
 THINK_TAGS = ("<think>", "</think>")
-"""One token each, as models that reason have them; from 0.5.12 on SGLang insists."""
+"""One token each, as in reasoning models; required by SGLang from 0.5.12 on."""
 TENSOR_MULTIPLE = 64
 """GPU kernels need tensor sizes that are multiples of this, and heads of this size."""
 MIN_MARGINS = {"float32": 2.0, "bfloat16": 1.5, "float16": 1.5}
@@ -480,7 +480,7 @@ def train(tokenizer: Any, pairs: Pairs, out: Path) -> None:
     )
     batches = _batches(pairs)
     for steps in (100, 200, 400):
-        # As it is saved: other dtypes start from the values of this one.
+        # The saved dtype: other dtypes start from its values.
         model = _train(config, batches, steps).bfloat16()
         margins = {dtype: _margin(model, batches, dtype) for dtype in MIN_MARGINS}
         print(f"{steps} steps: margins {margins}", flush=True)

@@ -61,14 +61,14 @@ POLL_INTERVAL = 0.2
     type=click.IntRange(0, 65535),
     default=30000,
     show_default=True,
-    help="The port to listen on; 0 takes one that is free.",
+    help="The port to listen on; 0 takes a free one.",
 )
 @DEVICE
 @PYTHON
 @SGLANG_DIR
 @STARTUP_TIMEOUT
 @QUIET
-@verbose_option("Also show with which options SGLang is launched.")
+@verbose_option("Also show SGLang's launch options.")
 @COLOR
 @click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
@@ -86,8 +86,8 @@ def serve(
     """Start SGLang as `verify` does, and keep it running until Ctrl-C.
 
     Prints the URL, the patches in place and a request to try. SGLang's log goes to
-    stderr. Everything after -- is passed to sglang.launch_server. Needs no GPU. An SGLang
-    that is not patched is started, too, and says so.
+    stderr. Everything after -- is passed to sglang.launch_server. Needs no GPU. An
+    unpatched SGLang is started as well, with a warning.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def serve(
             python=python,
             sglang_dir=sglang_dir,
             package=status.install.package,
-            # Most answers of the scripted model are plain text, and are to be read as it.
+            # Most answers of the scripted model are plain text, to be read as such.
             reasoning_parser="" if model == SCRIPTED else None,
             server_args=(
                 *("--host", host, "--port", str(port or free_port(host))),
@@ -143,11 +143,13 @@ def serve(
                     time.sleep(POLL_INTERVAL)
         except KeyboardInterrupt:
             if not ready:
-                raise Interrupted("while SGLang was starting. It was ended.") from None
+                raise Interrupted(
+                    "while SGLang was starting. It was stopped."
+                ) from None
         finally:
             server.stop()
     if shows:
-        _note("the server was ended")
+        _note("the server was stopped")
 
 
 def _note(line: str) -> None:
@@ -172,7 +174,7 @@ def _log_file() -> Iterator[Path]:
 
 @contextmanager
 def _followed(log: Path, *, shows: bool) -> Iterator[None]:
-    """Copies what is written to the log to stderr, until the end of the block."""
+    """Copy the log to stderr until the end of the block."""
     ended = threading.Event()
 
     def follow() -> None:
@@ -201,7 +203,7 @@ def _followed(log: Path, *, shows: bool) -> Iterator[None]:
 
 
 def request_to_try(url: str, api_key: str | None) -> str:
-    """Return a command that asks the server at a URL, in two lines."""
+    """Return a command that sends a request to a URL, in two lines."""
     body = (
         '{"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, '
         '"logprobs": true}'
@@ -245,6 +247,6 @@ def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
             "",
             request_to_try(server.base_url, key),
             "",
-            "Ctrl-C ends it.",
+            "Ctrl-C stops it.",
         ]
     )

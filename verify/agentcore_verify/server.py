@@ -1,4 +1,4 @@
-"""Launches an SGLang server, waits until it generates, and ends all its processes."""
+"""Launch an SGLang server, wait until it generates, and stop all its processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 POLL_INTERVAL = 0.2
 """Seconds between two requests to a starting server."""
 STOP_GRACE = 5.0
-"""Seconds in which the server may end by itself before it is killed."""
+"""Seconds in which the server may exit by itself before it is killed."""
 TAIL_LINES = 20
 TAIL_WIDTH = 300
 """Characters of a log line that are shown; SGLang logs all its arguments in one line."""
@@ -48,7 +48,7 @@ GRPC_OFFSET = 10_000
 _PORT_TAKEN = "address already in use"
 
 _REFUSED = re.compile(r"\S+(?: serve)?: error: (.*?)\.?$")
-"""The last line of what argparse prints if it does not know an option."""
+"""The last line that argparse prints for an unknown option."""
 
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] (.+)")
 _BAR = re.compile(r"(?P<what>[A-Z][^|:]*): +(?P<done>\d+%)")
@@ -140,7 +140,7 @@ class Server:
         self.stop()
 
     def start(self, on_loading: OnLoading | None = None) -> None:
-        """Launch it and wait until it generates; on any error, end all its processes.
+        """Launch it and wait until it generates; on any error, stop all its processes.
 
         Raises ServerError, with the last lines of its log, if it dies, does not
         generate within the startup timeout, or its port is taken.
@@ -170,7 +170,7 @@ class Server:
                 raise
 
     def stop(self) -> None:
-        """End all its processes and remove its temporary files; may be called twice."""
+        """Stop all its processes and remove its temporary files; may be called twice."""
         if self._process is None:
             return
         self._find_processes()
@@ -195,7 +195,7 @@ class Server:
         if self._process is None or code is not None:
             if code and (refused := _REFUSED.match(" ".join(self.log_tail(1)))):
                 raise ServerError(
-                    f"SGLang refuses its options: {refused[1]}. Its log is {self.log}.",
+                    f"SGLang rejects its options: {refused[1]}. Its log is {self.log}.",
                     hint=f"`{self.options.python} -m sglang.launch_server --help` lists "
                     "them.",
                 )
@@ -334,7 +334,7 @@ class Server:
             self._known.setdefault(process.pid, process)
 
     def _ends_within(self, seconds: float) -> bool:
-        """Wait until all known processes have ended; False if some have not."""
+        """Wait until all known processes have exited; return False if some have not."""
         assert self._process is not None
         deadline = time.monotonic() + seconds
         while True:
@@ -352,7 +352,7 @@ class Server:
 
 
 def _stage(lines: Sequence[str]) -> str:
-    """Return what SGLang said last that it does; empty if only others printed.
+    """Return SGLang's last message about its progress; empty without one.
 
     It says so in lines with a time and in progress bars. Warnings of libraries, and the
     line with all its arguments, are none of that.
@@ -367,7 +367,7 @@ def _stage(lines: Sequence[str]) -> str:
 
 
 def option_value(args: Sequence[str], name: str) -> str | None:
-    """The last value of an option, as argparse reads it; None if it is not there."""
+    """Return the last value of an option, as argparse reads it; None if it is missing."""
     value = None
     for index, arg in enumerate(args):
         if arg == name and index + 1 < len(args):

@@ -1,4 +1,4 @@
-"""Signals that end the command do so on every way out, with the server that it runs."""
+"""Make signals stop the command and its server, wherever they arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 RETRY_AFTER = 0.01
-"""Seconds after which an exception that was dropped is raised again."""
+"""Seconds after which a dropped exception is raised again."""
 
 
 @contextmanager

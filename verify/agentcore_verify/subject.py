@@ -1,4 +1,4 @@
-"""The server that is verified, as the checks use it."""
+"""The server under verification, as the checks use it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOT_DETERMINISTIC = (
 
 @dataclass(frozen=True)
 class Reply:
-    """A request and its answer; `where` is what messages call the request."""
+    """A request and its answer; `where` names the request in messages."""
 
     where: str
     body: Json
@@ -67,7 +67,7 @@ class Reply:
 
 
 class Subject:
-    """A server that is asked the questions of the script, by the names of its lines.
+    """A server that gets the script's questions, by the names of its lines.
 
     By default requests use greedy decoding and `separate_reasoning: false`. No answer,
     or one that breaks the protocol, raises Failed.
@@ -106,7 +106,7 @@ class Subject:
         return self.told("/server_info")
 
     def told(self, path: str) -> Json:
-        """The JSON object at a path, which the server tells of itself; empty if none."""
+        """Return the JSON object at a path; empty if there is none."""
         try:
             told = self.get(path).json()
         except (requests.RequestException, ValueError):
@@ -167,7 +167,7 @@ class Subject:
         return isinstance(answer, dict) and "prompt_token_ids" in answer
 
     def served_model(self) -> str:
-        """The model by the name that the server has for it."""
+        """The server's name of the model."""
         with suppress(LookupError, TypeError):
             return str(self.told("/v1/models")["data"][0]["id"])
         return self.model
@@ -202,7 +202,7 @@ class Subject:
     @staticmethod
     @contextmanager
     def asking(where: str) -> Iterator[None]:
-        """Makes a request that fails raise Failed; `where` is what messages call it."""
+        """Turn a failed request into Failed; `where` names the request in messages."""
         try:
             yield
         except ClientError as error:
@@ -322,7 +322,7 @@ class Subject:
         return {"non-streaming": [whole], "streaming": list(events)}
 
     def assert_refused(self, body: Json, where: str, *words: str) -> None:
-        """Failed unless a chat request gets an HTTP 400 with these words."""
+        """Raise Failed unless a chat request gets an HTTP 400 with these words."""
         with self.asking(where):
             try:
                 self.post("/v1/chat/completions", body).close()
@@ -354,7 +354,7 @@ class Subject:
             return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
 
     def _difference(self, first: Reply, again: Reply) -> Difference | None:
-        """The first two choices of two runs that differ, by IDs or by text."""
+        """Show the first two choices of two runs that differ, by IDs or by text."""
         left, right = "first run", "second run"
         for a, b in zip(first.completions, again.completions, strict=False):
             if a.token_ids is not None and b.token_ids is not None:
@@ -374,7 +374,7 @@ class Subject:
 
 
 def _comparable(answer: Answer) -> list[object]:
-    """The parts of an answer that a second one must repeat; no random IDs."""
+    """Return the parts of an answer that a second one must repeat; no random IDs."""
     return [
         answer.prompt_token_ids,
         *(

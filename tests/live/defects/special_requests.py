@@ -70,7 +70,7 @@ class NoMetaInfo(ChatWhole):
         choice.pop("meta_info", None)
 
 
-@plant("a token of the prefix changed", "prefix", "does not begin with the tokens")
+@plant("a token of the prefix changed", "prefix", "does not start with the tokens")
 class PrefixChanged(Defect):
     def request(self, path: str, body: Json) -> Json:
         field = "required_prefix_token_ids"
@@ -89,7 +89,7 @@ class ClosedTwice(ChatWhole):
             response["prompt_token_ids"].insert(len(required), required[-1])
 
 
-@plant("the memory crosses conversations", "prefix", "does not begin with the tokens")
+@plant("the memory crosses conversations", "prefix", "does not start with the tokens")
 class MemoryCrosses(ChatWhole):
     first: list[int]
     n_own = 0

@@ -1,4 +1,4 @@
-"""Look at recorded turns one by one, and count the findings."""
+"""Inspect recorded turns one by one, and count the findings."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Auditor:
         self._turns = self._failed = self._answers = self._n_tokens = 0
         self._compared = self._compared_tokens = self._differing_tokens = 0
         self._versioned: Counter[str] = Counter()
-        """Answers with a weight version, by shape."""
+        """Number of answers with a weight version, by shape."""
         self._unversioned: dict[str, _Tally] = {}
-        """Answers without one, by shape."""
+        """Number of answers without a weight version, by shape."""
         self._start = time.monotonic()
 
     def add(self, turn: Turn, place: str, source: str = "") -> None:
-        """Look at one turn. `source` is the file, whose sessions are its own."""
+        """Inspect one turn. `source` is the file: sessions of two files are different ones."""
         if turn.error:
             self._failed += 1
             return
@@ -103,7 +103,7 @@ class Auditor:
         tokenizer: str | None = None,
         max_drift: float = 0.0,
     ) -> Audit:
-        """The findings in all turns so far."""
+        """Return the findings in all turns so far."""
         missing = self._tallies["weight-version-missing"] = _Tally()
         for shape, tally in self._unversioned.items():
             if self._versioned[shape] and tally.first:
@@ -131,8 +131,8 @@ class Auditor:
             notes.append(f"{self._failed} requests failed; they were left out.")
         if self._prefixes.unmatched:
             notes.append(
-                f"{self._prefixes.unmatched} turns were not compared with the turn "
-                "before: it is not in the recording, has no IDs, or is too far back."
+                f"{self._prefixes.unmatched} turns were not compared with the previous "
+                "turn: it is not in the recording, has no IDs, or is too far back."
             )
         if self._answers and not self._versioned:
             notes.append("No answer has a weight version.")
@@ -168,7 +168,7 @@ class Auditor:
         )
 
     def _checked(self, finding: Finding) -> int:
-        """The number of answers or turns that were checked for a finding."""
+        """Return the number of answers or turns that were checked for a finding."""
         if finding.needs_tokenizer:
             return self._compared
         unversioned = (self._unversioned.get(shape) for shape in self._versioned)

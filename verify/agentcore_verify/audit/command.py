@@ -36,7 +36,7 @@ _LOG_WIDTH = 100
     "--tokenizer",
     type=PathOption(),
     metavar="PATH",
-    help="The model's tokenizer.json, or the folder that has it. Without it, texts are "
+    help="The model's tokenizer.json, or its folder. Without it, texts are "
     "not compared with IDs. Needs `pip install 'agentcore-patches[audit]'`.",
 )
 @click.option(
@@ -55,7 +55,7 @@ _LOG_WIDTH = 100
 )
 @file_option("--svg", "Write the table as an SVG picture.")
 @QUIET
-@verbose_option("Explain each finding, also those that were not found.")
+@verbose_option("Explain each finding, even if it was not found.")
 @COLOR
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.pass_obj
@@ -68,13 +68,13 @@ def audit(
     as_json: bool,
     svg: str | None,
 ) -> int:
-    """Say what a trainer would learn from recorded rollouts.
+    """Report what a trainer would learn from recorded rollouts.
 
     A line of a file is a request with its response, as JSON: {"request": ...,
     "response": ...}, or {"request": ..., "chunks": [...]} of a stream, with "session"
     if it has one. The answers are those of chat completions, completions, messages or
     responses, from SGLang or vLLM. Files of rllm-model-gateway 0.1.0 (its database, or
-    traces as JSON lines) and of verifiers (results.jsonl, traces.jsonl) are read, too.
+    traces as JSON lines) and of verifiers (results.jsonl, traces.jsonl) are also read.
     FILE may be `-` for stdin.
 
     Neither SGLang nor a server is needed. Files are read line by line.
@@ -119,7 +119,7 @@ def audit(
 
 @contextmanager
 def _progress(asked: Asked, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; yields what advances it."""
+    """A progress bar on stderr, if that is a terminal; yields its advance function."""
     console = stream_console(sys.stderr, asked.color)
     shows = console.is_terminal and not console.is_dumb_terminal
     if asked.detail == "quiet" or not shows:

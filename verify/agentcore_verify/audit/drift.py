@@ -1,4 +1,4 @@
-"""Compare an answer's token IDs with its text, as decoded and as tokenized again."""
+"""Compare an answer's token IDs with its text, decoded and tokenized again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .turns import Answer, Call
 Item = TypeVar("Item")
 
 SHOWN = 40
-"""Characters of a text that an example shows."""
+"""Number of characters that an example shows of a text."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Drift:
 
 
 class TextDiffers(Exception):
-    """The IDs decode to another text; the message says how."""
+    """The IDs do not decode to the recorded text; the message shows the difference."""
 
 
 def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | None:
     """Compare the tokens of an answer with those of its text.
 
-    None if the record does not have enough for that.
+    Return None if the record lacks the data for it.
 
     Raises:
-        TextDiffers: the IDs decode to another text.
+        TextDiffers: the IDs do not decode to the recorded text.
     """
     if answer.ids:
         body = tokens.without_end(answer.ids)
@@ -63,7 +63,7 @@ def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | Non
 def _text_to_tokenize(
     answer: Answer, body: list[int], stops: Sequence[str], tokens: Tokens
 ) -> tuple[str, str]:
-    """The text that a trainer would tokenize, and why it is not the decoded one."""
+    """Return the text that a trainer would tokenize, and why it differs from the decoded one."""
     decoded = tokens.decode(body)
     if answer.calls or answer.reasoning:
         return _with_parts(answer, decoded)
@@ -127,7 +127,7 @@ def _is_in_order(words: Sequence[str], text: str) -> bool:
 
 
 def _spelled(call: Call, text: str) -> str:
-    """The arguments of a call as the model spelled them; empty if not found as JSON."""
+    """Return a call's arguments as the model spelled them; empty if not found as JSON."""
     try:
         wanted = json.loads(call.arguments)
     except ValueError:
@@ -139,7 +139,7 @@ def _spelled(call: Call, text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[tuple[str, Any]]:
-    """The JSON objects in a text, nested ones too."""
+    """Yield the JSON objects in a text, including nested ones."""
     decoder = json.JSONDecoder()
     for found in re.finditer("{", text):
         try:
@@ -170,7 +170,7 @@ def _compared(
     sampled: list[int], again: list[int], cause: str, tokens: Tokens
 ) -> Drift:
     if sampled == again:
-        # Another text may have the same tokens, where the tokenizer normalizes it.
+        # Another text may have the same tokens if the tokenizer normalizes it.
         return Drift(len(sampled))
     left, right = _unequal(sampled, again)
     return Drift(
@@ -194,7 +194,7 @@ def _unequal(left: list[Item], right: list[Item]) -> tuple[list[Item], list[Item
 
 
 def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
-    """Name the cause of a difference by the text of the tokens."""
+    """Name the cause of a difference from the text of the tokens."""
     if any(tokens.is_special(one) for one in [*left, *right]):
         return "special tokens"
     pieces = tokens.decode_each([*left, *right])
@@ -219,7 +219,7 @@ def _pieces(ids: list[int], tokens: Tokens) -> str:
 
 
 def _difference(text: str, decoded: str) -> str:
-    """A text and the decoded one, from shortly before the place where they part."""
+    """Show a text and the decoded one, from shortly before their first difference."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -227,7 +227,7 @@ def _difference(text: str, decoded: str) -> str:
     there = decoded.find(text[:low]) + low
     lead = min(low, SHOWN // 2)
     return (
-        f"the text has {_shown(text[low - lead :])}, the IDs say "
+        f"the text has {_shown(text[low - lead :])}, the IDs decode to "
         f"{_shown(decoded[there - lead :])}"
     )
 
@@ -242,7 +242,7 @@ def _shown(text: str) -> str:
 def _compare_pieces(
     answer: Answer, pieces: Sequence[str], tokens: Tokens
 ) -> Drift | None:
-    """Compare by the texts of the tokens, which logprobs have without IDs, too."""
+    """Compare by the texts of the tokens, which logprobs have even without IDs."""
     if answer.tokens is not None and len(pieces) != answer.tokens:
         return None
     sampled = [*pieces]
@@ -267,7 +267,7 @@ def _compare_pieces(
 
 
 def _bare(piece: str) -> str:
-    """A token's text without the spaces, which decoders of one token may drop."""
+    """Return a token's text without spaces, which decoders of a single token may drop."""
     return piece.strip(" \u2581")
 
 

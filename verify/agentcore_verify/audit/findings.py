@@ -40,7 +40,7 @@ FINDINGS = (
     ),
     Finding(
         "ids-out-of-step",
-        "The answer has more or fewer token IDs than the server counted tokens.",
+        "The number of token IDs differs from the server's token count.",
         "Join the IDs of all chunks of a stream, and stop the recorder from cutting them.",
     ),
     Finding(
@@ -51,7 +51,7 @@ FINDINGS = (
     Finding(
         "logprobs-padded",
         "Logprobs were filled in: a run of zeros, or -9999.",
-        "Find what fills the holes. Stock SGLang drops logprobs of streams; patch it.",
+        "Find what fills the gaps. Stock SGLang drops logprobs of streams; patch it.",
     ),
     Finding(
         "logprobs-out-of-step",
@@ -65,20 +65,20 @@ FINDINGS = (
     ),
     Finding(
         "text-differs",
-        "The token IDs decode to another text than the recorded one.",
-        "Check that --tokenizer is the served model's, and what edits texts or IDs.",
+        "The token IDs do not decode to the recorded text.",
+        "Check that --tokenizer is the served model's. Find what edits texts or IDs.",
         needs_tokenizer=True,
     ),
     Finding(
         "drift",
         "Re-tokenizing the text yields other tokens than the model sampled.",
-        "Train on the recorded IDs. Where this is so, allow drift with --max-drift.",
+        "Train on the recorded IDs. If you do so, allow drift with --max-drift.",
         page="retokenization",
         needs_tokenizer=True,
     ),
     Finding(
         "prefix-broken",
-        "The prompt of a turn does not start with the tokens of the turn before it.",
+        "The prompt of a turn does not start with the tokens of the previous turn.",
         "Use the patch `prefix`: send `required_prefix_token_ids`, or let the server "
         "remember conversations.",
         unit="turns",
@@ -92,7 +92,7 @@ FINDINGS = (
     ),
     Finding(
         "weight-version-missing",
-        "The answer has no weight version, and others of its kind have one.",
+        "The answer has no weight version, but other answers of its kind have one.",
         "Keep `metadata` of the response; in a stream it is on the first chunk.",
         page="weight-versions",
     ),

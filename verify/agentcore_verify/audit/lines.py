@@ -19,7 +19,7 @@ from .turns import Turn
 STDIN = "-"
 
 LONGEST_LINE = 256 * 2**20
-"""Bytes of the longest line that is read."""
+"""Size limit of a line, in bytes."""
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -28,7 +28,7 @@ OnBytes = Callable[[int], None]
 
 
 def size_of(files: tuple[str, ...]) -> int | None:
-    """The bytes of all files together; None if they are not known.
+    """Return the total size of all files; None if it is unknown.
 
     Raises:
         AccessError: a file cannot be read.
@@ -45,7 +45,7 @@ def size_of(files: tuple[str, ...]) -> int | None:
 
 
 def turns_in(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
-    """The turns in a file, each with its place.
+    """Yield the turns in a file, each with its place.
 
     Raises:
         AccessError: the file cannot be read.
@@ -98,7 +98,7 @@ def _turns_in_stream(
 
 
 class _NotJson(Exception):
-    """A text that is not JSON; the message says where."""
+    """A text that is not JSON; the message names the position."""
 
 
 def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:
@@ -123,7 +123,7 @@ def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:
 
 
 def _turns_in_database(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
-    """The traces in the database of rllm-model-gateway."""
+    """Yield the traces in the database of rllm-model-gateway."""
     query = "SELECT data FROM traces ORDER BY created_at, rowid"
     try:
         database = sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True)

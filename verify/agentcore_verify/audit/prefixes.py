@@ -1,4 +1,4 @@
-"""Compare the prompt of each turn with the tokens of the turn before it."""
+"""Compare the prompt of each turn with the tokens of the previous turn."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .tokens import BROKEN, Tokens
 from .turns import Answer, History, Turn
 
 BYTES_KEPT = 64 * 2**20
-"""Bytes of turns that are kept; sessions that had no turn for longest leave first."""
+"""Size limit of the kept turns; the least recently used sessions are dropped first."""
 
 TURNS_KEPT = 32
-"""Answers that are kept of a session."""
+"""Maximum number of answers kept per session."""
 
 _ID_BYTES = 4
 
@@ -22,7 +22,7 @@ _TURN_BYTES = 1024
 """Bytes of a kept turn beside its token IDs, generously."""
 
 _AROUND = 12
-"""Tokens of an example on each side of the place where prompts part."""
+"""Tokens that an example shows on each side of the first difference."""
 
 _THINKING = ("<think", "think>", "<reasoning", "reasoning>", "<thought", "thought>")
 _CALLING = ("tool_call", "function_call", "function=", '"arguments"', '"parameters"')
@@ -44,13 +44,13 @@ class _Kept:
 
     @property
     def size(self) -> int:
-        """The bytes that it takes."""
+        """The bytes that the turn takes."""
         return len(self.ids) + _TURN_BYTES
 
 
 @dataclass(frozen=True)
 class Break:
-    """The place where a prompt leaves the tokens of the turn before it."""
+    """The place where a prompt leaves the tokens of the previous turn."""
 
     why: str
     seen: str
@@ -66,10 +66,10 @@ class Prefixes:
         self._sessions: OrderedDict[object, deque[_Kept]] = OrderedDict()
         self.compared = 0
         self.unmatched = 0
-        """Turns that continue one which is not kept, or which was not recorded."""
+        """Number of turns whose previous turn is not kept or was not recorded."""
 
     def add(self, turn: Turn, source: str) -> Break | None:
-        """Compare a turn with the one before it in its source, and keep it."""
+        """Compare a turn with the previous one in its source, and keep it."""
         if not turn.prompt:
             return None
         prompt = _packed(turn.prompt)
@@ -114,7 +114,7 @@ class Prefixes:
         nearest = [
             one for one in earlier if one.history and one.history.answers == last
         ]
-        # Of equal ones the last.
+        # Of several equal answers, take the last.
         return max(
             reversed(exact or nearest),
             key=lambda one: _shared(prompt, one.ids),
@@ -139,12 +139,12 @@ class Prefixes:
         total = len(expected)
         if self._tokens is None:
             seen = f"{expected[at : at + 4]}, the prompt has {got[at : at + 4]}"
-            return Break(why, f"parts after {at} of {total} tokens: {seen}")
+            return Break(why, f"differs after {at} of {total} tokens: {seen}")
         decode = self._tokens.decode
         lead = decode(expected[max(at - _AROUND, 0) : at])
         return Break(
             why,
-            f"parts after {at} of {total} tokens: after {lead!r} come "
+            f"differs after {at} of {total} tokens: after {lead!r} come "
             f"{decode(expected[at : at + _AROUND])!r}, the prompt has "
             f"{decode(got[at : at + _AROUND])!r}",
         )
@@ -159,7 +159,7 @@ def _unpacked(packed: bytes) -> list[int]:
 
 
 def _key(turn: Turn, source: str, said: bytes | None) -> object:
-    """The session of a turn; without one, a digest of the messages to the model."""
+    """Return the session of a turn; without one, a digest of the messages to the model."""
     return source, turn.session if turn.session is not None else said
 
 
@@ -175,7 +175,7 @@ def _kept(turn: Turn, prompt: bytes, answer: Answer) -> _Kept:
 
 
 def _shared(left: bytes, right: bytes) -> int:
-    """The number of tokens with which both begin."""
+    """Return the number of tokens that both have in common at their start."""
     low, high = 0, min(len(left), len(right)) // _ID_BYTES
     while low < high:
         middle = (low + high + 1) // 2
@@ -209,7 +209,7 @@ def _why(
     got: list[int],
     tokens: Tokens | None,
 ) -> str:
-    """Name the reason for which a prompt leaves the tokens of the turn before it."""
+    """Name the reason why a prompt leaves the tokens of the previous turn."""
     now, then = turn.history, before.history
     if now and then and at < before.prompt:
         if now.tools != then.tools:
@@ -239,7 +239,7 @@ def _why(
 
 
 def _why_by_messages(now: History | None, before: _Kept, at: int) -> str:
-    """The reason as far as the messages tell it."""
+    """Return the reason as far as the messages show it."""
     if before.has_reasoning and not (now and now.reasons):
         return "thinking dropped"
     if before.has_calls and at >= before.prompt:
@@ -252,7 +252,7 @@ def _any_in(words: Sequence[str], text: str) -> bool:
 
 
 def _is_same_text(left: str, right: str) -> bool:
-    """True if two texts, whose ends may be parts of characters, start alike."""
+    """True if two texts have the same start; their ends may be parts of characters."""
     left, right = left.rstrip(BROKEN), right.rstrip(BROKEN)
     shorter = min(len(left), len(right))
     return left[:shorter] == right[:shorter]

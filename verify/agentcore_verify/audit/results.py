@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """The outcome of looking for a finding."""
+    """The outcome of the search for a finding."""
 
     FOUND = "found"
     CLEAN = "clean"
@@ -23,8 +23,8 @@ class Example:
     Attributes:
         place: the file and the line.
         session: the session of the turn; null if the record names none.
-        choice: the index of the answer among those of the turn.
-        seen: what was seen there.
+        choice: the index of the answer in the turn.
+        seen: what was found there.
     """
 
     place: str
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def share(self) -> float:
-        """The part of those checked that have it; of tokens for drift."""
+        """The share of the checked items that have it; for drift, the share of tokens."""
         if self.tokens is not None:
             return self.tokens / self.of_tokens if self.of_tokens else 0.0
         return self.count / self.of if self.of else 0.0
@@ -78,18 +78,18 @@ class Audit:
     """The result of an audit.
 
     Attributes:
-        files: what was read.
+        files: the files that were read.
         turns: the number of recorded turns, without failed ones.
         failed: the number of requests whose answer was an error.
         answers: the number of answers that are not empty.
-        tokens: the number of tokens of these.
-        compared: the number of turns that were compared with the turn before.
-        unmatched: turns of sessions whose turn before is not in the recording, or too
+        tokens: the number of tokens in these answers.
+        compared: the number of turns that were compared with the previous turn.
+        unmatched: turns of sessions whose previous turn is not in the recording, or too
             far back.
         tokenizer: the file of the tokenizer; null if none was given.
         max_drift: the share of tokens that may differ.
         seconds: how long it took.
-        notes: what a reader has to know, a sentence each.
+        notes: notes for the reader, a sentence each.
         findings: a row for each finding.
     """
 

@@ -9,20 +9,20 @@ from itertools import groupby
 from .turns import Answer, Span
 
 ZEROS = 8
-"""A run of so many logprobs that are exactly 0 was filled in."""
+"""A run of this many logprobs that are exactly 0 was filled in."""
 
 FLOOR = -9999.0
-"""Stands for an unknown logprob in answers of vLLM."""
+"""vLLM's value for an unknown logprob."""
 
 ABOVE_ZERO = 1e-3
-"""A logprob above this is no rounding error."""
+"""A logprob above this is not a rounding error."""
 
 Found = tuple[str, str]
-"""The name of a finding, and what was seen."""
+"""The name of a finding, and its example."""
 
 
 def look_at(answer: Answer) -> Iterator[Found]:
-    """The findings of an answer that need no other turn and no tokenizer."""
+    """Yield the findings of an answer that need no other turn and no tokenizer."""
     if not answer.ids:
         yield "ids-missing", _sizes(answer)
     elif answer.tokens is not None and len(answer.ids) != answer.tokens:

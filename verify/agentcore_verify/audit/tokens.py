@@ -12,11 +12,11 @@ from agentcore_patches.errors import UsageError
 FILE = "tokenizer.json"
 
 BROKEN = "\ufffd"
-"""Stands for bytes that are no whole character."""
+"""Replaces bytes that are not a whole character."""
 
 
 class Tokens:
-    """Encodes and decodes as the model's tokenizer does."""
+    """Encodes and decodes like the model's tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
         tokenizer.no_truncation()
@@ -32,7 +32,7 @@ class Tokens:
 
     @staticmethod
     def load(path: Path) -> Tokens:
-        """The tokenizer in a file, or in the folder of a model.
+        """Load the tokenizer of a file, or of a model's folder.
 
         Raises:
             UsageError: there is none, or it cannot be loaded.
@@ -61,12 +61,12 @@ class Tokens:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """The IDs of a text, with no special token added."""
+        """Return the IDs of a text, without additional special tokens."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return list(encoded.ids)
 
     def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
-        """The text of IDs; `special`: including special tokens."""
+        """Return the text of IDs; `special`: including special tokens."""
         return str(self._tokenizer.decode([*ids], skip_special_tokens=not special))
 
     def decode_each(self, ids: Sequence[int]) -> list[str]:

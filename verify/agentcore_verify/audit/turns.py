@@ -60,18 +60,18 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        """True if the model said nothing, so that there is nothing to learn from."""
+        """True if the answer is empty, so that there is nothing to learn from."""
         said = self.text or self.reasoning or self.calls or self.ids or self.tokens
         return not said
 
     @property
     def was_cut(self) -> bool:
-        """True if the answer ended before the model was done."""
+        """True if the answer was cut off."""
         return self.finish in ("length", "max_tokens", "abort", "incomplete")
 
     @property
     def length(self) -> int:
-        """The number of tokens, as far as it is known."""
+        """The number of tokens, if known."""
         known = (self.ids, self.logprobs)
         return next((len(values) for values in known if values), self.tokens or 0)
 
@@ -87,7 +87,7 @@ class Message:
 
 
 def joined(messages: Sequence[Message]) -> Message:
-    """The messages of an answer as one."""
+    """Join the messages of an answer to one."""
     return Message(
         role="assistant",
         text="".join(message.text for message in messages),

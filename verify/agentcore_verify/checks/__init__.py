@@ -46,10 +46,10 @@ NAMES = (
     "vllm-api",
     "images",
     "openai-client",
-    # Last: a server that does not refuse bad requests may die of them.
+    # Last: a server that does not reject bad requests may crash.
     "refusals",
 )
-"""The names of all checks, in the order in which they run."""
+"""The names of all checks, in the order of running."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Check:
         return Result(self.name, Outcome.FAILED, missing[lacking[0]])
 
     def run(self, subject: Subject) -> Result:
-        """Run it; what it raises is in the result."""
+        """Run the check; the result includes its exceptions."""
         began = time.monotonic()
         try:
             result = Result(self.name, Outcome.PASSED, self.check(subject))
@@ -102,7 +102,7 @@ class Check:
 
 @cache
 def get(name: str) -> Check:
-    """The check with this name, one of `NAMES`."""
+    """Return the check with this name, one of `NAMES`."""
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text = inspect.cleandoc(module.__doc__ or "")
     return Check(name, text.splitlines()[0], text, module.PATCHES, module.check)

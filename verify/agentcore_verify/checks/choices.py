@@ -19,7 +19,7 @@ def check(subject: Subject) -> str:
     both_modes(subject, "emoji", n=2)
     all_differ = True
     for stream in (False, True):
-        # So long that equal answers are not a matter of chance.
+        # So long that equal answers are not a coincidence.
         reply = subject.ask("long", n=3, temperature=1.0, logprobs=True, stream=stream)
         assert_whole(subject, reply)
         all_differ &= len({reply.ids(choice) for choice in range(3)}) > 1

@@ -62,7 +62,7 @@ def _assert_stream(subject: Subject, **request: Any) -> int:
         _assert_in_step(subject, f"{where}, chunk {position}", chunk)
         chunks.append(chunk["output_ids"])
     incremental = subject.info.get("stream_output")
-    if incremental is None:  # Unknown; a cumulative chunk begins with the one before.
+    if incremental is None:  # Unknown; a cumulative chunk starts with the last one.
         incremental = any(b[: len(a)] != a for a, b in itertools.pairwise(chunks))
     joined = [value for chunk in chunks for value in chunk]
     _assert_all(joined if incremental else chunks[-1], where)

@@ -1,8 +1,8 @@
 """The engine is deterministic: two identical requests get the same answer.
 
-The checks that compare answers need this: where two identical requests get different
-answers they are inconclusive. For a trainer it means that a rollout cannot be repeated;
-the patches have no influence on it.
+The checks that compare answers need this: if two identical requests get different
+answers, they are inconclusive. For a trainer, a rollout then cannot be repeated; the
+patches have no influence on this.
 """
 
 from __future__ import annotations

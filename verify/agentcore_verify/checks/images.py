@@ -1,8 +1,8 @@
 """A prompt with an image is returned as prefilled, and can start a second turn.
 
-In a conversation with images the model must see, as its past, the token IDs that it saw
-and sampled, each image expanded once. If not, the logprobs of the second turn are those
-of another prompt than the recorded one. Skipped if the model does not support images.
+In the second turn of a conversation with images, the model must see the token IDs that it
+saw and sampled, each image expanded once. If not, the logprobs of the second turn belong
+to another prompt than the recorded one. Skipped if the model does not support images.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_TOKENS = 24
 
 def check(subject: Subject) -> str:
     if not subject.told("/model_info").get("has_image_understanding"):
-        raise Skipped("The model takes no images.")
+        raise Skipped("The model does not support images.")
     first = _ask(subject, "an image")
     streamed = _ask(subject, "an image, streamed", stream=True)
     assert_same(subject, first, streamed)

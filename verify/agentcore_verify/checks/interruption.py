@@ -43,7 +43,7 @@ def _assert_serves_on(subject: Subject) -> None:
 
 
 def _assert_aborted(subject: Subject) -> int:
-    """Check that an aborted stream has the first IDs of the answer; returns how many."""
+    """Check that an aborted stream has the first IDs of the answer; return their number."""
     for _ in range(INTERRUPTION_ATTEMPTS):
         reply = _aborted(subject)
         assert_prefix(subject, "long", reply)
@@ -54,7 +54,7 @@ def _assert_aborted(subject: Subject) -> int:
 
 
 def _aborted(subject: Subject) -> Reply:
-    """The answer to a stream that is aborted from its third chunk on."""
+    """Return the answer to a stream that is aborted from its third chunk on."""
     where = "streaming 'long', aborted"
     body = subject.body(
         "long", stream=True, rid=uuid.uuid4().hex, logprobs=True, **ENDLESS
@@ -62,7 +62,7 @@ def _aborted(subject: Subject) -> Reply:
     received = itertools.count(1)
 
     def abort(event: Json) -> None:
-        # Of several tokenizer workers only the one with the request can abort it.
+        # Of several tokenizer workers, only the one with the request can abort it.
         if 3 <= next(received) < 40:
             subject.post("/abort_request", {"rid": body["rid"]}).close()
 

@@ -27,9 +27,9 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 FLOAT32_TOLERANCE = 1e-3
 TOLERANCE = 0.05
-"""Difference of a logprob between two runs that half precision always allows."""
+"""Difference between two runs' logprobs that half precision always allows."""
 TIMES_NOISE = 10
-"""Allowed difference, as a multiple of that between identical requests."""
+"""Allowed difference, as a multiple of the one between identical requests."""
 
 
 def check(subject: Subject) -> str:
@@ -60,14 +60,14 @@ def check(subject: Subject) -> str:
 
 
 def tolerance(subject: Subject) -> float:
-    """The difference that the logprobs of two runs may have."""
+    """Return the difference that the logprobs of two runs may have."""
     exact = subject.info.get("dtype") == "float32"
     floor = FLOAT32_TOLERANCE if exact else TOLERANCE
     return max(floor, TIMES_NOISE * subject.noise)
 
 
 def _logprobs(subject: Subject, reply: Reply) -> tuple[Json, ...]:
-    """The logprobs of a reply; Failed unless each is that of the ID at its position."""
+    """Return a reply's logprobs; Failed unless each belongs to the ID at its position."""
     entries = reply.completions[0].logprobs or ()
     texts = subject.decode_all([[value] for value in reply.ids()], special=True)
     for position, (entry, text) in enumerate(zip(entries, texts, strict=True)):
@@ -80,7 +80,7 @@ def _logprobs(subject: Subject, reply: Reply) -> tuple[Json, ...]:
 
 
 def _rows(one: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Row, ...]:
-    """The logprobs around the one that differs most."""
+    """Return the logprobs around the largest difference."""
     apart = [logprob_distance([a], [b]) for a, b in zip(one, other, strict=True)]
     worst = apart.index(max(apart))
     return tuple(

@@ -48,7 +48,7 @@ def check(subject: Subject) -> str:
 def _assert_read(
     subject: Subject, where: str, expected: list[list[int]], read: list[Any]
 ) -> None:
-    """The client read the IDs of the prompt and of each choice as they were sent."""
+    """Check that the client read the IDs of prompt and choices as they were sent."""
     names = [
         "prompt_token_ids",
         *(f"token_ids of choice {i}" for i in range(len(read))),
@@ -62,7 +62,7 @@ def _assert_read(
 
 
 def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:
-    """The version of the client, and what it read; in the first interpreter with it."""
+    """Return the client's version and what it read, in the first interpreter that has it."""
     script = Path(openai_script.__file__)
     for python in dict.fromkeys(filter(None, [subject.python, Path(sys.executable)])):
         done = subprocess.run(

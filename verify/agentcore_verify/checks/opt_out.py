@@ -68,7 +68,7 @@ def _assert_same_text(whole: Reply, reply: Reply) -> None:
 
 
 def _bare(value: Any) -> Any:
-    """A JSON value without new fields, random IDs, times and logprobs."""
+    """Return a JSON value without new fields, random IDs, times and logprobs."""
     if isinstance(value, dict):
         return {
             key: _bare(part)

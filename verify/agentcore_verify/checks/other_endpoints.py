@@ -33,7 +33,7 @@ def check(subject: Subject) -> str:
 def _check(
     subject: Subject, path: str, body: Json, text_of: Callable[[list[Json]], str]
 ) -> list[Json]:
-    """The events of the stream; Failed on a new field, or on another text in one mode."""
+    """Return the events of the stream; Failed on a new field or a different text."""
     with subject.asking(path):
         by_mode = subject.in_both_modes(path, body)
     for mode, answers in by_mode.items():
@@ -51,7 +51,7 @@ def _completion_text(answers: list[Json]) -> str:
 
 
 def _message_text(answers: list[Json]) -> str:
-    """The text of whole messages, or of the events of a stream."""
+    """Return the text of whole messages, or of the events of a stream."""
     blocks = [
         block
         for answer in answers

@@ -1,6 +1,6 @@
 """Completions, messages, responses and "token_id:N" give the trace of the chat endpoint.
 
-With `return_token_ids: true` `/v1/completions`, `/v1/messages` and `/v1/responses` return
+With `return_token_ids: true`, `/v1/completions`, `/v1/messages` and `/v1/responses` return
 the prompt's IDs, the completion's and its logprobs, with and without streaming, and they
 equal those of the same prompt in chat.
 `return_tokens_as_token_ids: true` names each token of the logprobs by its ID. If not,
@@ -57,7 +57,7 @@ def _check_messages(subject: Subject, chat: Reply) -> None:
 def _check_responses(subject: Subject, chat: Reply) -> None:
     path = "/v1/responses"
     body = {
-        # From 0.5.20 on another name is refused here.
+        # From 0.5.20 on, another name is rejected here.
         "model": subject.served_model(),
         "input": line(QUESTION).messages,
         # SGLang generates two fewer.
@@ -84,7 +84,7 @@ def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:
 
 
 def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
-    """The response, and the events of a stream, by what messages call them."""
+    """Return the response and the events of a stream, by their names in messages."""
     with subject.asking(f"{path} with return_token_ids"):
         by_mode = subject.in_both_modes(path, {"return_token_ids": True, **body})
     return {f"{path}, {mode}": answers for mode, answers in by_mode.items()}
@@ -99,7 +99,7 @@ def _assert_trace(
 ) -> None:
     """Failed unless the trace is the chat's, with a logprob for each token ID.
 
-    `prompts` are what may have the prompt's IDs, `traced` what has the completion's.
+    `prompts` may have the prompt's IDs, `traced` has the completion's IDs.
     """
     for part in traced:
         assert_in_step(where, part.get("token_ids"), part.get("token_logprobs"))

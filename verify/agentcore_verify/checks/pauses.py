@@ -33,7 +33,7 @@ PAUSE = 0.3
 
 def check(subject: Subject) -> str:
     if not subject.launched:
-        raise Skipped("A pause would stop the requests of others on this server.")
+        raise Skipped("A pause would stop other clients' requests on this server.")
     n_paused = sum(_paused_answers(subject, mode) for mode in PAUSES)
     n_aborted = _aborted_answers(subject)
     return f"{n_paused} paused answers exact, {n_aborted} aborted"
@@ -49,7 +49,7 @@ def _paused_answers(subject: Subject, mode: str) -> int:
             assert_whole(subject, reply)
         if n_open:
             return n_open
-    raise NotExercised(f"Every answer ended before the pause ({mode}).")
+    raise NotExercised(f"Every answer finished before the pause ({mode}).")
 
 
 def _aborted_answers(subject: Subject) -> int:
@@ -63,7 +63,7 @@ def _aborted_answers(subject: Subject) -> int:
 
 
 def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply], int]:
-    """The answers to streams during which the server is paused; how many were open."""
+    """Return the answers to streams during a pause, and the number of open streams."""
     begun = [threading.Event() for _ in range(N_STREAMS)]
     streams = [partial(_stream, subject, event, **more) for event in begun]
     with in_threads(streams) as asked:
@@ -76,7 +76,7 @@ def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply],
 
 
 def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
-    """The answer to a stream; `begun` is set by its first chunk, or when it fails."""
+    """Return the answer to a stream; its first chunk or its failure sets `begun`."""
     body = subject.body("long", stream=True, logprobs=True, top_logprobs=2, **more)
     try:
         return subject.send(body, "streaming 'long'", lambda event: begun.set())
@@ -86,7 +86,7 @@ def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
 
 @contextmanager
 def paused(subject: Subject, mode: str) -> Iterator[None]:
-    """Pauses the server, and lets it continue unless a signal ends all."""
+    """Pause the server, and let it continue unless a signal ends the command."""
     with subject.asking(f"/pause_generation ({mode})"):
         try:
             subject.post("/pause_generation", {"mode": mode})

@@ -1,8 +1,8 @@
 """Each turn's prompt starts with the exact tokens of the earlier turns.
 
-The tokens of the earlier turns are given by `required_prefix_token_ids`, by the assistant's
-messages, or remembered by the server; what the chat template writes next follows them, and
-no turn is closed twice. Two conversations that the server remembers never mix. If not, a
+The tokens of the earlier turns come from `required_prefix_token_ids`, from the assistant's
+messages, or from the server's memory; the chat template's next text follows them, and no
+turn is closed twice. Two conversations that the server remembers never mix. If not, a
 trainer learns from tokens that the model did not sample, or was not given.
 """
 
@@ -87,7 +87,7 @@ def _assert_continued(
     prompt = reply.prompt_ids
     if list(prompt[:kept]) != list(required[:kept]):
         raise Failed(
-            f"{where}: the prompt does not begin with the tokens of the turns before.",
+            f"{where}: the prompt does not start with the tokens of the earlier turns.",
             difference=subject.id_difference(
                 "required", tuple(required[:kept]), "prompt_token_ids", prompt[:kept]
             ),
@@ -95,7 +95,7 @@ def _assert_continued(
     if len(prompt) <= kept:
         raise Failed(f"{where}: nothing follows the prefix.")
     if kept == len(required) and prompt[kept] == required[-1]:
-        raise Failed(f"{where}: the turn before is closed twice.")
+        raise Failed(f"{where}: the previous turn is closed twice.")
 
 
 def _assert_refused(subject: Subject) -> None:
@@ -110,7 +110,7 @@ def _assert_refused(subject: Subject) -> None:
 
 
 def _assert_memory(subject: Subject) -> bool:
-    """Two conversations, alike but for their system message; whether any is continued."""
+    """Run two conversations that differ in the system message; True if one is continued."""
     is_continued = False
     turns = []
     for word in ("amber", "cobalt"):
@@ -120,7 +120,7 @@ def _assert_memory(subject: Subject) -> bool:
         message = message_of(reply.completions[0])
         second = _ask(subject, "plain", [*messages, message, *_next(message, 1)])
         said = _said(second)
-        # With "template", the server says why its memory has no such turn.
+        # With "template", the server reports why its memory has no such turn.
         if said is not None and said.get("source") != "template":
             required = [*reply.prompt_ids, *reply.ids()]
             _assert_continued(subject, second, required, "server")
@@ -151,7 +151,7 @@ def message_of(completion: Completion) -> Json:
 
 
 def _is_sent_back(call: ToolCall) -> bool:
-    """True if SGLang takes the arguments of a call back: a model may break them."""
+    """True if SGLang accepts the arguments of a call: a model may break them."""
     try:
         return isinstance(json.loads(call.arguments), dict)
     except ValueError:

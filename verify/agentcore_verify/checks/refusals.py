@@ -24,7 +24,7 @@ BAD: dict[str, Any] = {
     "beyond the vocabulary": [2**31 - 1],
     "negative": [1, -1],
 }
-"""The last ones end an unpatched server."""
+"""The last ones crash an unpatched server."""
 
 
 def check(subject: Subject) -> str:
@@ -46,4 +46,4 @@ def check(subject: Subject) -> str:
             subject.assert_refused(body, where, "input_ids")
             n_refused += 1
         assert_same(subject, expected, subject.ask("plain"))
-    return f"{n_refused} bad requests refused; the server serves on"
+    return f"{n_refused} bad requests rejected; the server keeps running"

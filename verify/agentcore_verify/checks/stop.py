@@ -34,7 +34,7 @@ def check(subject: Subject) -> str:
 
 
 def _word(text: str) -> str:
-    """A word from the middle of a text, for a stop string."""
+    """Return a word from the middle of a text, for a stop string."""
     words = re.findall(r"[A-Za-z]{3,}", text)
     for word in map(str, words[len(words) // 2 :]):
         if text.find(word) >= len(text) // 3:
@@ -45,7 +45,7 @@ def _word(text: str) -> str:
 def _assert_cut(
     subject: Subject, full: Reply, finish: str, n_ids: int | None, **options: Any
 ) -> None:
-    """Both modes give the first IDs of the full answer, as many as `n_ids` if given."""
+    """Check that both modes give the first IDs of the full answer, `n_ids` if given."""
     for reply in both_modes(subject, QUESTION, **options):
         what = f"{reply.where} with {options}"
         ids = reply.ids()

@@ -1,9 +1,9 @@
 """Token in, token out: input_ids are the prompt that is prefilled.
 
-With the IDs of an earlier prompt as `input_ids`, the answer is that of the earlier
-prompt, tools included, whatever `messages` are. `return_prompt_token_ids` returns them on
-every choice, on /generate too, and `return_meta_info` the engine's own dict. If not, a
-trainer's next turn starts from other tokens than the last one ended with.
+With the IDs of an earlier prompt as `input_ids`, the answer equals the answer to that
+prompt, tools included, for any `messages`. `return_prompt_token_ids` returns the IDs on
+every choice, also on /generate, and `return_meta_info` returns the engine's own dict. If
+not, a trainer's next turn starts with other tokens than the last one ended with.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _assert_round_trip(
 
 
 def _assert_extra_fields(subject: Subject, prompt: tuple[int, ...]) -> None:
-    """Choices have the requested fields and no others."""
+    """Check that choices have the requested fields and no others."""
     fields = ("prompt_token_ids", "meta_info")
     plain = subject.ask("plain")
     for field in fields:
@@ -90,7 +90,7 @@ def _assert_extra_fields(subject: Subject, prompt: tuple[int, ...]) -> None:
 
 
 def _assert_generate(subject: Subject, prompts: list[tuple[int, ...]]) -> None:
-    """/generate returns prompt_token_ids, for a single prompt and for a batch."""
+    """Check that /generate returns prompt_token_ids, for one prompt and for a batch."""
     sampling = {"temperature": 0, "max_new_tokens": 8}
     ids = [list(prompt) for prompt in prompts]
     asked = {"sampling_params": sampling, "return_prompt_token_ids": True}

@@ -1,10 +1,9 @@
 """vLLM's /inference/v1/generate gives the tokens and logprobs of /generate.
 
-Whole and streamed, each token has a logprob, named as older and as newer clients of vLLM
-read it. A chat is rendered to the prompt that chat prefills. A salt separates the prefix
-cache, and what cannot be honoured is refused. If not, a trainer that is written for vLLM
-trains on other tokens than the model sampled, or on logprobs of other tokens, and is not
-told.
+Whole and streamed, each token has a logprob, under the names that older and newer clients
+of vLLM read. A chat is rendered to the prompt that chat prefills. A salt separates the
+prefix cache, and fields that cannot be honoured are rejected. If not, a trainer written for
+vLLM silently trains on other tokens than the model sampled, or on logprobs of other tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ N_TOKENS = 48
 RENDER = "/v1/chat/completions/render"
 
 TOLD = ("/is_paused", "/get_world_size", "/load", "/liveness", "/weight_info")
-"""Paths at which a server tells trainers of itself."""
+"""Paths at which a server describes itself to trainers."""
 
 ROUTES = (
     PATH,
@@ -89,7 +88,7 @@ def check(subject: Subject) -> str:
 
 
 def _hidden(subject: Subject) -> list[str]:
-    """Return vLLM's paths at which there is a 404, as a router in front gives it.
+    """Return vLLM's paths that answer 404, because a router in front hides them.
 
     A GET request starts nothing: at a path for POST, the server itself answers 405.
 
@@ -103,7 +102,7 @@ def _hidden(subject: Subject) -> list[str]:
 
 
 def _assert_rendered(subject: Subject, prompt: list[int]) -> None:
-    """A chat is rendered to the prompt that chat prefills."""
+    """Check that a chat is rendered to the prompt that chat prefills."""
     body = {**subject.body("long"), "model": subject.served_model()}
     url = f"{subject.base_url}{RENDER}"
     with subject.asking(RENDER):
@@ -162,7 +161,7 @@ def _assert_equal(
 
 
 def _assert_in_step(where: str, choice: Json) -> None:
-    """Each token of a choice has a logprob under its own ID, in both dialects."""
+    """Check that each token has a logprob under its own ID, in both dialects."""
     entries = choice["logprobs"]["content"]
     for name, of_id in (("token_id", int), ("token", "token_id:{}".format)):
         found = [entry.get(name) for entry in entries]
@@ -171,7 +170,7 @@ def _assert_in_step(where: str, choice: Json) -> None:
 
 
 def _assert_salted(subject: Subject, url: str, body: Json) -> None:
-    """A prompt with a new salt finds nothing in the prefix cache."""
+    """Check that a prompt with a new salt finds nothing in the prefix cache."""
     salted = {**body, "cache_salt": uuid.uuid4().hex}
     with subject.asking(f"{PATH} with cache_salt"):
         answer = client.post_json(url, salted, api_key=subject.api_key)
@@ -184,7 +183,7 @@ def _assert_salted(subject: Subject, url: str, body: Json) -> None:
 
 
 def _assert_refused(subject: Subject, body: Json) -> None:
-    """A parameter that SGLang has not gets an HTTP 400 that names it."""
+    """Check that a parameter which SGLang lacks gets an HTTP 400 that names it."""
     name = "allowed_token_ids"
     sampling = {**body["sampling_params"], name: [1]}
     with subject.asking(f"{PATH} with {name}"):

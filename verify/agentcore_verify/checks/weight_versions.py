@@ -4,7 +4,7 @@ The server is paused in place and gets weights that can sample only one token. E
 must belong to the version of its span, and all answers must finish. Then the server gets
 weights with another KV cache. A prompt that it answered before must have the logprobs
 that it has with an empty cache. If not, a trainer learns from tokens and logprobs of
-other weights than it believes.
+other weights than it assumes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLUSH_ATTEMPTS = 20
 
 def check(subject: Subject) -> str:
     if not subject.launched:
-        raise Skipped("Other weights would answer the requests of others here.")
+        raise Skipped("Other weights would answer other clients' requests here.")
     model = _model(subject)
     version = str(subject.info.get("weight_version", "default"))
     restore = partial(_update, subject, model, version)
@@ -53,7 +53,7 @@ def check(subject: Subject) -> str:
 
 
 def _model(subject: Subject) -> Path:
-    """The folder of the server's model; Skipped unless it is a small local one."""
+    """Return the folder of the server's model; Skipped unless it is small and local."""
     folder = Path(str(subject.info.get("model_path")))
     if not (folder / FILE).is_file() or (folder / FILE).stat().st_size > MAX_BYTES:
         raise Skipped(
@@ -64,7 +64,7 @@ def _model(subject: Subject) -> Path:
 
 
 def _without(model: Path, folder: Path, zeroed: tuple[str, ...]) -> Path:
-    """A copy of a model in which the tensors with names that end so are zero."""
+    """Copy a model, with zeros in the tensors whose names have this ending."""
     shutil.copytree(model, folder)
     content = bytearray((model / FILE).read_bytes())
     [n_header] = struct.unpack_from("<Q", content)
@@ -72,7 +72,7 @@ def _without(model: Path, folder: Path, zeroed: tuple[str, ...]) -> Path:
     found = [name for name in header if name.endswith(zeroed)]
     if not found:
         raise Skipped(
-            f"The model has no tensor {zeroed[0]}, which tells weights apart."
+            f"The model has no tensor {zeroed[0]}, by which the check tells weights apart."
         )
     for name in found:
         begin, end = (8 + n_header + offset for offset in header[name]["data_offsets"])
@@ -92,11 +92,11 @@ def _check_tokens(subject: Subject, model: Path, mute: Path) -> int:
             _assert_versions(reply, wanted)
         if any(len(_spans(reply)) == 2 for reply in replies):
             return sum(len(reply.ids()) for reply in replies)
-    raise NotExercised("Every answer ended before the update.")
+    raise NotExercised("Every answer finished before the update.")
 
 
 def _replies_through(subject: Subject, mute: Path) -> list[Reply]:
-    """The answers to streams during which the server gets other weights."""
+    """Return the answers to streams during which the server gets other weights."""
     with in_threads(
         partial(subject.ask, "long", stream=bool(i % 2), logprobs=True, **LONG)
         for i in range(N_STREAMS)
@@ -109,7 +109,7 @@ def _replies_through(subject: Subject, mute: Path) -> list[Reply]:
 
 
 def _spans(reply: Reply) -> list[Json]:
-    """The versions of a reply's only choice; Failed if it has none."""
+    """Return the versions of a reply's only choice; Failed if it has none."""
     [completion] = reply.completions
     if "weight_versions" not in completion.raw:
         raise Failed(f"{reply.where}: the last chunk has no weight_versions.")
@@ -132,7 +132,7 @@ def _assert_versions(reply: Reply, wanted: tuple[int, ...]) -> None:
         if said != right:
             position = span["start"] + first_difference(said, right)
             raise Failed(
-                f"{reply.where}: token {position} is said to be of the version "
+                f"{reply.where}: token {position} has the version "
                 f"{span['version']!r}, which did not sample it."
             )
 
@@ -148,14 +148,14 @@ def _check_cache(subject: Subject, model: Path, other: Path) -> float:
     distance = abs(found - _first_logprob(subject))
     if distance > NOISE:
         raise Failed(
-            "A prompt took keys and values that other weights computed: its first "
+            "A prompt reused KV cache that other weights computed: its first "
             f"logprob differs by {distance:.3f} from the one with an empty cache."
         )
     return distance
 
 
 def _flush(subject: Subject) -> None:
-    """Empty the cache, which the server refuses while it still ends an answer."""
+    """Flush the cache, which the server refuses while an answer is still open."""
     for _ in range(FLUSH_ATTEMPTS):
         try:
             subject.post("/flush_cache", {})

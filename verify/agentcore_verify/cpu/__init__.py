@@ -23,13 +23,13 @@ ENV: Mapping[str, str] = {
 """Environment variables of a server without a GPU."""
 
 TINY_MODEL_ENV: Mapping[str, str] = {"OMP_NUM_THREADS": "1"}
-"""Besides, for a model like the scripted one: its products are too small to share."""
+"""More variables for tiny models, whose products are too small for several threads."""
 
 ARGS: tuple[str, ...] = (
     *("--device", "cpu"),
     *("--attention-backend", "torch_native"),
     *("--sampling-backend", "pytorch"),
-    # xgrammar, the default, cannot mask logits on the CPU and ends the server.
+    # xgrammar, the default, cannot mask logits on the CPU and crashes the server.
     *("--grammar-backend", "llguidance"),
     *("--dtype", "float32"),
     *("--mem-fraction-static", "0.3"),

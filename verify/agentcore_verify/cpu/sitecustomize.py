@@ -37,7 +37,7 @@ class _Attributes(type):
 
 
 class _StandIn(ModuleType):
-    """Has every name: capitalised ones are classes, others functions that raise."""
+    """A module with every name: capitalised ones are classes, others functions that raise."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -15,7 +15,7 @@ EXPECTED = (
 
 
 def turns_of(record: Json) -> Iterator[Turn]:
-    """The turns in a line of a file.
+    """Yield the turns in a line of a file.
 
     Raises:
         BadRecord: the line is not a recorded turn.
@@ -33,7 +33,7 @@ def turns_of(record: Json) -> Iterator[Turn]:
 
 
 def _exchange(record: Json) -> list[Turn]:
-    """The turns in a request and the response or the chunks of a stream."""
+    """Return the turns in a request and its response or the chunks of its stream."""
     request = obj(record["request"], "request")
     streamed = record.get("response") is None
     events = (

@@ -10,12 +10,12 @@ from . import fields
 from .fields import BadRecord, count, ids, number, numbers, obj, objs, text
 
 TOKEN_ID = "token_id:"
-"""Precedes the ID in a logprob's token, if the request asked for IDs there."""
+"""Prefix of the ID in a logprob's token, if the request asked for IDs there."""
 
 
 @dataclass
 class _Choice:
-    """A choice that is joined from its chunks; a whole answer is one chunk."""
+    """A choice, joined from its chunks; a whole answer is one chunk."""
 
     text: str = ""
     reasoning: str = ""
@@ -80,7 +80,7 @@ class _Choice:
                 self.pieces.append(piece)
 
     def answer(self, metadata: Json, tokens: int | None, prompt_tokens: int) -> Answer:
-        """The whole choice. `prompt_tokens` logprobs of an echoed prompt come first."""
+        """Return the whole choice. `prompt_tokens` logprobs of an echoed prompt come first."""
         logprobs, found = self.logprobs, self.ids
         pieces, named = self.pieces, self.named
         if engine := self.meta.get("output_token_logprobs"):
@@ -119,7 +119,7 @@ class _Choice:
 
 
 def turns(request: Json, events: list[Json], session: str | None) -> list[Turn]:
-    """The turn in a whole answer or in a stream; one for each prompt of completions."""
+    """Return the turn of an answer or a stream; one for each prompt of completions."""
     choices: dict[int, _Choice] = {}
     prompt, usage, metadata = None, Json(), Json()
     for event in events:
@@ -177,7 +177,7 @@ def _ids_of(choice: Json) -> list[int] | None:
 
 
 def _joined(before: list[int] | None, new: list[int] | None) -> list[int] | None:
-    """Both lists as one, which is no list of the record."""
+    """Join both lists without changing the record's lists."""
     if new is None:
         return before
     before = [] if before is None else before
@@ -186,7 +186,7 @@ def _joined(before: list[int] | None, new: list[int] | None) -> list[int] | None
 
 
 def _piece(entry: Json) -> str:
-    """The text of a token; `bytes` has also what is no whole character."""
+    """Return the text of a token; `bytes` also has incomplete characters."""
     value = entry.get("bytes")
     if isinstance(value, list) and all(type(one) is int for one in value):
         try:
@@ -210,7 +210,7 @@ def _engine_logprobs(value: Any) -> list[tuple[float | None, int]]:
 
 
 def spans(value: Any) -> tuple[Span, ...]:
-    """The spans of weight versions, as SGLang has them."""
+    """Return the spans of weight versions, in SGLang's form."""
     return tuple(
         Span(
             str(span.get("version")),
@@ -222,7 +222,7 @@ def spans(value: Any) -> tuple[Span, ...]:
 
 
 def joined_spans(starts: list[tuple[str, int]]) -> tuple[Span, ...]:
-    """Spans from the versions of chunks, and the positions where these start."""
+    """Return spans from the versions of chunks, and the positions where these start."""
     found: list[Span] = []
     for version, start in starts:
         if found and found[-1].version == version:
@@ -234,12 +234,12 @@ def joined_spans(starts: list[tuple[str, int]]) -> tuple[Span, ...]:
 
 
 def versions_of(metadata: Json) -> tuple[Span, ...]:
-    """The spans in the metadata of a response."""
+    """Return the spans in the metadata of a response."""
     return spans(metadata.get("weight_versions")) or one_span(
         metadata.get("weight_version")
     )
 
 
 def one_span(version: Any) -> tuple[Span, ...]:
-    """The span of an answer that one version gave."""
+    """Return the span of an answer that one weight version sampled."""
     return () if version is None else (Span(str(version), 0),)

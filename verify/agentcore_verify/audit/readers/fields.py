@@ -11,7 +11,7 @@ LARGEST_ID = 2**31 - 1
 
 
 class BadRecord(Exception):
-    """A line that is not a recorded turn; the message continues its place."""
+    """A line that is not a recorded turn; the message follows its place."""
 
 
 def _refuse(name: str, expected: str) -> NoReturn:
@@ -19,7 +19,7 @@ def _refuse(name: str, expected: str) -> NoReturn:
 
 
 def obj(value: Any, name: str) -> Json:
-    """An object; an empty one for null."""
+    """Check an object; null is an empty object."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -28,7 +28,7 @@ def obj(value: Any, name: str) -> Json:
 
 
 def objs(value: Any, name: str) -> list[Json]:
-    """A list of objects; an empty one for null."""
+    """Check a list of objects; null is an empty list."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
@@ -37,7 +37,7 @@ def objs(value: Any, name: str) -> list[Json]:
 
 
 def text(value: Any, name: str) -> str:
-    """A string; an empty one for null."""
+    """Check a string; null is an empty string."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -74,7 +74,7 @@ def ids(value: Any, name: str) -> list[int] | None:
 
 
 def token_lists(events: list[Json]) -> dict[str, list[Any]]:
-    """The IDs and logprobs of a stream, from the lists on its events."""
+    """Join the IDs and logprobs of a stream, from the lists on its events."""
     found: dict[str, list[Any]] = {}
     for event in events:
         for name in ("token_ids", "token_logprobs"):
@@ -117,7 +117,7 @@ def strings(value: Any, name: str) -> tuple[str, ...]:
 
 
 def calls(value: Any, name: str) -> tuple[Call, ...]:
-    """Tool calls of a message, also those of a stream, which come in parts.
+    """Return the tool calls of a message, also of a stream, which has them in parts.
 
     verifiers saves each as a string of JSON.
     """
@@ -142,7 +142,7 @@ def _parsed(part: str) -> Any:
 
 
 def arguments_text(value: Any, name: str) -> str:
-    """The arguments of a tool call, which some records have as an object."""
+    """Return the arguments of a tool call, which some records have as an object."""
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return text(value, name)
@@ -162,12 +162,12 @@ def chat(value: Any, name: str = "messages") -> list[Message]:
 
 
 def role(value: Any, name: str) -> str:
-    """The role of a message; a developer is a system."""
+    """Return the role of a message; `developer` is the same as `system`."""
     found = text(value, name)
     return "system" if found == "developer" else found
 
 
 def reasoning(message: Json, name: str) -> str:
-    """The reasoning of a message, which SGLang and vLLM name differently."""
+    """Return the reasoning of a message, which SGLang and vLLM name differently."""
     value = message.get("reasoning_content") or message.get("reasoning")
     return text(value, f"{name}[].reasoning_content")

@@ -9,7 +9,7 @@ from .fields import count, ids, numbers, obj, optional_text
 
 
 def turn(record: Json) -> Turn:
-    """The turn in a trace. The gateway stores an empty list for IDs it did not get."""
+    """Return the turn in a trace. The gateway stores an empty list for missing IDs."""
     said = obj(record.get("response_message"), "response_message")
     request = obj(record.get("raw_request"), "raw_request")
     response = obj(record.get("raw_response"), "raw_response")

@@ -30,7 +30,7 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
         response = obj(step.get("response"), "trajectory[].response")
         usage = obj(response.get("usage"), "trajectory[].response.usage")
         n_tokens = usage.get("completion_tokens")
-        # verifiers cuts what is beyond the model's length, and says so.
+        # verifiers truncates turns beyond the model's length, and records that.
         is_cut = step.get("is_truncated") or tokens.get("is_truncated")
         yield Turn(
             shape="verifiers",
@@ -53,7 +53,7 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
 
 
 def _said(value: Any, name: str, role: str = "assistant") -> list[Message]:
-    """Messages, or the text of an environment that has no chat."""
+    """Return messages, or the text of an environment without chat."""
     if isinstance(value, str):
         return [Message(role, value)]
     return fields.chat(value, name)
@@ -71,7 +71,7 @@ def turns_of_traces(record: Json) -> Iterator[Turn]:
 
 
 def _calls(trace: Json, number: int) -> Json:
-    """The model call that gave a node."""
+    """Return the model call that produced a node."""
     for call in objs(trace.get("calls"), "calls"):
         if call.get("node") == number:
             return call
@@ -79,7 +79,7 @@ def _calls(trace: Json, number: int) -> Json:
 
 
 def _path(nodes: list[Json], number: int) -> list[Json]:
-    """The nodes from the root to one of them."""
+    """Return the nodes from the root to a node."""
     path = [nodes[number]]
     while (parent := path[-1].get("parent")) is not None:
         if type(parent) is not int or not 0 <= parent < number:
