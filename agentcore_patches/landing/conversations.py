@@ -17,6 +17,10 @@ if TYPE_CHECKING:
         ChatCompletionMessageUserParam,
         ChatCompletionRequest,
         ChatMessage,
+        Function,
+        FunctionResponse,
+        ToolChoice,
+        ToolChoiceFuncName,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.server_args import ServerArgs
@@ -196,12 +200,13 @@ def _circumstances(
     if request.tools and request.tool_choice != "none":
         chosen = None
         if not isinstance(request.tool_choice, str) and request.tool_choice:
-            chosen = request.tool_choice.function.name
-        tools = [
-            tool.model_dump()
-            for tool in request.tools
-            if chosen is None or tool.function.name == chosen
-        ]
+            choice: ToolChoice = request.tool_choice
+            named: ToolChoiceFuncName = choice.function
+            chosen = named.name
+        for tool in request.tools:
+            function: Function = tool.function
+            if chosen is None or function.name == chosen:
+                tools.append(tool.model_dump())
     return [
         [request.model, serving._resolve_lora_path(request.model, request.lora_path)],
         [request.extra_key, request.cache_salt],
@@ -303,14 +308,11 @@ def _describe_assistant(
         if content.startswith(start):
             content = content.partition(end)[2]
         content = content.lstrip()
-    return [
-        "assistant",
-        content,
-        [
-            [call.function.name, _parsed(call.function.arguments)]
-            for call in message.tool_calls or ()
-        ],
-    ]
+    calls = []
+    for call in message.tool_calls or ():
+        function: FunctionResponse = call.function
+        calls.append([function.name, _parsed(function.arguments)])
+    return ["assistant", content, calls]
 
 
 @cache

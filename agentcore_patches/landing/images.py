@@ -18,7 +18,7 @@ from typing import (
     Any,
 )
 
-from . import request_fields
+from . import release, request_fields
 
 if TYPE_CHECKING:
     import torch
@@ -178,7 +178,9 @@ def keep_token_ids(load: Callable[..., Any]) -> Callable[..., Any]:
     ) -> BaseMultiModalProcessorOutput:
         # Without text, all images are preprocessed and SGLang leaves the IDs alone.
         if prompt is not None and output.input_text:
-            output.token_ids = output.input_ids = prompt
+            output.token_ids = prompt
+            if release.LOADED_HAVE_IDS:
+                output.input_ids = prompt
         return output
 
     @functools.wraps(load)

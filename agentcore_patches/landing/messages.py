@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from fastapi import Response
     from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesResponse
     from sglang.srt.entrypoints.anthropic.serving import AnthropicServing
-    from sglang.srt.entrypoints.openai.protocol import ChatCompletionResponse
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionResponse,
+        ChatCompletionResponseChoice,
+        ChatCompletionTokenLogprob,
+        ChoiceLogprobs,
+    )
 
 _ERROR_TYPES: dict[int | None, str] = {
     HTTPStatus.BAD_REQUEST: "invalid_request_error",
@@ -176,10 +181,12 @@ def add_to_message(
 
     Also correct `stop_reason`: SGLang does not report a matched stop sequence.
     """
-    choice = response.choices[0]
+    choice: ChatCompletionResponseChoice = response.choices[0]
+    written: ChoiceLogprobs = choice.logprobs
+    entries: list[ChatCompletionTokenLogprob] = written.content
     message.prompt_token_ids = response.prompt_token_ids
     message.token_ids = choice.token_ids
-    message.token_logprobs = [entry.logprob for entry in choice.logprobs.content]
+    message.token_logprobs = [entry.logprob for entry in entries]
     if message.stop_reason == "end_turn" and isinstance(choice.matched_stop, str):
         message.stop_reason = "stop_sequence"
         message.stop_sequence = choice.matched_stop

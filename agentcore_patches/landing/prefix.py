@@ -612,7 +612,8 @@ async def tokenize(
     """Answer /tokenize with the token IDs of a chat request's prompt."""
     from sglang.srt.entrypoints.openai.protocol import TokenizeResponse
 
-    chat = raw_request.app.state.openai_serving_chat
+    chat: OpenAIServingChat = raw_request.app.state.openai_serving_chat
+    adapted: GenerateReqInput
     try:
         error = chat._validate_request(chat_request)
         if error is not None:

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
+        ChatMessage,
         MessageProcessingResult,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+    from sglang.srt.parser.conversation import Conversation
 
 # Fields that patches add to a choice of a non-streaming response.
 _CHOICE_FIELDS = (
@@ -280,12 +282,13 @@ def take_images_and_stops(
     name = template.chat_template_name
     if name is not None:
         if has_media(request.messages):
-            conv = generate_chat_conv(request, name)
+            conv: Conversation = generate_chat_conv(request, name)
             image_data, video_data = conv.image_data, conv.video_data
             audio_data, modalities = conv.audio_data, conv.modalities or []
         # Named chat templates have a stop string of their own.
         if name in chat_templates and not request.ignore_eos:
-            stops.append(chat_templates[name].stop_str)
+            named: Conversation = chat_templates[name]
+            stops.append(named.stop_str)
     else:
         for message in request.messages:
             process_content_for_template_format(
@@ -397,7 +400,8 @@ def add_to_choice(
         choice.meta_info = ret_item["meta_info"]
     # Trainers reject null.
     if request.return_meta_info or request.input_ids is not None:
-        choice.message.content = choice.message.content or ""
+        message: ChatMessage = choice.message
+        message.content = message.content or ""
 
 
 def drop_absent(data: dict[str, Any]) -> dict[str, Any]:

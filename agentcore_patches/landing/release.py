@@ -54,6 +54,12 @@ MIN_TOKENS_NEED_EOS = True
 # SGLang has a class for spans of tokens with one weight version.
 SPANS_ARE_STRUCTS = False
 
+# Field of a request: the data parallel rank to send it to.
+DP_RANK = "data_parallel_rank"
+
+# A prompt that a processor has loaded has its token IDs beside its text.
+LOADED_HAVE_IDS = False
+
 # Module that caches image embeddings.
 IMAGE_CACHE = "mm_utils"
 

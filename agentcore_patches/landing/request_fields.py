@@ -121,11 +121,11 @@ def find_error(
         error = _find_sampling_error(manager, one)
         if error is not None:
             return error
-    rank = read(obj, "data_parallel_rank")
-    if rank is not None:
+    for name in ("data_parallel_rank", "routed_dp_rank"):
+        rank = read(obj, name)
         ranks = manager.server_args.dp_size
-        if ranks > 1 and not 0 <= rank < ranks:
-            return f"data_parallel_rank must be from 0 to {ranks - 1}."
+        if rank is not None and ranks > 1 and not 0 <= rank < ranks:
+            return f"{name} must be from 0 to {ranks - 1}."
     return _find_field_error(manager, obj)
 
 

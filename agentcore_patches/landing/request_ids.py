@@ -50,7 +50,7 @@ def check(
     # Before 0.5.10, /tokenize and similar requests come here and have no `rid`.
     if request_fields.read(obj, "rid") is None or "reserved" in vars(obj):
         return None
-    normalized = copy.copy(obj)
+    normalized: GenerateReqInput | EmbeddingReqInput = copy.copy(obj)
     try:
         normalized.normalize_batch_and_arguments()
     except ValueError as error:
@@ -242,7 +242,7 @@ def _renamed(
     state = manager.rid_to_state.get(request.rid)
     if state is not None:
         keep(manager, state, request.rid)
-    renamed = copy.copy(request)
+    renamed: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput = copy.copy(request)
     renamed.rid = _engine_rid(manager, request.rid)
     return renamed
 

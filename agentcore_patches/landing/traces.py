@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
+        ChatMessage,
         CompletionRequest,
         CompletionResponseChoice,
     )
@@ -440,7 +441,8 @@ def add_to_chat_choice(
     _add_at_end(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.prompt_token_ids = ret_item.get("prompt_token_ids")
-        choice.message.content = choice.message.content or ""
+        message: ChatMessage = choice.message
+        message.content = message.content or ""
 
 
 def add_to_completion(

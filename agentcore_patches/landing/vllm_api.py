@@ -319,7 +319,7 @@ def _engine_request(
         obj.require_reasoning = not flag("reasoning_ended", body["reasoning_ended"])
     rank = request.headers.get("x-data-parallel-rank")
     if rank is not None:
-        obj.data_parallel_rank = _rank(manager, rank)
+        setattr(obj, release.DP_RANK, _rank(manager, rank))
     # vLLM also decides this by a launch option, not by a request field.
     if manager.server_args.enable_return_routed_experts:
         obj.return_routed_experts = True
@@ -668,14 +668,14 @@ def _numbers(values: list[float]) -> list[str]:
     return text.replace("null", _LOWEST).split(",")
 
 
-def salted(recv_req: TokenizedGenerateReqInput, req: Req) -> str | None:
-    """Return a request's key in the prefix cache, with the client's salt.
+def salt(recv_req: TokenizedGenerateReqInput, req: Req) -> None:
+    """Add the client's salt to a request's key in the prefix cache.
 
     Args:
         recv_req: the request from the tokenizer manager.
         req: its key already names the LoRA adapter.
     """
-    return (recv_req.extra_key or "") + (req.extra_key or "") or None
+    req.extra_key = (recv_req.extra_key or "") + (req.extra_key or "") or None
 
 
 def tokenized(handle: Any) -> Any:

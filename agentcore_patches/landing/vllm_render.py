@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from sglang.srt.sampling.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def verify(manager: TokenizerManager, params: dict[str, Any]) -> None:
     Raises:
         ValueError: SGLang would reject one.
     """
-    checked = manager.sampling_params_class(**params)
+    checked: SamplingParams = manager.sampling_params_class(**params)
     checked.normalize(manager.tokenizer)
     checked.verify(manager.model_config.vocab_size)
 

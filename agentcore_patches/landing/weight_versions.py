@@ -510,7 +510,7 @@ def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(update)
     async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
-        async with self.model_update_lock.one_update:
+        async with vars(self.model_update_lock)["one_update"]:
             return await update(self, *args, **kwargs)
 
     return updated

@@ -247,6 +247,14 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
         "SGLang has a class for spans of tokens with one weight version.",
         ByRelease(False, {"0.5.19": True}),
     ),
+    "DP_RANK": (
+        "Field of a request: the data parallel rank to send it to.",
+        ByRelease("data_parallel_rank", {"0.5.10": "routed_dp_rank"}),
+    ),
+    "LOADED_HAVE_IDS": (
+        "A prompt that a processor has loaded has its token IDs beside its text.",
+        ByRelease(False, {"0.5.13": True}),
+    ),
     "IMAGE_CACHE": (
         "Module that caches image embeddings.",
         ByRelease("mm_utils", {"0.5.18": "mm_schedule"}),

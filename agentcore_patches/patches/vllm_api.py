@@ -57,7 +57,7 @@ VLLM_API: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.handle_generate_request",
-            "req.extra_key = agentcore.vllm_api.salted(recv_req, req)",
+            "agentcore.vllm_api.salt(recv_req, req)",
             before="if self.disaggregation_mode != DisaggregationMode.NULL: ...",
         ),
         since={

@@ -132,6 +132,42 @@ class Install:
             )
         return False
 
+    def is_closed(self, owner: Class) -> bool:
+        """True if objects of a class have no `__dict__`."""
+        found = self._found_bases(owner)
+        if self._is_struct(owner):
+            return not any(_has_option(one, "dict") for one in found)
+        return bool(found) and all(
+            _has_option(one, "slots")
+            or any(name == "__slots__" for name in _assigned(one.body))
+            for one in found
+        )
+
+    def is_frozen(self, owner: Class) -> bool:
+        """True if attributes of objects of a class cannot be stored."""
+        return any(_has_option(one, "frozen") for one in self._found_bases(owner))
+
+    def fields(self, owner: Class) -> Mapping[str, bool]:
+        """The fields of a dataclass or model; True for those that have no default."""
+        found = self._found_bases(owner)
+        is_made_of_fields = any(map(_is_dataclass, found)) or any(
+            base is None and name in _MODELS for name, base in self._with_bases(owner)
+        )
+        fields: dict[str, bool] = {}
+        for one in reversed(found) if is_made_of_fields else ():
+            fields.update(_fields(one))
+        return fields
+
+    def _is_struct(self, owner: Class) -> bool:
+        return any(
+            base is None and name == "Struct" for name, base in self._with_bases(owner)
+        )
+
+    def _found_bases(self, owner: Class) -> list[ast.ClassDef]:
+        """The definitions of a class and of those of its bases that are SGLang's."""
+        found = [base for _, base in self._with_bases(owner) if base is not None]
+        return [one for base in found if (one := self.definition(base)) is not None]
+
     def method(self, owner: Class, name: str) -> Function | None:
         """Find a method of a class or of one of its bases; None if there is none."""
         for _, base in self._with_bases(owner):
@@ -292,9 +328,10 @@ def _imports_of(module: ast.Module, file: str) -> Mapping[str, list[tuple[str, s
 @cache
 def _added_by(edit: Edit) -> frozenset[str]:
     """Attributes that an edit adds to its class."""
-    added = {
-        name for owner, name in attributes(edit.new_code, ast.Store) if owner == "self"
-    }
+    # Outside a constructor, the class must have what an edit stores.
+    makes = isinstance(edit, ScopedEdit) and edit.scope.endswith("__init__")
+    stored = attributes(edit.new_code, ast.Store) if makes else ()
+    added = {name for owner, name in stored if owner == "self"}
     if isinstance(edit, AddField):
         added |= {*edit.fields}
     if isinstance(edit, AddMethod):
@@ -337,6 +374,57 @@ def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield name
             case ast.Assign(targets=targets):
                 yield from (t.id for t in targets if isinstance(t, ast.Name))
+
+
+_MODELS = ("BaseModel", "Struct")
+
+
+def _is_dataclass(definition: ast.ClassDef) -> bool:
+    return any(
+        re.match(r"(dataclasses\.)?dataclass\b", ast.unparse(one))
+        for one in definition.decorator_list
+    )
+
+
+def _has_option(definition: ast.ClassDef, name: str) -> bool:
+    """True if a class has an option such as `frozen=True`, of its base or decorator."""
+    calls = [one for one in definition.decorator_list if isinstance(one, ast.Call)]
+    options = [*definition.keywords, *(k for call in calls for k in call.keywords)]
+    return any(
+        option.arg == name
+        and isinstance(option.value, ast.Constant)
+        and option.value.value is True
+        for option in options
+    )
+
+
+def _fields(definition: ast.ClassDef) -> Iterator[tuple[str, bool]]:
+    """The fields that a class declares; True for those that have no default."""
+    for statement in definition.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind, value=value):
+                if "ClassVar" not in ast.unparse(kind):
+                    yield name, _is_required(value)
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                yield name, False
+
+
+def _is_required(value: ast.expr | None) -> bool:
+    """True if the default of a field says that it has none."""
+    match value:
+        case None:
+            return True
+        case ast.Call(func=ast.Name(id=made) | ast.Attribute(attr=made)) if made in (
+            "field",
+            "Field",
+        ):
+            defaults = [
+                k for k in value.keywords if (k.arg or "").startswith("default")
+            ]
+            defaults += [k for k in value.keywords if k.arg in ("init", None)]
+            is_open = not value.args or ast.unparse(value.args[0]) == "..."
+            return is_open and not defaults
+    return False
 
 
 def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:

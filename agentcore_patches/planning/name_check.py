@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TypeGuard
 
-from agentcore_patches.edits import Edit, Land, ScopedEdit
+from agentcore_patches.edits import DEFINITIONS, Edit, Land, ScopedEdit
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.planning import reads
 from agentcore_patches.planning.classes import Function, Install, Read, Unresolved
@@ -67,16 +67,20 @@ def refuse_undefined_attributes(
 
 
 def _check_hook(edit: Edit, install: Install) -> None:
-    """Refuse a hook whose own code reads an attribute that is not defined.
+    """Refuse a hook whose own code reads or stores an attribute that is not defined.
 
     An attribute of `self` must be in the class where the code lands (uses in the old code
     of the class count) or in its bases; an attribute of a name in `ATTRIBUTES`, in that
     class; an attribute of another variable, in the file's old code or in an edit.
     """
     _check_updates(edit, install)
-    where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would read"
+    _check_calls(edit, install)
     own = install.added_parameters(edit) if isinstance(edit, ScopedEdit) else ()
-    for owner, attribute in _reads(edit.new_code):
+    for verb, owner, attribute in (
+        *(("read", *read) for read in _reads(edit.new_code)),
+        *(("store", *changed) for changed in _reads(edit.new_code, stored=True)),
+    ):
+        where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would {verb}"
         if owner in own:
             continue
         if owner == "self":
@@ -102,6 +106,44 @@ def _check_hook(edit: Edit, install: Install) -> None:
             raise SourceConflict(
                 f"{where} `{owner}.{attribute}`, which nothing in the file uses"
             )
+
+
+def _check_calls(edit: Edit, install: Install) -> None:
+    """Refuse a hook that calls a function of its file, or a method, with other arguments.
+
+    Whether the call is awaited is not looked at: SGLang's code around it may do so.
+    """
+    around = install.class_around(edit)
+    where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would"
+    for call in _calls(edit.new_code):
+        match call.func:
+            case ast.Name(id=name):
+                function = install.function(Class(edit.file, name))
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if around:
+                function = install.method(Class(edit.file, around), name)
+            case _:
+                continue
+        if function is None:
+            continue
+        is_method = isinstance(call.func, ast.Attribute)
+        need = CallNeed(
+            edit.name,
+            edit.file,
+            edit.where,
+            owners=(),
+            method=name if is_method else "",
+            is_awaited=is_coroutine(function),
+            **reads.arguments_of(call),
+        )
+        if problem := _find_problem(need, function, is_method):
+            raise SourceConflict(f"{where} call `{name}`, which {problem}")
+
+
+@cache
+def _calls(code: str) -> tuple[ast.Call, ...]:
+    return tuple(
+        node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)
+    )
 
 
 def _check_updates(edit: Edit, install: Install) -> None:
@@ -182,15 +224,21 @@ def _check_need(need: Need, install: Install) -> None:
                     f"{where} read `{attribute}` of {owners[0].file}, which does not "
                     "define it"
                 )
-            if owner := _lacking(install, owners, attribute, f"{where} read"):
+            verb = "store" if need.is_stored else "read"
+            if attribute == "__dict__":
+                _check_open(install, owners, where)
+                return
+            if need.is_stored:
+                _check_mutable(install, owners, attribute, where)
+            if owner := _lacking(install, owners, attribute, f"{where} {verb}"):
                 if owner.file == reads.SERVER_ARGS:
                     raise SourceConflict(
                         f"{where} read `server_args.{attribute}`, which `ServerArgs` in "
                         f"{reads.SERVER_ARGS} does not define"
                     )
                 raise SourceConflict(
-                    f"{where} read `{attribute}` of `{owner.name}`, which neither it nor "
-                    f"a base of it defines in {owner.file}"
+                    f"{where} {verb} `{attribute}` of `{owner.name}`, which neither it "
+                    f"nor a base of it defines in {owner.file}"
                 )
         case CallNeed():
             _check_call(need, where, install)
@@ -215,6 +263,27 @@ def _is_module(owners: Classes) -> bool:
     return owners[0].name == ""
 
 
+def _check_open(install: Install, owners: Classes, where: str) -> None:
+    """Refuse classes whose objects take no attributes that the class does not have."""
+    for owner in owners:
+        if install.is_closed(owner):
+            raise SourceConflict(
+                f"{where} add an attribute to a `{owner.name}` of {owner.file}, which "
+                "has only those that its class declares"
+            )
+
+
+def _check_mutable(
+    install: Install, owners: Classes, attribute: str, where: str
+) -> None:
+    for owner in owners:
+        if install.is_frozen(owner):
+            raise SourceConflict(
+                f"{where} store `{attribute}` of `{owner.name}` of {owner.file}, which "
+                "is frozen"
+            )
+
+
 def _check_call(need: CallNeed, where: str, install: Install) -> None:
     """Refuse a call whose arguments the function does not accept."""
     for owner in need.owners:
@@ -227,18 +296,31 @@ def _check_call(need: CallNeed, where: str, install: Install) -> None:
         )
         name = ".".join(filter(None, (owner.name, need.method)))
         if function is None:
-            # A dataclass, or a model of pydantic or msgspec.
-            for keyword in need.keywords if need.method == "__init__" else ():
-                if _lacking(install, (owner,), keyword, f"{where} pass"):
-                    raise SourceConflict(
-                        f"{where} pass `{keyword}=` to `{name}` of {owner.file}, which "
-                        "has no such field"
-                    )
+            if need.method == "__init__":
+                _check_fields(need, owner, where, install)
             continue
         problem = _find_problem(need, function, is_method=bool(need.method))
         if problem:
             raise SourceConflict(
                 f"{where} call `{name}` of {owner.file}, which {problem}"
+            )
+
+
+def _check_fields(need: CallNeed, owner: Class, where: str, install: Install) -> None:
+    """Refuse to make a dataclass, or a model of pydantic or msgspec, of other fields."""
+    name = f"{owner.name}.__init__"
+    for keyword in need.keywords:
+        if _lacking(install, (owner,), keyword, f"{where} pass"):
+            raise SourceConflict(
+                f"{where} pass `{keyword}=` to `{name}` of {owner.file}, which has no "
+                "such field"
+            )
+    is_required = install.fields(owner)
+    given = {*list(is_required)[: need.n_positional], *need.keywords}
+    for field, required in is_required.items() if need.is_whole else ():
+        if required and field not in given:
+            raise SourceConflict(
+                f"{where} call `{name}` of {owner.file}, which also needs `{field}`"
             )
 
 
@@ -249,7 +331,11 @@ def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | 
         if not arguments.kwarg and keyword not in parameters(function):
             return f"has no parameter `{keyword}`"
     decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
-    if not need.is_whole or "property" in decorators:
+    if decorators & _PROPERTIES:
+        return "is a property"
+    if need.is_awaited != is_coroutine(function):
+        return "is no coroutine" if need.is_awaited else "is a coroutine"
+    if not need.is_whole:
         return None
     positional = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
     required = positional[: len(positional) - len(arguments.defaults)]
@@ -285,8 +371,31 @@ def _check_wrapped(need: Wrapped, where: str, install: Install) -> None:
     for name in need.named:
         if name not in names and name not in install.added_parameters(need.edit):
             raise SourceConflict(f"{wraps}, which has no parameter `{name}`")
-    if need.is_awaited and not isinstance(function, ast.AsyncFunctionDef):
-        raise SourceConflict(f"{wraps}, which is no coroutine")
+    bound = {ast.unparse(one) for one in function.decorator_list} & _NOT_METHODS
+    if bound:
+        raise SourceConflict(f"{wraps}, which is a {min(bound)}")
+    if need.is_awaited not in (None, is_coroutine(function)):
+        what = "no coroutine" if need.is_awaited else "a coroutine"
+        raise SourceConflict(f"{wraps}, which is {what}")
+
+
+_NOT_METHODS = {"classmethod", "staticmethod", "property"}
+
+_PROPERTIES = {"property", "cached_property", "functools.cached_property"}
+
+
+def is_coroutine(function: Function) -> bool:
+    """True if a call of a function must be awaited; an async generator is iterated."""
+    if not isinstance(function, ast.AsyncFunctionDef):
+        return False
+    pending: list[ast.AST] = [*function.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Yield):
+            return False
+        if not isinstance(node, (*DEFINITIONS, ast.Lambda)):
+            pending += ast.iter_child_nodes(node)
+    return True
 
 
 def parameters(function: Function) -> list[str]:
@@ -339,12 +448,12 @@ def _of(hook: str) -> str:
 
 
 @cache
-def _reads(code: str) -> tuple[tuple[str, str], ...]:
-    """Return the attributes of names that a hook's code reads, except of landed code.
+def _reads(code: str, *, stored: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the attributes that a hook's code reads or stores, except of landed code.
 
-    The name is that of a variable, or of an attribute in `ATTRIBUTES`.
+    Each comes with its owner: a variable, or an attribute in `ATTRIBUTES`.
     """
-    found = attributes(code, ast.Load)
+    found = attributes(code, ast.Store if stored else ast.Load)
     own = {
         node.id
         for node in (ast.walk(ast.parse(code)) if found else ())

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from agentcore_patches.edits import DEFINITIONS, Decorate, Edit, Land
 from agentcore_patches.patches.paths import FACTS_MODULE, LANDING
@@ -69,6 +69,16 @@ ATTRIBUTES: Mapping[str, Classes | Many] = {
     "session_controller": tuple(Class(file, "SessionController") for file in _SESSIONS),
     "sessions": Many(tuple(Class(file, "Session") for file in _SESSIONS)),
     "obj": (Class("srt/managers/io_struct.py", "GenerateReqInput"),),
+    "rid_to_state": Many((Class("srt/managers/tokenizer_manager.py", "ReqState"),)),
+    "model_update_lock": (Class("srt/utils/aio_rwlock.py", "RWLock"),),
+    "last_batch": (Class("srt/managers/schedule_batch.py", "ScheduleBatch"),),
+    "running_batch": (Class("srt/managers/schedule_batch.py", "ScheduleBatch"),),
+    "embedding_cache": (
+        Class("srt/mem_cache/multimodal_cache.py", "MultiModalStaticCache"),
+    ),
+    "envs": (Class("srt/environ.py", "Envs"),),
+    "tool_calls": Many((Class("srt/entrypoints/openai/protocol.py", "ToolCall"),)),
+    "tools": Many((Class("srt/entrypoints/openai/protocol.py", "Tool"),)),
 }
 """Classes of the values of attributes of SGLang's objects, by the attribute's name."""
 
@@ -90,10 +100,16 @@ class Need:
 
 @dataclass(frozen=True)
 class AttributeNeed(Need):
-    """An attribute of an object of one of `owners`."""
+    """An attribute of an object of one of `owners`.
+
+    Attributes:
+        attribute: its name; `__dict__` for attributes that landing code adds itself.
+        is_stored: the code replaces its value.
+    """
 
     owners: Classes
     attribute: str
+    is_stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,7 @@ class CallNeed(Need):
         n_positional: number of positional arguments.
         keywords: names of the other arguments.
         is_whole: the call has no other arguments, as by `*args`.
+        is_awaited: the code awaits the call.
     """
 
     owners: Classes
@@ -113,6 +130,7 @@ class CallNeed(Need):
     n_positional: int
     keywords: tuple[str, ...]
     is_whole: bool
+    is_awaited: bool
 
 
 @dataclass(frozen=True)
@@ -130,13 +148,14 @@ class Wrapped(Need):
     Attributes:
         leading: names of its first parameters, in order.
         named: names of parameters that are looked up or passed by name.
-        is_awaited: the decorator awaits the call of the function.
+        is_awaited: the decorator awaits the call of the function; None if it decorates
+            coroutines and functions in different ways.
     """
 
     edit: Decorate
     leading: tuple[str, ...]
     named: tuple[str, ...]
-    is_awaited: bool
+    is_awaited: bool | None
 
 
 def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Iterator[Need]:
@@ -295,7 +314,7 @@ class _Modules:
             edit,
             leading,
             tuple(dict.fromkeys([*looked_up, *passed])),
-            len(wrappers) == 1 and any(call in awaited for call in calls),
+            any(call in awaited for call in calls) if len(wrappers) == 1 else None,
         )
 
 
@@ -536,6 +555,8 @@ class _Reader:
                 owner = self._kind(value, scope)
                 if isinstance(owner, Own) and kind is not None:
                     self.stored[attribute] = kind
+                if isinstance(owner, tuple):
+                    self._need(owner, attribute, is_stored=True)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 for part in parts:
                     self._bind(part, None, scope)
@@ -571,6 +592,8 @@ class _Reader:
                 kind = self._kind(value, scope)
                 self._bind(target, kind, scope)
                 return kind
+            case ast.Await(value=ast.Call() as call):
+                return self._call(call, scope, is_awaited=True)
             case ast.Await(value=value):
                 return self._kind(value, scope)
             case ast.Subscript(value=value, slice=index):
@@ -630,21 +653,39 @@ class _Reader:
             return owner, self.modules.attributes_of(owner).get(attribute)
         if owner is None and isinstance(value, ast.Name | ast.Attribute):
             name = value.id if isinstance(value, ast.Name) else value.attr
-            owner = ATTRIBUTES["server_args"] if name == "server_args" else None
+            owner = ATTRIBUTES[name] if name in ("server_args", "envs") else None
         if isinstance(owner, tuple):
             self._need(owner, attribute)
         return owner, ATTRIBUTES.get(attribute)
 
-    def _need(self, owners: Classes, attribute: str) -> None:
+    def _need(
+        self, owners: Classes, attribute: str, *, is_stored: bool = False
+    ) -> None:
         self.needs.append(
-            AttributeNeed(**vars(self.place), owners=owners, attribute=attribute)
+            AttributeNeed(
+                **vars(self.place),
+                owners=owners,
+                attribute=attribute,
+                is_stored=is_stored,
+            )
         )
 
     def _import(self, file: str, name: str) -> None:
         self.needs.append(ImportNeed(**vars(self.place), file=file, name=name))
 
-    def _call(self, call: ast.Call, scope: Scope) -> Kind:
+    def _call(self, call: ast.Call, scope: Scope, *, is_awaited: bool = False) -> Kind:
         match call:
+            case ast.Call(func=ast.Name(id="vars"), args=[obj]):
+                kind = self._kind(obj, scope)
+                if isinstance(kind, tuple):
+                    self._need(kind, "__dict__")
+                return None
+            case ast.Call(
+                func=ast.Attribute(attr="create_task" | "ensure_future"),
+                args=[ast.Call() as task],
+            ):
+                self._call(task, scope, is_awaited=True)
+                return None
             case ast.Call(
                 func=ast.Call(func=ast.Name(id=getter), args=[path]), args=[obj]
             ) if getter in ("attrgetter", "methodcaller"):
@@ -652,6 +693,14 @@ class _Reader:
                 return None
             case ast.Call(func=ast.Name(id="getattr"), args=[obj, path]):
                 self._needs_path(self._text(path), self._kind(obj, scope))
+                return None
+            case ast.Call(func=ast.Name(id="setattr"), args=[obj, path, value]) if (
+                name := self._text(path)
+            ):
+                kind = self._kind(obj, scope)
+                self._kind(value, scope)
+                if isinstance(kind, tuple):
+                    self._need(kind, name, is_stored=True)
                 return None
             case ast.Call(func=ast.Name(id="import_module"), args=[path]):
                 imported = self._text(path)
@@ -668,7 +717,7 @@ class _Reader:
                 owner, kind = self._attribute(value, attribute, scope)
             case _:
                 kind = self._kind(call.func, scope)
-        self._needs_call(call, owner, scope)
+        self._needs_call(call, owner, scope, is_awaited)
         match call.func:
             case ast.Name(id=name) if name not in scope:
                 module = self.modules.modules[self.module]
@@ -681,11 +730,15 @@ class _Reader:
                 return self._made(other, name)
             case ast.Attribute(attr="values" | "copy" | "model_copy"):
                 return owner
+            case ast.Attribute(attr="get" | "pop") if isinstance(owner, Many):
+                return owner.of
         if kinds and isinstance(call.func, ast.Name) and call.func.id in _PASSING:
             return kinds[0]
         return kind if isinstance(kind, Many) else None
 
-    def _needs_call(self, call: ast.Call, owners: Kind, scope: Scope) -> None:
+    def _needs_call(
+        self, call: ast.Call, owners: Kind, scope: Scope, is_awaited: bool
+    ) -> None:
         """Record the arguments of a call to a function of SGLang.
 
         Args:
@@ -702,20 +755,13 @@ class _Reader:
                 return
         if not isinstance(owners, tuple):
             return
-        positional = [one for one in call.args if not isinstance(one, ast.Starred)]
-        keywords = [keyword.arg for keyword in call.keywords if keyword.arg]
-        is_whole = (len(positional), len(keywords)) == (
-            len(call.args),
-            len(call.keywords),
-        )
         self.needs.append(
             CallNeed(
                 **vars(self.place),
                 owners=owners,
                 method=method,
-                n_positional=len(positional),
-                keywords=tuple(keywords),
-                is_whole=is_whole,
+                is_awaited=is_awaited,
+                **arguments_of(call),
             )
         )
 
@@ -801,6 +847,18 @@ class _Reader:
                 of = self._annotated(inside, module)
                 return Many(of) if isinstance(of, tuple) else None
         return None
+
+
+def arguments_of(call: ast.Call) -> dict[str, Any]:
+    """Return the fields of a `CallNeed` that say with which arguments a call is made."""
+    positional = [one for one in call.args if not isinstance(one, ast.Starred)]
+    keywords = [keyword.arg for keyword in call.keywords if keyword.arg]
+    given = (len(positional), len(keywords))
+    return {
+        "n_positional": given[0],
+        "keywords": tuple(keywords),
+        "is_whole": given == (len(call.args), len(call.keywords)),
+    }
 
 
 def _of_self(tree: ast.AST, context: type[ast.expr_context]) -> Iterator[ast.Attribute]:

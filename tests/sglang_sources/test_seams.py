@@ -1,8 +1,9 @@
 """Mutants of SGLang at every seam: each lacks something that hooks or landing code use.
 
 Each needed thing has a mutant that lacks it: an attribute, a parameter or an import has
-another name, a parameter is missing or moved, a class has no bases. The planner must
-refuse a mutant and name a hook, unless it is harmless: no code reads the missing thing.
+another name, a parameter is missing or moved, a class has no bases, no `__dict__` or one
+more required field, a function is a coroutine or no longer one. The planner must refuse a
+mutant and name a hook, unless it is harmless: no code reads the missing thing.
 
 `make seams` runs all releases. `docs/writing-a-patch.md` lists the limits of mutants.
 """
@@ -22,8 +23,18 @@ import pytest
 from agentcore_patches.edits import Edit, Insert, Land
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.planning import reads
-from agentcore_patches.planning.classes import _BASES, Install, _added_by, _declared_by
-from agentcore_patches.planning.name_check import _reads, refuse_undefined_attributes
+from agentcore_patches.planning.classes import (
+    _BASES,
+    Function,
+    Install,
+    _added_by,
+    _declared_by,
+)
+from agentcore_patches.planning.name_check import (
+    _reads,
+    is_coroutine,
+    refuse_undefined_attributes,
+)
 from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.reads import (
     ATTRIBUTES,
@@ -112,11 +123,17 @@ class Release:
 
     def _of_need(self, need: Need) -> Iterator[Mutant]:
         match need:
+            case AttributeNeed(owners=owners, attribute="__dict__"):
+                for owner in owners:
+                    yield from self._packed(owner)
             case AttributeNeed(owners=owners, attribute=attribute):
                 for owner in owners:
                     yield from self._without_attribute(owner, attribute)
             case CallNeed(owners=owners, method=method, keywords=keywords):
                 for owner in owners:
+                    yield from self._of_the_other_kind(owner, method)
+                    if method == "__init__" and need.is_whole:
+                        yield from self._with_another_field(owner)
                     name = f"{owner.name}.{method}" if method else owner.name
                     for keyword in keywords:
                         yield from self._without_parameter(
@@ -128,6 +145,8 @@ class Release:
                 function = Class(edit.file, edit.scope)
                 for name in (*leading, *named):
                     yield from self._without_parameter(function, name)
+                if need.is_awaited is not None:
+                    yield from self._of_the_other_kind(function, "")
                 yield from self._reordered(function, len(leading))
 
     def _without_attribute(self, owner: Class, attribute: str) -> Iterator[Mutant]:
@@ -170,6 +189,56 @@ class Release:
                 *(_declared_by(edit) if isinstance(edit, Insert) else ()),
             )
         }
+
+    def _of_the_other_kind(self, owner: Class, method: str) -> Iterator[Mutant]:
+        """Yield a mutant with a coroutine in place of a function, or the other way."""
+        places = [owner]
+        if method:
+            bases = [base for _, base in self.install._with_bases(owner) if base]
+            places = [Class(base.file, f"{base.name}.{method}") for base in bases]
+        found = [
+            (p, node) for p in places if (node := self.install._find(p.file, p.name))
+        ]
+        if not found:
+            return
+        place, node = found[0]
+        is_function = isinstance(node, ast.FunctionDef)
+        if is_function or (isinstance(node, Function) and is_coroutine(node)):
+            lines = self.text(place.file).splitlines(keepends=True)
+            old, new = (
+                (b"def ", b"async def ") if is_function else (b"async def ", b"def ")
+            )
+            line = lines[node.lineno - 1]
+            lines[node.lineno - 1] = line.replace(old, new, 1)
+            what = f"kind of function {place.name}"
+            yield Mutant(what, ((place.file, b"".join(lines)),), _harmless(node))
+
+    def _with_another_field(self, owner: Class) -> Iterator[Mutant]:
+        """Yield a mutant whose class has one more field that is required."""
+        where = self.install.defined(owner)
+        if where is not None and self.install.fields(where):
+            new = [b"field%s: int" % FORK.encode()]
+            yield self._with_class(f"only the fields of {owner.name}", where, new, "")
+
+    def _packed(self, owner: Class) -> Iterator[Mutant]:
+        """Yield a mutant whose objects have no `__dict__`."""
+        where = self.install.defined(owner)
+        if where is not None:
+            head = f"class {where.name}(msgspec.Struct):"
+            yield self._with_class(f"dict of {owner.name}", where, [], head)
+
+    def _with_class(
+        self, what: str, where: Class, new: list[bytes], head: str
+    ) -> Mutant:
+        node = self.install.definition(where)
+        assert node is not None
+        lines = self.text(where.file).splitlines(keepends=True)
+        first = node.body[0].lineno - 1
+        margin = b" " * node.body[0].col_offset
+        lines[first:first] = [margin + line + b"\n" for line in new]
+        if head:
+            lines[node.lineno - 1 : first] = [head.encode() + b"\n"]
+        return Mutant(what, ((where.file, b"".join(lines)),))
 
     def _without_parameter(self, function: Class, name: str) -> Iterator[Mutant]:
         node = self.install.function(function)
@@ -281,6 +350,12 @@ class Release:
         except SourceConflict as refused:
             return str(refused)
         return None
+
+
+def _harmless(node: ast.AST) -> str:
+    """Say why another kind of a function harms nothing; empty if it does."""
+    has_yield = any(isinstance(one, ast.Yield) for one in ast.walk(node))
+    return "a generator is no coroutine either" if has_yield else ""
 
 
 def _all(arguments: ast.arguments) -> list[ast.arg]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import images, vllm_images
+from agentcore_patches.landing import images, release, vllm_images
 from agentcore_patches.landing.images import is_expanded
 from agentcore_patches.landing.vllm_http import BadRequest
 
@@ -74,10 +74,13 @@ def restored(token_ids: list[int], made: list[int], *files: Any) -> list[int]:
     ],
 )
 def test_the_processor_gets_one_placeholder_for_each_image(
-    token_ids: list[int], files: list[Any], text: str
+    monkeypatch: pytest.MonkeyPatch, token_ids: list[int], files: list[Any], text: str
 ) -> None:
     output = loaded(token_ids, *files)
     assert output.input_text == text
+    assert output.token_ids == token_ids
+    monkeypatch.setattr(release, "LOADED_HAVE_IDS", True)
+    output = loaded(token_ids, *files)
     assert output.token_ids == output.input_ids == token_ids
 
 

@@ -150,22 +150,28 @@ def insert(code: str, scope: str = "Manager.run") -> ScopedEdit:
     return Insert(FILE, scope, code, before="return data")
 
 
+def init(code: str) -> ScopedEdit:
+    """New code in the constructor, which may store new attributes."""
+    return insert(code, "Manager.__init__")
+
+
 DEFINED = [
     insert("self.limit"),
     insert("self.kind"),
     insert("self.server_args"),
     insert("self.second"),
-    insert("self.size()"),
+    insert("self.size"),
     insert("self.cached_size"),
     insert("self.run"),
     insert("self.__class__"),
-    insert("self.helper(self.state, self.mixed)"),
-    insert("self.other = 1"),
-    insert("self.other = 1\nself.other += 1"),
+    insert("log(self.helper, self.state, self.mixed)"),
+    insert("self.limit = 1"),
+    init("self.other = 1"),
+    init("self.other = 1\nself.other += 1"),
     insert("log.known_attribute; other.self.nothing"),
     insert("data.append(1); data.items(); ' '.strip()"),
     insert("log('self.nothing')"),
-    insert("self.helper(self.limit)", "Child.run"),
+    insert("log(self.helper, self.limit)", "Child.run"),
     insert("self.state", "Relative.run"),
     insert("self.text, self.model_dump()", "Model.run"),
     insert("self.anything", "Dynamic.run"),
@@ -176,7 +182,6 @@ DEFINED = [
     insert("server_args.enable_lora, server_args.model_path"),
     insert("self.first.server_args.url()"),
     insert("self.server_args.late, self.server_args.tp_rank"),
-    insert("self.server_args.anything_set = 1"),
 ]
 
 
@@ -225,6 +230,38 @@ def test_an_undefined_attribute_of_self_is_refused(
     )
 
 
+@pytest.mark.parametrize("code", ["self.nothing = 1", "self.server_args.nothing = 1"])
+def test_what_is_stored_must_be_defined(code: str) -> None:
+    with pytest.raises(SourceConflict, match=r"would store .*nothing"):
+        check(insert(code))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("self.assist(1, 2)", None),
+        ("self.assist(*data)", None),
+        ("self.assist(1, 2, 3)", "call `assist`, which takes only 2"),
+        ("self.assist(1)", "call `assist`, which also needs"),
+        ("self.assist(1, key=2)", "call `assist`, which has no parameter `key`"),
+    ],
+)
+def test_a_hook_must_call_a_method_with_the_arguments_that_it_takes(
+    code: str, said: str | None
+) -> None:
+    source = SOURCE.replace(
+        "        def run(self, data):",
+        "        def assist(self, one, two): ...\n\n        def run(self, data):",
+        1,
+    )
+    if said is None:
+        check(insert(code), source=source)
+        return
+    with pytest.raises(SourceConflict) as refused:
+        check(insert(code), source=source)
+    assert said in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -269,7 +306,7 @@ def test_names_added_by_other_edits_can_be_read() -> None:
     check(
         AddField(FILE, "Manager", "added: int = 0\nmore: int = 0"),
         METHOD,
-        insert("self.stored = 1\nself.nothing = 2"),
+        init("self.stored = 1\nself.nothing = 2"),
         reading,
     )
     for edits in (

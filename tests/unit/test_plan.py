@@ -37,7 +37,7 @@ SOURCES = {
 }
 
 IDS = AddField(MODELS, "Answer", "ids: list = None", name="ids/field", note="wanted")
-SERVE = Insert(SERVING, "serve", "text.ids = model.text", before="return text")
+SERVE = Insert(SERVING, "serve", "text.text = model.text", before="return text")
 HOOK = Insert(SERVING, "serve", "agentcore.traces.trace(text)", before="return text")
 MADE: dict[str, tuple[ScopedEdit, ...]] = {
     "alpha": (IDS, SERVE),
@@ -66,7 +66,7 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
     assert list(plan.files.items()) == [
         (
             SERVING,
-            b"def serve(model):\n    text = model()\n    text.ids = model.text\n"
+            b"def serve(model):\n    text = model()\n    text.text = model.text\n"
             b"    return text\n",
         ),
         (
@@ -102,7 +102,7 @@ def test_partly_patched_sources_are_refused() -> None:
     message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
     assert message.startswith(
         f"{MODELS}: `Answer` has the field `ids` already, but {SERVING}: "
-        "`serve` lacks `text.ids = model.text` before `return text`: the sources contain "
+        "`serve` lacks `text.text = model.text` before `return text`: the sources contain "
         "another version of this patch, or only a part of it. Nothing was written."
     )
 
@@ -117,7 +117,7 @@ def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> Non
 
 def reading(scope: str) -> ScopedEdit:
     """Return an insertion that reads `model`."""
-    return Insert(SERVING, scope, "text.ids = model.text", before="return text")
+    return Insert(SERVING, scope, "text.text = model.text", before="return text")
 
 
 UNBOUND = {

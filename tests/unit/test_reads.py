@@ -55,7 +55,7 @@ READS = {
         """,
         ["Child.size"],
     ),
-    "what is read to be called, but not what is stored": (
+    "what is read to be called, and what is stored": (
         """
         async def check(manager: Manager):
             manager.stored = 1
@@ -63,7 +63,7 @@ READS = {
             manager.count += 1
             manager.parts.more = 1
         """,
-        ["Manager.run", "Manager.data", "Manager.count", "Manager.parts"],
+        [f"Manager.{name}" for name in ("stored", "run", "data", "count", "parts")],
     ),
     "an object of another class, or of none": (
         "def check(request: Request, x): request.a, x.c",
@@ -231,9 +231,32 @@ class Manager:
         yield request
     async def reply(self, request):
         return request
+    @classmethod
+    def create(cls, request):
+        return request
 
 @dataclass
 class State:
+    limit: int = 0
+
+@dataclass(frozen=True)
+class Fixed:
+    limit: int
+    more: int = field(default=1)
+    kind: ClassVar[str]
+
+class Model(BaseModel):
+    limit: int = Field(ge=0)
+    more: int = Field(default=1)
+
+@dataclass(slots=True)
+class Slotted:
+    limit: int = 0
+
+class Packed(msgspec.Struct):
+    limit: int = 0
+
+class Unpacked(msgspec.Struct, dict=True):
     limit: int = 0
 
 class Child(Manager):
@@ -265,7 +288,7 @@ def test_a_class_with_the_attribute_is_accepted() -> None:
     check("def check(child: Child): return child.limit, child.parse('').strip()")
     reading = "def check(manager: Manager): return manager.added"
     check(reading, AddField(MANAGER, "Manager", "added: int = 0"))
-    check(reading, hook("self.added = 1"))
+    check(reading, Insert(MANAGER, "Manager.__init__", "self.added = 1"))
 
 
 def test_a_class_that_lacks_the_attribute_is_refused() -> None:
@@ -315,18 +338,58 @@ def test_a_missing_class_is_refused() -> None:
         ("build(1, n=2)", None),
         ("build(1, 2, 3)", "takes only 2 positional arguments"),
         ("build(1, m=2)", "has no parameter `m`"),
+        ("Fixed(1)", None),
+        ("Fixed(more=1)", "`Fixed.__init__` of srt/managers/manager.py, which also "),
+        ("Model(limit=1)", None),
+        ("Model(more=1)", "which also needs `limit`"),
+        ("await manager.reply(1)", None),
+        ("asyncio.create_task(manager.reply(1))", None),
+        ("manager.reply(1)", "`Manager.reply` of srt/managers/manager.py, which is a "),
+        ("manager.wait(1)", None),
+        ("await manager.wait(1)", "which is no coroutine"),
+        ("await manager.parse(1)", "which is no coroutine"),
+        ("manager.answer()", "which is a property"),
     ],
 )
 def test_a_call_must_match_the_functions_signature(code: str, said: str | None) -> None:
     function = f"""
-    def check(manager: Manager, x):
-        from sglang.srt.managers.manager import State, build
+    async def check(manager: Manager, x):
+        from sglang.srt.managers.manager import Fixed, Model, State, build
         return {code}
     """
     if said is None:
         check(function)
     else:
         assert said in refusal(function)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        ("State", "x.limit = 1", None),
+        ("State", "setattr(x, 'limit', 1)", None),
+        ("State", "x.other = 1", "store `other` of `State`, which neither it nor"),
+        ("State", "setattr(x, 'other', 1)", "store `other` of `State`"),
+        ("Fixed", "x.limit = 1", "store `limit` of `Fixed` of .*, which is frozen"),
+        ("State", "vars(x)['other'] = 1", None),
+        ("Unpacked", "vars(x)['other'] = 1", None),
+        ("Slotted", "vars(x)['other'] = 1", "add an attribute to a `Slotted`"),
+        ("Packed", "vars(x)['other'] = 1", "add an attribute to a `Packed`"),
+    ],
+)
+def test_an_attribute_that_is_stored_must_be_there(
+    kind: str, code: str, said: str | None
+) -> None:
+    function = f"""
+    def check(x: {kind}):
+        from sglang.srt.managers.manager import {kind}
+        {code}
+    """
+    if said is None:
+        check(function)
+        return
+    with pytest.raises(SourceConflict, match=said):
+        check(function)
 
 
 @pytest.mark.parametrize(
@@ -379,6 +442,9 @@ LEADING = "self, request, *args, **kwargs"
         ("wait", "", LEADING, "partial(function, m=1)", "has no parameter `m`"),
         ("reply", "async ", LEADING, "return await function(self, request)", None),
         ("run", "async ", "*args", "return await function(*args)", "is no coroutine"),
+        ("wait", "async ", "*args", "return await function(*args)", "is no coroutine"),
+        ("reply", "", LEADING, "return function(self, request)", "is a coroutine"),
+        ("create", "", "*args", "return function(*args)", "is a classmethod"),
         ("run", "", "self, *args", "return self.limit", None),
         ("run", "", "self, *args", "return self.nothing", "`nothing` of `Manager`"),
     ],

@@ -175,6 +175,8 @@ FIELDS: list[tuple[dict[str, Any], bool]] = [
     ({"data_parallel_rank": 1}, True),
     ({"data_parallel_rank": 2}, False),
     ({"data_parallel_rank": -1}, False),
+    ({"routed_dp_rank": 1}, True),
+    ({"routed_dp_rank": 2}, False),
 ]
 OF_BATCH: list[tuple[dict[str, Any], bool]] = [
     ({"return_logprob": [True, False]}, True),

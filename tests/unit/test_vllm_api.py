@@ -366,7 +366,9 @@ def test_the_salt_precedes_the_adapter() -> None:
     def key(salt: str | None, own: str | None) -> str | None:
         received: Any = SimpleNamespace(extra_key=salt)
         made: Any = SimpleNamespace(extra_key=own)
-        return vllm_api.salted(received, made)
+        vllm_api.salt(received, made)
+        key: str | None = made.extra_key
+        return key
 
     assert key("salt", "lora") == "saltlora"
     assert key(None, "lora") == "lora"
