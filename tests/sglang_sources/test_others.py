@@ -96,4 +96,4 @@ def test_one_file_in_another_state_than_the_rest_is_refused(file: str) -> None:
     ):
         message = refusal_with_advice(mixed, registry.names())
         assert said in message
-        assert "somebody else's version of this patch, or a part of ours" in message
+        assert "another version of this patch, or only a part of it" in message
