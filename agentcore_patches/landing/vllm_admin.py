@@ -95,9 +95,8 @@ def _add_route(
         except ValueError as error:
             return error_response(error)
 
-    level = getattr(native, "_auth_level", None)
-    if level is not None:
-        endpoint._auth_level = level  # type: ignore[attr-defined]
+    # SGLang keeps the key that an endpoint requires as an attribute of the function.
+    vars(endpoint).update(vars(native))
     app.router.routes.append(Route(path, endpoint, methods=[method]))
 
 
