@@ -60,6 +60,10 @@ def serve(
             process.kill()
 
 
+# A log record of SGLang, up to the next one.
+FREEZE_FAILED = re.compile(r"post-warmup freeze_gc failed\n.*?(?=^\[)", re.M | re.S)
+
+
 @pytest.mark.parametrize("patched", [True, False])
 def test_a_server_answers_the_shown_request_and_ctrl_c_leaves_nothing(
     serve: Serve, trees: Trees, tmp_path: Path, temp: Path, patched: bool
@@ -87,8 +91,10 @@ def test_a_server_answers_the_shown_request_and_ctrl_c_leaves_nothing(
     assert ("Patches in place: " in shown) is patched
     assert ("not patched" in shown) is not patched
     assert ('"prompt_token_ids":' in answer) is patched
-    assert "Uvicorn running" in err.read_text()
-    assert "Traceback" not in err.read_text()
+    log = err.read_text()
+    assert "Uvicorn running" in log
+    # From 0.5.20 on, SGLang may call its own server before it listens, and logs that.
+    assert "Traceback" not in re.sub(FREEZE_FAILED, "", log)
     assert below and running(below) == []
     assert [*temp.iterdir()] == []
 
