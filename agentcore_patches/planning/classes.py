@@ -135,7 +135,7 @@ class Install:
     def is_closed(self, owner: Class) -> bool:
         """True if objects of a class have no `__dict__`."""
         found = self._found_bases(owner)
-        if self._is_struct(owner):
+        if self._has_outer_base(owner, "Struct"):
             return not any(_has_option(one, "dict") for one in found)
         return bool(found) and all(
             _has_option(one, "slots")
@@ -150,17 +150,18 @@ class Install:
     def fields(self, owner: Class) -> Mapping[str, bool]:
         """The fields of a dataclass or model; True for those that have no default."""
         found = self._found_bases(owner)
-        is_made_of_fields = any(map(_is_dataclass, found)) or any(
-            base is None and name in _MODELS for name, base in self._with_bases(owner)
+        is_made_of_fields = any(map(_is_dataclass, found)) or self._has_outer_base(
+            owner, "BaseModel", "Struct"
         )
         fields: dict[str, bool] = {}
         for one in reversed(found) if is_made_of_fields else ():
             fields.update(_fields(one))
         return fields
 
-    def _is_struct(self, owner: Class) -> bool:
+    def _has_outer_base(self, owner: Class, *names: str) -> bool:
+        """True if a base of a class that is not SGLang's has one of these names."""
         return any(
-            base is None and name == "Struct" for name, base in self._with_bases(owner)
+            base is None and name in names for name, base in self._with_bases(owner)
         )
 
     def _found_bases(self, owner: Class) -> list[ast.ClassDef]:
@@ -374,9 +375,6 @@ def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield name
             case ast.Assign(targets=targets):
                 yield from (t.id for t in targets if isinstance(t, ast.Name))
-
-
-_MODELS = ("BaseModel", "Struct")
 
 
 def _is_dataclass(definition: ast.ClassDef) -> bool:

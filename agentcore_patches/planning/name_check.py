@@ -125,17 +125,16 @@ def _check_calls(edit: Edit, install: Install) -> None:
                 continue
         if function is None:
             continue
-        is_method = isinstance(call.func, ast.Attribute)
         need = CallNeed(
             edit.name,
             edit.file,
             edit.where,
             owners=(),
-            method=name if is_method else "",
+            method=name if isinstance(call.func, ast.Attribute) else "",
             is_awaited=is_coroutine(function),
             **reads.arguments_of(call),
         )
-        if problem := _find_problem(need, function, is_method):
+        if problem := _find_problem(need, function):
             raise SourceConflict(f"{where} call `{name}`, which {problem}")
 
 
@@ -299,7 +298,7 @@ def _check_call(need: CallNeed, where: str, install: Install) -> None:
             if need.method == "__init__":
                 _check_fields(need, owner, where, install)
             continue
-        problem = _find_problem(need, function, is_method=bool(need.method))
+        problem = _find_problem(need, function)
         if problem:
             raise SourceConflict(
                 f"{where} call `{name}` of {owner.file}, which {problem}"
@@ -324,7 +323,7 @@ def _check_fields(need: CallNeed, owner: Class, where: str, install: Install) ->
             )
 
 
-def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | None:
+def _find_problem(need: CallNeed, function: Function) -> str | None:
     """Return why a function rejects the arguments of a call; None if it accepts them."""
     arguments = function.args
     for keyword in need.keywords:
@@ -339,7 +338,7 @@ def _find_problem(need: CallNeed, function: Function, is_method: bool) -> str | 
         return None
     positional = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
     required = positional[: len(positional) - len(arguments.defaults)]
-    if is_method and "staticmethod" not in decorators:
+    if need.method and "staticmethod" not in decorators:
         positional, required = positional[1:], required[1:]
     if not arguments.vararg and need.n_positional > len(positional):
         return f"takes only {len(positional)} positional arguments"

@@ -515,7 +515,7 @@ class _Reader:
         return False
 
     def _nested_class(self, definition: ast.ClassDef, scope: Scope) -> None:
-        """Read a class in a function; a base must have whatever it does not define."""
+        """Read a class in a function; a base must have the names that it lacks."""
         imported = self.modules.modules[self.module].imported
         bases = tuple(
             imported[base.id]
@@ -890,7 +890,7 @@ def _element(kind: Kind) -> Kind:
 def attributes(
     code: str, context: type[ast.expr_context]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the attributes of names, and of `ATTRIBUTES`, that code uses.
+    """Return the attributes of names, and of objects in `ATTRIBUTES`, that code uses.
 
     Args:
         context: `ast.Load` for those that are read, `ast.Store` for those that are stored.
@@ -909,6 +909,7 @@ def attributes(
         match node.value:
             case ast.Name(id=name):
                 found.append((name, node.attr))
-            case ast.Attribute(attr=name) if name in ATTRIBUTES:
+            # Methods of a collection are Python's own.
+            case ast.Attribute(attr=name) if isinstance(ATTRIBUTES.get(name), tuple):
                 found.append((name, node.attr))
     return tuple(dict.fromkeys(found))

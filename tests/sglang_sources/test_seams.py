@@ -43,7 +43,6 @@ from agentcore_patches.planning.reads import (
     Class,
     Classes,
     ImportNeed,
-    Many,
     Need,
     Wrapped,
 )
@@ -291,9 +290,6 @@ class Release:
         name = self.install.class_around(edit)
         for owner, attribute in _reads(edit.new_code):
             known = ATTRIBUTES.get(owner)
-            if isinstance(known, Many):
-                # A method of a dict or a list, such as `pop`.
-                continue
             if owner == "self" and name:
                 yield from self._without_attribute(Class(edit.file, name), attribute)
             elif isinstance(known, tuple) and owner != "obj":
