@@ -123,8 +123,10 @@ def find_error(
             return error
     for name in ("data_parallel_rank", "routed_dp_rank"):
         rank = read(obj, name)
+        if rank is None:
+            continue
         ranks = manager.server_args.dp_size
-        if rank is not None and ranks > 1 and not 0 <= rank < ranks:
+        if ranks > 1 and not 0 <= rank < ranks:
             return f"{name} must be from 0 to {ranks - 1}."
     return _find_field_error(manager, obj)
 
@@ -188,7 +190,7 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
 
 
 def as_integer(value: Json) -> Any:
-    """Convert a float such as 5.0 to an integer: some clients write integers so."""
+    """Convert a float such as 5.0 to an integer: some clients send it for 5."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
