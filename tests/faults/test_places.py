@@ -45,7 +45,7 @@ def refused(root: Path, number: int) -> Iterator[None]:
 
 
 def in_own_mounts(check: Callable[[Path], object], root: Path) -> str:
-    """Call a function in a mount namespace of its own; return its output."""
+    """Call a function in a new mount namespace; return its output."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     apart = ["unshare", "--mount", *user]
     allowed = subprocess.run([*apart, "true"], capture_output=True, text=True)
