@@ -25,16 +25,17 @@ TRAIN_READY := $(TRAIN)/.ready
 GROUPED := --dist loadgroup --no-loadscope-reorder
 # Three at a time on two cores, since tests often wait for their server.
 PARALLEL := -n 3 $(GROUPED)
+THOROUGH := -m "thorough and not slow_client and not browser"
 # Containers often forbid bytecode: each of some thousand processes that tests start would
 # compile all that it imports, Ray for two seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
 # What needs no server, and waits for nothing. What hooks need of SGLang is the same with
-# each Python: `make test` looks.
+# each Python: `make test-all` looks.
 # SHORT=1 leaves out what plans for minutes and finds the same with each Python.
 QUICK := -n 2 $(GROUPED) tests/unit tests/hostile tests/sglang_sources \
 	--ignore tests/sglang_sources/test_seams.py \
-	$(if $(SHORT),-m "not planning and not slow_client and not browser")
+	$(if $(SHORT),,-m "not slow_client and not browser")
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13
@@ -43,11 +44,12 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test seams pressure test-lowest test-pythons versions upstream pythons coverage clients train docs site test-site lint system chromium clean
+.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients train docs site test-site lint system chromium clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
-	@echo "make test          run the whole test suite"
+	@echo "make test          test the main promises, on real servers on the CPU"
+	@echo "make test-all      run the whole test suite"
 	@echo "make train         train a tiny model with TRL in three ways, and plot the results"
 	@echo "make clients       run every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
@@ -71,8 +73,13 @@ ROUNDS ?= 10
 pressure: system $(READY)
 	for round in $$(seq $(ROUNDS)); do $(BIN)/pytest -q tests/live/test_pressure.py || exit 1; done
 
-test: system $(READY) $(TRAIN_READY)
-	$(BIN)/pytest $(PARALLEL)
+# Two at a time: more would start more servers than there are cores.
+test: system $(READY)
+	$(BIN)/pytest -n 2 $(GROUPED)
+	@echo "These are the main promises. make test-all runs the rest as well."
+
+test-all: test $(TRAIN_READY)
+	$(BIN)/pytest $(PARALLEL) $(THOROUGH)
 
 seams: $(READY)
 	AGENTCORE_ALL_SEAMS=1 $(BIN)/pytest -n 2 $(GROUPED) tests/sglang_sources/test_seams.py

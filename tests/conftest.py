@@ -24,6 +24,7 @@ from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.forking import ForkedServer, ForkServer
+from tests.helpers.once import once
 from tests.helpers.servers import (
     HELD_REQUESTS,
     MODES,
@@ -31,17 +32,76 @@ from tests.helpers.servers import (
     SPOIL,
     THROTTLE,
     Launch,
+    Switches,
     Trees,
     arguments_of,
     release_of,
     run_on_cpu,
 )
 
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+
 LONGEST_FIRST = (
     *("packaging", "live", "faults", "cluster", "hostile"),
     *("versions", "clients", "sglang_sources", "unit"),
 )
 """Folders by what their longest group of tests takes; any other one comes before."""
+
+THOROUGH = (
+    *("clients", "cluster", "site"),
+    *("faults/test_command.py", "faults/test_crowd.py", "faults/test_places.py"),
+    "hostile/test_leftovers.py",
+    "live/test_audit.py",
+    "live/test_defaults.py",
+    "live/test_fast_answers.py",
+    "live/test_hidden_states.py",
+    "live/test_images.py",
+    "live/test_metrics.py",
+    "live/test_not_finite.py",
+    "live/test_odd_tokenizers.py",
+    "live/test_pressure.py",
+    "live/test_request_fields.py",
+    "live/test_response_turns.py",
+    "live/test_routed_experts.py",
+    "live/test_scoring.py",
+    "live/test_selections.py",
+    "live/test_serve.py",
+    "live/test_server.py",
+    "live/test_training.py",
+    "live/test_verify.py",
+    "live/test_verify_failures.py",
+    "live/test_vllm_trainers.py",
+    *("packaging/test_comparing.py", "packaging/test_examples.py"),
+    "packaging/test_leftovers.py",
+    "sglang_sources/test_api_page.py",
+    "sglang_sources/test_forks.py",
+    "sglang_sources/test_mutants.py",
+    "sglang_sources/test_other_releases.py",
+    "sglang_sources/test_others.py",
+    "sglang_sources/test_seams.py",
+    "sglang_sources/test_unlisted.py",
+)
+"""Folders and modules that `make test` leaves to `make test-all`."""
+
+QUICK: Mapping[str, Mapping[str, tuple[object, ...]]] = {
+    "faults/test_injection.py": {
+        "share": ("every tenth call",),
+        "error": ("EIO",),
+        "kind": ("rename",),
+    },
+    "live": {"mode": ("default",), "remembering": ("default",)},
+    "live/test_verify_defects.py": {"mode": ("reasoning",), "nth_of_check": (0,)},
+    "live/test_weight_versions.py": {"way": ("overlap",)},
+    "packaging/test_documents.py": {
+        "path": (ROOT / "README.md", ROOT / "docs/tutorial.md")
+    },
+    "sglang_sources": {"version": ("0.5.8", "0.5.9", "0.5.13", "0.5.17", "0.5.23")},
+}
+"""Values of parameters that `make test` runs, by folder or module.
+
+`make test-all` runs the other values.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,6 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         callspec = getattr(item, "callspec", None)
         mode = callspec.params.get("mode") if callspec else None
         item.add_marker(pytest.mark.xdist_group(mode or item.path.stem))
+        if _is_thorough(item):
+            item.add_marker(pytest.mark.thorough)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -69,8 +131,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _turn(item: pytest.Item) -> int:
     """Return the position of a test in the run, by its folder."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    folder = item.path.relative_to(HERE).parts[0]
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else -1
+
+
+def _is_thorough(item: pytest.Item) -> bool:
+    """Return True if `make test` leaves a test out."""
+    path = item.path.relative_to(HERE)
+    if any(path.is_relative_to(left_out) for left_out in THOROUGH):
+        return True
+    quick = {**QUICK.get(path.parts[0], {}), **QUICK.get(str(path), {})}
+    callspec = getattr(item, "callspec", None)
+    chosen = callspec.params if callspec else {}
+    return any(chosen[name] not in quick[name] for name in quick.keys() & chosen)
 
 
 class Summary:
@@ -167,35 +240,40 @@ def bytecode(sglang_python: Path, sglang_package: Path, run_folder: Path) -> Byt
 
 @pytest.fixture(scope="session")
 def trees(
-    vanilla_tree: Callable[[Path], Path],
-    bytecode: Bytecode,
-    tmp_path_factory: pytest.TempPathFactory,
+    vanilla_tree: Callable[[Path], Path], bytecode: Bytecode, run_folder: Path
 ) -> Trees:
-    folder = tmp_path_factory.mktemp("trees")
-    made = Trees(
-        *(folder / name for name in ("vanilla", "patched", "throttle", "parsed"))
-    )
-    for tree in (made.vanilla, made.patched):
-        bytecode.give_to(vanilla_tree(tree))
-    apply(sglang_dir=made.patched / "sglang")
-    for tree in (made.vanilla, made.patched):
-        with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
-            sampler.write(THROTTLE.format(flag=str(made.throttle), seconds=0.015))
-            sampler.write(SPOIL)
-        with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as endpoints:
-            endpoints.write(HELD_REQUESTS)
-            if tree == made.patched:
-                endpoints.write(PARSED_LINES.format(file=str(made.parsed)))
-        run_on_cpu(tree / "sglang")
-    return made
+    """Copies of SGLang that the processes of a run share; never to be changed."""
+
+    def make(folder: Path) -> None:
+        made = Trees(folder / "vanilla", folder / "patched")
+        for tree in (made.vanilla, made.patched):
+            bytecode.give_to(vanilla_tree(tree))
+        apply(sglang_dir=made.patched / "sglang")
+        for tree in (made.vanilla, made.patched):
+            with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
+                sampler.write(THROTTLE + SPOIL)
+            with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as server:
+                server.write(HELD_REQUESTS)
+                if tree == made.patched:
+                    server.write(PARSED_LINES)
+            run_on_cpu(tree / "sglang")
+
+    folder = once(run_folder / "trees", make)
+    return Trees(folder / "vanilla", folder / "patched")
+
+
+@pytest.fixture(scope="session")
+def switches(tmp_path_factory: pytest.TempPathFactory) -> Switches:
+    folder = tmp_path_factory.mktemp("switches")
+    return Switches(folder / "throttle", folder / "parsed")
 
 
 @pytest.fixture
-def slow_engine(trees: Trees) -> Iterator[None]:
+def slow_engine(switches: Switches) -> Iterator[None]:
     """Makes each engine step take 15 ms."""
-    trees.throttle.touch()
+    switches.throttle.touch()
     yield
-    trees.throttle.unlink()
+    switches.throttle.unlink()
 
 
 @pytest.fixture(scope="session")
@@ -216,6 +294,7 @@ def launch(
     release: str,
     scripted_model: Path,
     bytecode: Bytecode,
+    switches: Switches,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Launch:
     def launcher(
@@ -239,7 +318,12 @@ def launch(
                 cpu=True,
                 mirror_sampler=mirror_sampler,
                 pythonpath=(tree,),
-                env={**cpu.TINY_MODEL_ENV, **bytecode.env, **(env or {})},
+                env={
+                    **cpu.TINY_MODEL_ENV,
+                    **bytecode.env,
+                    **switches.env,
+                    **(env or {}),
+                },
                 startup_timeout=240,
             ),
             fork_server,

@@ -25,17 +25,22 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 """The modes of the server in which everything promised must hold."""
 
-# Appended to SGLang's sampler in the tests' copies of it: one engine step takes this
-# long while the file exists, so that a test can act in the middle of it.
-THROTTLE = """
+# Environment variables of a server in a test: the file that slows it down while it exists,
+# and the file for the lines of chat streams that were parsed to be stamped.
+THROTTLE_FILE = "AGENTCORE_TEST_THROTTLE"
+PARSED_FILE = "AGENTCORE_TEST_PARSED"
+
+# Appended to SGLang's sampler in the tests' copies of it: one engine step takes 15 ms while
+# the file exists, so that a test can act in the middle of it.
+THROTTLE = f"""
 
 import os as _os, time as _time
 
 _forward = Sampler.forward
 
 def _throttled(self, *args, **kwargs):
-    if _os.path.exists({flag!r}):
-        _time.sleep({seconds})
+    if _os.path.exists(_os.environ.get({THROTTLE_FILE!r}, "")):
+        _time.sleep(0.015)
     return _forward(self, *args, **kwargs)
 
 Sampler.forward = _throttled
@@ -74,14 +79,16 @@ async def _forget_requests():
 
 # Appended to the HTTP server of a patched copy: which lines of chat streams were parsed to
 # be stamped, where others are stamped as text.
-PARSED_LINES = """
+PARSED_LINES = f"""
+
+import os as _os
 
 from sglang.srt.agentcore.traces import Trace as _Trace
 
 _stamp_parsed = _Trace._stamp_parsed
 
 def _noted(self, line):
-    with open({file!r}, "a") as lines:
+    with open(_os.environ.get({PARSED_FILE!r}, _os.devnull), "a") as lines:
         lines.write(line)
     return _stamp_parsed(self, line)
 
@@ -143,10 +150,21 @@ class Trees:
 
     vanilla: Path
     patched: Path
+
+
+@dataclass(frozen=True)
+class Switches:
+    """Files that the servers of one test process look at and write to."""
+
     throttle: Path
-    """File that slows both down while it exists."""
+    """File that slows the servers down while it exists."""
     parsed: Path
     """File with the lines of patched streams that were parsed."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Environment variables by which a server finds the files."""
+        return {THROTTLE_FILE: str(self.throttle), PARSED_FILE: str(self.parsed)}
 
 
 class Launch(Protocol):

@@ -12,17 +12,17 @@ from tests.helpers.asking import (
     assert_whole,
     skip_what_no_grammar_serves,
 )
-from tests.helpers.servers import Trees
+from tests.helpers.servers import Switches
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_stream_equals_a_non_streaming_response(
-    server: Server, trees: Trees, release: str, name: str
+    server: Server, switches: Switches, release: str, name: str
 ) -> None:
     skip_what_no_grammar_serves(release, name)
     case = CASES[name]
     whole = ask(server, case)
-    trees.parsed.write_text("")
+    switches.parsed.write_text("")
     streamed = ask(server, case, stream=True)
     assert_whole(whole)
     assert_whole(streamed)
@@ -36,6 +36,6 @@ def test_a_stream_equals_a_non_streaming_response(
         assert choice.pieces[0].raw["delta"]["role"] == "assistant"
         assert choice.pieces[0].token_ids
     # Only lines without a choice are parsed; the others are stamped as text.
-    *lines, done, rest = trees.parsed.read_text().split("\n\n")
+    *lines, done, rest = switches.parsed.read_text().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     assert [line for line in lines if '"choices":[]' not in line] == []

@@ -43,12 +43,24 @@ def correct(proxy: Proxy, sglang_python: Path) -> Subject:
 TEXT_CHECKS = [name for name in checks.NAMES if name != "images"]
 
 
+# Each defect, and its number among those of its check.
+NUMBERED = [
+    pytest.param(
+        [each for each in PLANTED if each.check == planted.check].index(planted),
+        planted,
+        id=planted.name,
+    )
+    for planted in PLANTED
+]
+
+
 @on_a_server
-@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+@pytest.mark.parametrize(("nth_of_check", "planted"), NUMBERED)
 def test_a_planted_defect_is_found_and_named(
     proxy: Proxy,
     correct: Subject,
     sglang_python: Path,
+    nth_of_check: int,
     planted: Planted,
     count: Counter[str],
 ) -> None:

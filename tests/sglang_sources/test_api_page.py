@@ -13,13 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from agentcore_patches.patches import registry
 from agentcore_patches.planning.classes import statements
 from tests.sglang_sources.releases import FAMILIES, NAMES, patched, sources
-
-pytestmark = pytest.mark.planning
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 

@@ -21,8 +21,6 @@ from tests.sglang_sources.releases import (
     sources,
 )
 
-pytestmark = pytest.mark.planning
-
 Located = ast.expr | ast.arg | ast.keyword
 
 

@@ -23,8 +23,6 @@ from tests.sglang_sources.releases import (
     sources,
 )
 
-pytestmark = pytest.mark.planning
-
 SEED = 59
 N_MUTANTS = 350
 

@@ -32,7 +32,6 @@ def tree(
     return {**files, **made}
 
 
-@pytest.mark.planning
 @pytest.mark.parametrize(
     "selection", [NAMES, *((name,) for name in NAMES)], ids="+".join
 )

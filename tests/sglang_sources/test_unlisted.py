@@ -22,7 +22,6 @@ FITTING = {
 }
 
 
-@pytest.mark.planning
 @pytest.mark.parametrize("hidden", SUPPORTED_VERSIONS)
 def test_an_unlisted_release_gets_its_own_edits_or_none(hidden: str) -> None:
     others = [version for version in SUPPORTED_VERSIONS if version != hidden]
