@@ -56,12 +56,12 @@ def endpoint(family: Family, template: str | None = None) -> Any:
 
 
 def answer_of(family: Family, turn: int) -> Message:
-    """Return an assistant's answer; every second one calls tools, if possible."""
+    """Return an assistant's answer; every second one calls tools."""
     message: Message = {
         "role": "assistant",
         "content": f"  It is {turn} 🤔 degrees. \n",
     }
-    if family.tools and turn % 2 == 0:
+    if turn % 2 == 0:
         n_calls = 2 if family.parallel_calls and turn % 4 == 0 else 1
         message["content"] = ""
         message["tool_calls"] = [
@@ -94,7 +94,7 @@ def request_of(family: Family, messages: list[Message], **more: Any) -> Any:
 
     return ChatCompletionRequest(
         messages=messages,
-        tools=TOOLS if family.tools else None,
+        tools=TOOLS,
         chat_template_kwargs=dict(family.template_kwargs) or None,
         **more,
     )
@@ -158,18 +158,16 @@ def family_of(name: str) -> Family:
 
 
 def test_another_stop_token_is_replaced() -> None:
-    family = family_of("glm-4.5")
+    family = family_of("glm-4.7")
     chat, made = endpoint(family), tokenizer(family)
     prompt, _ = prompt_of(chat, family, [USER])
-    spoken = made.encode(
-        "\n<think></think>\nYes.<|observation|>", add_special_tokens=False
-    )
+    spoken = made.encode("</think>Yes.<|observation|>", add_special_tokens=False)
     messages = [USER, {"role": "assistant", "content": "Yes."}, USER]
     required = [*prompt, *spoken]
     second, said = prompt_of(chat, family, messages, required_prefix_token_ids=required)
     assert said.metadata["kept"] == len(required) - 1 == said.metadata["required"] - 1
     assert second[: len(required) - 1] == required[:-1]
-    assert made.decode(second[len(required) - 1 :]).startswith("<|user|>\nQuestion")
+    assert made.decode(second[len(required) - 1 :]).startswith("<|user|>Question")
 
 
 def test_ids_on_a_message_before_the_last_of_the_assistant() -> None:

@@ -45,8 +45,6 @@ class Family:
     eos_token: str | None = None
     """As the tokenizer's configuration has it: the first stop token if None."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    tools: bool = True
-    """True if the template writes tools, tool calls and tool results."""
     parallel_calls: bool = True
     """True if it supports more than one tool call in a message."""
     reasoning: bool = False
@@ -113,25 +111,15 @@ _DEEPSEEK_V3_1 = Family(
     reasoning=True,
     spelled=spelling.deepseek_v3_1,
 )
-_GLM_4_5 = Family(
-    name="glm-4.5",
+_GLM_4_7 = Family(
+    name="glm-4.7",
     special_tokens=_GLM,
     added_tokens=_GLM_ADDED,
     before_text=("[gMASK]", "<sop>"),
     stop_tokens=("<|user|>", "<|observation|>"),
     eos_token="<|endoftext|>",
     reasoning=True,
-    spelled=spelling.glm_4_5,
-)
-_KIMI_K2 = Family(
-    name="kimi-k2",
-    special_tokens=_KIMI,
-    added_tokens=_KIMI_ADDED,
-    bos_token="[BOS]",
-    stop_tokens=("<|im_end|>",),
-    eos_token="[EOS]",
-    call_ids=_KIMI_IDS,
-    spelled=spelling.kimi,
+    spelled=spelling.glm_4_7,
 )
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -151,13 +139,6 @@ FAMILIES: tuple[Family, ...] = (
         spelled=spelling.hermes,
     ),
     Family(
-        name="qwen3-coder",
-        special_tokens=_CHATML,
-        added_tokens=_QWEN3,
-        stop_tokens=("<|im_end|>",),
-        spelled=spelling.qwen3_coder,
-    ),
-    Family(
         name="llama-3.1",
         special_tokens=(
             *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>"),
@@ -169,16 +150,6 @@ FAMILIES: tuple[Family, ...] = (
         parallel_calls=False,
         spelled=spelling.llama,
     ),
-    Family(
-        name="deepseek-v3",
-        special_tokens=_DEEPSEEK,
-        added_tokens=_DEEPSEEK_ADDED,
-        bos_token=_DEEPSEEK[0],
-        before_text=_DEEPSEEK[:1],
-        stop_tokens=_DEEPSEEK[1:],
-        parallel_calls=False,
-        spelled=spelling.deepseek_v3,
-    ),
     _DEEPSEEK_V3_1,
     replace(
         _DEEPSEEK_V3_1,
@@ -187,23 +158,23 @@ FAMILIES: tuple[Family, ...] = (
         reasoning=False,
         template_kwargs={},
     ),
-    _GLM_4_5,
+    _GLM_4_7,
     replace(
-        _GLM_4_5,
-        name="glm-4.6-no-thinking",
-        template="glm-4.5",
+        _GLM_4_7,
+        name="glm-4.7-no-thinking",
+        template="glm-4.7",
         reasoning=False,
         template_kwargs={"enable_thinking": False},
     ),
-    replace(_GLM_4_5, name="glm-4.7", spelled=spelling.glm_4_7),
-    _KIMI_K2,
-    replace(_KIMI_K2, name="kimi-k2-counted"),
-    replace(
-        _KIMI_K2,
-        name="kimi-k2-thinking",
-        added_tokens=(*_KIMI_ADDED, *_THINK),
-        reasoning=True,
-        spelled=spelling.kimi_thinking,
+    Family(
+        name="kimi-k2",
+        special_tokens=_KIMI,
+        added_tokens=_KIMI_ADDED,
+        bos_token="[BOS]",
+        stop_tokens=("<|im_end|>",),
+        eos_token="[EOS]",
+        call_ids=_KIMI_IDS,
+        spelled=spelling.kimi,
     ),
     Family(
         name="gpt-oss",
@@ -218,15 +189,6 @@ FAMILIES: tuple[Family, ...] = (
         spelled=spelling.harmony,
     ),
     Family(
-        name="mistral-nemo",
-        special_tokens=_MISTRAL,
-        bos_token="<s>",
-        before_text=("<s>",),
-        stop_tokens=("</s>",),
-        call_ids=_NINE_CHARACTERS,
-        spelled=spelling.mistral_nemo,
-    ),
-    Family(
         name="mistral-small-3.2",
         special_tokens=(
             *(*_MISTRAL, "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
@@ -237,39 +199,6 @@ FAMILIES: tuple[Family, ...] = (
         stop_tokens=("</s>",),
         call_ids=_NINE_CHARACTERS,
         spelled=spelling.mistral_small,
-    ),
-    Family(
-        name="phi-4",
-        special_tokens=("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"),
-        stop_tokens=("<|im_end|>",),
-        tools=False,
-        spelled=spelling.text,
-    ),
-    Family(
-        name="gemma-3",
-        special_tokens=("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
-        added_tokens=("<start_of_image>",),
-        bos_token="<bos>",
-        before_text=("<bos>",),
-        stop_tokens=("<end_of_turn>",),
-        tools=False,
-        spelled=spelling.text,
-    ),
-    Family(
-        name="nemotron-3",
-        special_tokens=_CHATML,
-        added_tokens=(*_TOOL_CALL, *_THINK),
-        stop_tokens=("<|im_end|>",),
-        reasoning=True,
-        spelled=spelling.nemotron_3,
-    ),
-    Family(
-        name="nemotron-nano-2",
-        special_tokens=("<s>", "</s>", "<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>"),
-        bos_token="<s>",
-        stop_tokens=("<SPECIAL_12>",),
-        reasoning=True,
-        spelled=spelling.nemotron_nano_2,
     ),
 )
 

@@ -35,28 +35,11 @@ def qwen3(message: Message) -> str:
     return f"<think>\n{message['reasoning_content']}\n</think>\n\n{hermes(message)}"
 
 
-def qwen3_coder(message: Message) -> str:
-    """Tool calls in tags with one tag for each argument."""
-    return _lines(text(message), *map(_in_tags, _calls(message)))
-
-
 def llama(message: Message) -> str:
     """A tool call as JSON and nothing else."""
     for name, arguments, _ in _calls(message):
         return f'{{"name": "{name}",  "parameters": {_odd(arguments)}}}'
     return text(message)
-
-
-def deepseek_v3(message: Message) -> str:
-    """Tool calls as JSON in a fence."""
-    calls = [
-        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n"
-        f"```json\n{_odd(arguments)}\n```<｜tool▁call▁end｜>"
-        for name, arguments, _ in _calls(message)
-    ]
-    return text(message) + _section(
-        "<｜tool▁calls▁begin｜>", calls, "<｜tool▁calls▁end｜>"
-    )
 
 
 def deepseek_v3_1(message: Message) -> str:
@@ -70,18 +53,6 @@ def deepseek_v3_1(message: Message) -> str:
     ]
     section = _section("<｜tool▁calls▁begin｜>", calls, "<｜tool▁calls▁end｜>")
     return thinking + text(message) + section
-
-
-def glm_4_5(message: Message) -> str:
-    """The thinking, then tool calls in tags with two tags for each argument.
-
-    Where the prompt has closed the thinking, the model goes on with the text.
-    """
-    thinking = ""
-    if "reasoning_content" in message:
-        thinking = f"\n<think>{message['reasoning_content']}</think>"
-    rest = _lines(text(message), *_glm_calls(message, "\n"))
-    return f"{thinking}\n{rest}"
 
 
 def glm_4_7(message: Message) -> str:
@@ -103,11 +74,6 @@ def kimi(message: Message) -> str:
     )
 
 
-def kimi_thinking(message: Message) -> str:
-    """The thinking with its tags, then as Kimi K2."""
-    return f"<think>{message['reasoning_content']}</think>{kimi(message)}"
-
-
 def harmony(message: Message) -> str:
     """The thinking, then a tool call or the text, each on its channel."""
     thinking = ""
@@ -124,15 +90,6 @@ def harmony(message: Message) -> str:
     return f"{thinking}<|channel|>final<|message|>{text(message)}"
 
 
-def mistral_nemo(message: Message) -> str:
-    """Tool calls as a list in JSON."""
-    calls = ", ".join(
-        f'{{"name": "{name}",  "arguments": {_odd(arguments)}, "id": "{call_id}"}}'
-        for name, arguments, call_id in _calls(message)
-    )
-    return f"[TOOL_CALLS][{calls}]" if calls else text(message)
-
-
 def mistral_small(message: Message) -> str:
     """Tool calls with tokens for the ID and the arguments."""
     calls = "".join(
@@ -140,23 +97,6 @@ def mistral_small(message: Message) -> str:
         for name, arguments, call_id in _calls(message)
     )
     return calls or text(message)
-
-
-def nemotron_3(message: Message) -> str:
-    """The thinking, which the prompt has begun, then as Qwen3-Coder."""
-    thinking = f"{message['reasoning_content']}\n</think>"
-    calls = [f"{_in_tags(call)}\n" for call in _calls(message)]
-    return _lines(thinking, text(message), "".join(calls))
-
-
-def nemotron_nano_2(message: Message) -> str:
-    """The thinking, which the prompt has begun, then text and calls as a list in JSON."""
-    calls = ", ".join(
-        f'{{"name": "{name}",  "arguments": {_odd(arguments)}}}'
-        for name, arguments, _ in _calls(message)
-    )
-    rest = _lines(text(message), f"<TOOLCALL>[{calls}]</TOOLCALL>" if calls else "")
-    return f"{message['reasoning_content']}\n</think>\n\n{rest}\n"
 
 
 def _calls(message: Message) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -176,15 +116,6 @@ def _odd(arguments: dict[str, Any]) -> str:
 def _plain(value: Any) -> str:
     """Strings unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _in_tags(call: tuple[str, dict[str, Any], str]) -> str:
-    name, arguments, _ = call
-    inner = "".join(
-        f"<parameter={key}>\n{_plain(value)}\n</parameter>\n"
-        for key, value in arguments.items()
-    )
-    return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
 
 
 def _glm_calls(message: Message, end: str) -> Iterator[str]:
