@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+import pytest
 import requests
 
 from agentcore_patches.installs import install, versions
@@ -24,6 +25,9 @@ MODES: dict[str, tuple[str, ...]] = {
     "reasoning": ("--reasoning-parser", "deepseek-r1"),
 }
 """The modes of the server in which everything promised must hold."""
+
+in_one_mode = pytest.mark.parametrize("mode", ["default"], indirect=True)
+"""For tests of requests that are refused before a mode of the server matters."""
 
 # Environment variables of a server in a test: the file that slows it down while it exists,
 # and the file for the lines of chat streams that were parsed to be stamped.

@@ -20,7 +20,7 @@ from tests.helpers.endpoints import (
     refused,
     stream,
 )
-from tests.helpers.servers import held_requests
+from tests.helpers.servers import held_requests, in_one_mode
 
 
 def templated(name: str) -> str:
@@ -171,6 +171,7 @@ def test_several_samples_of_a_prompt_leave_no_request(
     assert held_requests(server) == []
 
 
+@in_one_mode
 @pytest.mark.parametrize("field", ["return_token_ids", "return_tokens_as_token_ids"])
 def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
     with refused(field):

@@ -31,7 +31,7 @@ from tests.helpers.endpoints import (
     require_traced,
     stream,
 )
-from tests.helpers.servers import MODES, Launch, Trees
+from tests.helpers.servers import MODES, Launch, Trees, in_one_mode
 
 FLAGS = ("return_token_ids", "return_prompt_token_ids", "return_meta_info")
 
@@ -104,7 +104,7 @@ def test_a_stream_has_the_default_fields_that_streams_support(
     assert last["choices"][0]["finish_reason"] == "stop"
 
 
-@each_mode
+@in_one_mode
 @pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
 def test_a_stream_that_requests_an_unsupported_field_is_refused(
     defaulting: Server, flag: str
@@ -113,7 +113,7 @@ def test_a_stream_that_requests_an_unsupported_field_is_refused(
         stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
 
 
-@each_mode
+@in_one_mode
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("flag", FLAGS)
 def test_a_wrong_type_is_refused_by_name(

@@ -32,7 +32,7 @@ from tests.helpers.endpoints import (
     require_traced,
     send,
 )
-from tests.helpers.servers import Launch, Trees, held_requests
+from tests.helpers.servers import Launch, Trees, held_requests, in_one_mode
 
 FIELDS = {"prompt_token_ids", "token_ids", "token_logprobs"}
 CASES = {
@@ -177,6 +177,7 @@ def test_events_have_the_ids_of_their_text(
         assert streamed == text
 
 
+@in_one_mode
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("more", "named"),
@@ -192,6 +193,7 @@ def test_requests_that_cannot_be_traced_are_refused(
         events_of(server, streaming=streaming, **body_of("plain", **more))
 
 
+@in_one_mode
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("flag", "said"),
@@ -216,6 +218,7 @@ def test_a_stream_that_is_closed_early_leaves_no_request(server: Server) -> None
     assert held_requests(server) == []
 
 
+@in_one_mode
 @pytest.mark.parametrize("name", ["plain", "two_tools"])
 def test_a_prompt_that_is_too_long_is_an_error(server: Server, name: str) -> None:
     body = body_of(name, input="x " * 20_000)

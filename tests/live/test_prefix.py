@@ -33,7 +33,7 @@ from tests.helpers.endpoints import (
     refused,
     require_traced,
 )
-from tests.helpers.servers import Launch, Trees, held
+from tests.helpers.servers import Launch, Trees, held, in_one_mode
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE, PREFIX_IGNORE
 
@@ -110,6 +110,7 @@ def test_a_continued_message_starts_from_its_own_tokens(
     assert together == ids_of(whole)
 
 
+@in_one_mode
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("asked", "said"),
@@ -136,6 +137,7 @@ def test_a_bad_prefix_is_refused(
     client.ask(server.base_url, **body([USER]))
 
 
+@in_one_mode
 @pytest.mark.parametrize(
     ("carried", "named"),
     [
@@ -160,6 +162,7 @@ def test_bad_ids_on_a_message_are_refused(
         client.ask(server.base_url, **body(messages))
 
 
+@in_one_mode
 @pytest.mark.parametrize("nothing", [None, []])
 def test_null_and_empty_count_as_absent(server: Server, nothing: Any) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello."}, USER]

@@ -33,7 +33,7 @@ from tests.helpers.endpoints import (
     require_traced,
     stream,
 )
-from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
 
@@ -243,12 +243,14 @@ def test_the_prefix_needs_no_return_token_ids(server: Server, flag: Any) -> None
         assert "prompt_token_ids" not in second
 
 
+@in_one_mode
 @pytest.mark.parametrize("nothing", [None, []])
 def test_null_and_empty_count_as_absent(server: Server, nothing: Any) -> None:
     response = respond(server, [USER, HELLO, USER], required_prefix_token_ids=nothing)
     assert prefix_of(response) is None
 
 
+@in_one_mode
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("more", "said"),
@@ -455,6 +457,7 @@ def test_twenty_streams_each_have_their_own_prefix(server: Server) -> None:
     assert held_requests(server) == []
 
 
+@in_one_mode
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("prefix", "said"), [([7], "0.5.14 is the first"), ("7", "list"), (7, "list")]

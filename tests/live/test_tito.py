@@ -16,7 +16,7 @@ from tests.helpers.asking import (
     skip_what_no_grammar_serves,
 )
 from tests.helpers.endpoints import refused
-from tests.helpers.servers import Launch, Trees
+from tests.helpers.servers import Launch, Trees, in_one_mode
 
 VOCABULARY = 448
 DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]
@@ -60,6 +60,7 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+@in_one_mode
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("what", BAD)
 def test_bad_input_ids_are_refused_and_the_server_keeps_running(

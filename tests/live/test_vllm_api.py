@@ -20,7 +20,7 @@ from agentcore_verify.server import Server
 from tests.helpers import weights
 from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, post, prompt_of, send
-from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
 
 GENERATE = "/inference/v1/generate"
@@ -483,7 +483,7 @@ BAD: dict[str, tuple[Json, str]] = {
 }
 
 
-@in_modes
+@in_one_mode
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("name", BAD)
 def test_unsupported_values_are_refused(
@@ -616,7 +616,7 @@ def test_sampling_masks(server: Server, release: str, streaming: bool) -> None:
             assert sum(map(math.exp, logprobs)) == pytest.approx(1, abs=1e-3)
 
 
-@in_modes
+@in_one_mode
 @pytest.mark.parametrize("body", ["", "no JSON", "[1]", "null", '{"token_ids": [1'])
 def test_a_body_that_is_not_an_object_is_refused(server: Server, body: str) -> None:
     response = requests.post(server.base_url + GENERATE, data=body, timeout=60)
@@ -851,7 +851,7 @@ REFUSED_ENDPOINTS: dict[str, tuple[str, Json, int]] = {
 }
 
 
-@in_modes
+@in_one_mode
 @pytest.mark.parametrize("name", REFUSED_ENDPOINTS)
 def test_an_endpoint_explains_what_it_does_not_support(
     server: Server, name: str

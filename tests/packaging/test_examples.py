@@ -78,10 +78,8 @@ def test_every_example_has_a_test() -> None:
     }
     in_tests_of_a_cluster = {"ray_runtime_env.py"}
     in_test_training = {"train_with_trl.py", "weather_model.py"}
-    in_test_metrics = {"grafana-dashboard.json", "prometheus-alerts.yml"}
     files = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
-    elsewhere = in_tests_of_a_cluster | in_test_training | in_test_metrics
-    assert files == run | elsewhere
+    assert files == run | in_tests_of_a_cluster | in_test_training
 
 
 def test_an_image_with_the_wheel(wheel_scratch: Callable[..., Scratch]) -> None:
