@@ -71,7 +71,7 @@ demo: $(READY)
 # Each round with servers of its own.
 ROUNDS ?= 10
 pressure: system $(READY)
-	for round in $$(seq $(ROUNDS)); do $(BIN)/pytest -q tests/live/test_pressure.py || exit 1; done
+	for round in $$(seq $(ROUNDS)); do $(BIN)/pytest -q -m "" tests/live/test_pressure.py || exit 1; done
 
 # Two at a time: more would start more servers than there are cores.
 test: system $(READY)
@@ -82,7 +82,7 @@ test-all: test $(TRAIN_READY)
 	$(BIN)/pytest $(PARALLEL) $(THOROUGH)
 
 seams: $(READY)
-	AGENTCORE_ALL_SEAMS=1 $(BIN)/pytest -n 2 $(GROUPED) tests/sglang_sources/test_seams.py
+	AGENTCORE_ALL_SEAMS=1 $(BIN)/pytest -m "" -n 2 $(GROUPED) tests/sglang_sources/test_seams.py
 
 test-lowest: $(READY) $(LOWEST_READY)
 	AGENTCORE_TEST_PYTHON=$(abspath $(BIN))/python $(LOWEST)/bin/pytest $(QUICK)

@@ -4,7 +4,7 @@ The diffs have hunks only; landing modules are in `agentcore_patches/landing`. T
 of a release with the same hunks as the release before has one line that says so. To
 write the diffs again after an intended change:
 
-    AGENTCORE_WRITE_DIFFS=1 pytest tests/sglang_sources/test_diffs.py
+    AGENTCORE_WRITE_DIFFS=1 pytest -m "" tests/sglang_sources/test_diffs.py
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_the_patches_change_exactly_the_recorded_diff(version: str) -> None:
     if not file.exists() or file.read_text() != text:
         pytest.fail(
             f"The hunks of SGLang {version} are not those of {file.name}. If they have "
-            f"changed on purpose: {WRITE}=1 pytest {Path(__file__).name}, then read "
+            f"changed on purpose: {WRITE}=1 pytest -m '' {Path(__file__).name}, then read "
             "`git diff`.",
             pytrace=False,
         )
