@@ -306,7 +306,9 @@ def test_the_memory_falls_back_to_the_template_if_it_is_uncertain() -> None:
         memory = conversations.Memory(10_000)
         with mock.patch.object(conversations, "memory", return_value=memory):
             _, turn = prompt_of(chat, family, [USER])
-            turn.remember(SimpleNamespace(**answer, tool_calls=None), "stop", [5], [6])
+            turn.remember(
+                SimpleNamespace(**answer, tool_calls=None), "stop", None, [5], [6]
+            )
             prompt, turn = prompt_of(chat, family, [USER, answer, USER])
         plain, _ = prompt_of(chat, family, [USER, answer, USER])
         if not is_certain:
@@ -325,13 +327,13 @@ def test_an_evicted_turn_is_reported() -> None:
             asked = [{"role": "user", "content": str(number)}]
             _, turn = prompt_of(chat, family, asked)
             said = SimpleNamespace(content="Yes.", tool_calls=None)
-            turn.remember(said, "stop", [5] * 1000, [6])
+            turn.remember(said, "stop", None, [5] * 1000, [6])
         answer = {"role": "assistant", "content": "Yes."}
         oldest = 20 - len(memory)
         for number in (oldest - 1, oldest):
             asked = [{"role": "user", "content": str(number)}, answer, USER]
             _, turn = prompt_of(chat, family, asked)
-            expected = {"source": "template", "missed": "evicted"}
+            expected = {"source": "template", "missed": "message 0"}
             assert (turn.metadata == expected) == (number < oldest), turn.metadata
 
 

@@ -351,7 +351,7 @@ def test_similar_conversations_do_not_mix(remembering: Server, streaming: bool) 
             ("cache_salt", items, {"extra_key": "another"}),
             ("system", items, {"instructions": "another"}),
             (
-                "message 1: content",
+                "message 1",
                 [{"role": "user", "content": more["instructions"]}, *items[1:]],
                 {},
             ),

@@ -11,11 +11,11 @@ import pytest
 
 from agentcore_patches.landing import prefix, traces
 from agentcore_patches.landing.exchanges import Exchange
-from agentcore_patches.landing.remembered import Conversation, Head
+from agentcore_patches.landing.remembered import Conversation
 from tests.helpers.events import collected, data_of
 
 METADATA = {"required": 3, "kept": 3, "source": "request"}
-CONVERSATION = Conversation(Head.of(["m"]), [])
+CONVERSATION = Conversation.of(None, ["m"] * 5)
 
 
 def line_of(content: str) -> str:
@@ -35,7 +35,7 @@ def line_of(content: str) -> str:
 def test_the_first_event_has_the_prefix_and_all_are_recorded(
     strings: list[Any],
 ) -> None:
-    turn = prefix.Turn(conversation=CONVERSATION, reasoning_parser=None)
+    turn = prefix.Turn(CONVERSATION, reasoning_parser=None, longest=99)
     turn.metadata = METADATA
 
     async def generate(*args: Any, trace: Any) -> AsyncIterator[Any]:
@@ -63,7 +63,7 @@ def test_the_first_event_has_the_prefix_and_all_are_recorded(
     ],
 )
 def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) -> None:
-    turn = prefix.Turn(conversation=None, reasoning_parser=None)
+    turn = prefix.Turn(None, reasoning_parser=None, longest=99)
     turn.metadata = METADATA
     trace = kind(incremental=True)
 
