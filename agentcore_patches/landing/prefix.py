@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 FIELD = "required_prefix_token_ids"
 
 # Fields of a chat request by which a client can choose the tokens of the answer.
-_CHOOSING = {"regex", "ebnf", "response_format", "logit_bias", "custom_logit_processor"}
+_CHOOSING = {
+    *("regex", "ebnf", "response_format", "structured_outputs"),
+    *("logit_bias", "custom_logit_processor"),
+}
 
 
 class PrefixError(ValueError):

@@ -241,6 +241,31 @@ def test_a_template_that_hides_the_end_of_an_answer_is_refused() -> None:
             raise AssertionError(name)
 
 
+def test_an_uncertain_template_is_rendered_less_often_after_a_failure() -> None:
+    from sglang.srt.agentcore import template_tail
+
+    family = family_of("qwen2.5")
+    messages = [USER, {"role": "assistant", "content": "Yes."}, USER]
+    for name, template in UNCERTAIN.items():
+        chat = endpoint(family, template)
+        n_rendered = []
+        for _ in range(3):
+            with mock.patch.object(
+                template_tail.Template,
+                "token_ids",
+                autospec=True,
+                side_effect=template_tail.Template.token_ids,
+            ) as rendered:
+                try:
+                    prompt_of(chat, family, messages, required_prefix_token_ids=[5])
+                except ValueError:
+                    n_rendered.append(rendered.call_count)
+        assert n_rendered[0] <= 2 and n_rendered[1:] == [1, 1], (name, n_rendered)
+    # A template with a tail is not affected by one that has none.
+    chat = endpoint(family)
+    prompt_of(chat, family, messages, required_prefix_token_ids=[5])
+
+
 _RESULTS_INSIDE = """
 {%- for m in messages %}
 {%- if m.role == 'tool' %}<tool_response>{{ m.content }}</tool_response>
