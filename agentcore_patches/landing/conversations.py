@@ -173,7 +173,7 @@ def find(
     for index, one in described[n_system:]:
         whole.add(f"message {index}", one)
         if index == last:
-            known = whole._replace(parts=[*whole.parts])
+            known = whole._replace(messages=[*whole.messages])
     return known, whole, last
 
 

@@ -1,7 +1,7 @@
 """Token IDs of the conversations that a server answered.
 
-A conversation is a chain of parts: its client, what else identifies it, its messages.
-The digest of a part also covers all parts before it. A turn that is not found is
+A conversation is a chain of parts: its client, its messages, and what else identifies
+it. The digest of a part also covers all parts before it. A turn that is not found is
 reported with its first part that is in no remembered conversation.
 """
 
@@ -23,7 +23,7 @@ HEAD_PARTS = ("model", "cache_salt", "system", "tools", "template")
 """Parts of a conversation's identity besides client and messages, in their order."""
 
 UNKNOWN = "unknown"
-"""Name of the first part, the client: it has no such conversation."""
+"""Name of the parts around the messages: the client, and the end of the messages."""
 
 # Measured sizes of the objects that CPython allocates.
 _ENTRY_BYTES = 220
@@ -49,39 +49,42 @@ class Conversation(NamedTuple):
     """A conversation.
 
     Attributes:
-        parts: all that identifies it.
+        messages: the client and the messages.
+        head: digests of the values of `HEAD_PARTS`.
         sent: a digest of the first 0, 1, 2, ... assistant messages exactly as they were
             sent, with reasoning and IDs, which do not identify a conversation.
         written: the one of `sent` with the assistant messages that the template wrote
             into the prompt; the others come from memory.
     """
 
-    parts: list[Part]
+    messages: list[Part]
+    head: list[bytes]
     sent: Sequence[bytes] = (START,)
     written: bytes = START
 
     @classmethod
     def of(cls, client: str | None, head: Sequence[Any]) -> Conversation:
         """Start a conversation of a client; `head` has the values of `HEAD_PARTS`."""
-        made = cls([])
-        made.add(UNKNOWN, client)
-        for name, value in zip(HEAD_PARTS, head, strict=True):
-            made.add(name, value)
-        return made
+        return cls([Part(digest(client), UNKNOWN)], [digest(value) for value in head])
 
     @property
-    def key(self) -> bytes:
-        """Digest of the whole conversation."""
-        return self.parts[-1].digest
+    def parts(self) -> list[Part]:
+        """All that identifies it; the last part's digest covers the conversation."""
+        parts = [*self.messages]
+        names = (UNKNOWN, *HEAD_PARTS)
+        for name, value in zip(names, (START, *self.head), strict=True):
+            whole = hashlib.sha256(parts[-1].digest + value).digest()
+            parts.append(Part(whole, name))
+        return parts
 
-    def add(self, name: str, value: Any) -> None:
-        """Append a part."""
-        before = self.parts[-1].digest if self.parts else START
-        self.parts.append(Part(digest(value, before), name))
+    def add(self, name: str, described: list[Any]) -> None:
+        """Append a message."""
+        before = self.messages[-1].digest
+        self.messages.append(Part(digest(described, before), name))
 
     def with_answer(self, described: list[Any]) -> Conversation:
         """Return the conversation with the assistant's answer."""
-        longer = self._replace(parts=[*self.parts])
+        longer = self._replace(messages=[*self.messages])
         longer.add("answer", described)
         return longer
 
@@ -136,7 +139,7 @@ class Memory:
         Then the result is None as well: the client may continue either of them. So it
         is if the template wrote other assistant messages into the prompt.
         """
-        key = conversation.key
+        key = conversation.parts[-1].digest
         with self._lock:
             found = self._entries.get(key)
             if found is None or not found.token_ids:
@@ -149,8 +152,9 @@ class Memory:
     def put(self, conversation: Conversation, token_ids: list[int]) -> None:
         """Remember a conversation."""
         made = Past(array("i", token_ids), conversation.written)
-        key = conversation.key
-        n_bytes = _size(made) + _PART_BYTES * len(conversation.parts)
+        parts = conversation.parts
+        key = parts[-1].digest
+        n_bytes = _size(made) + _PART_BYTES * len(parts)
         if n_bytes > self.max_bytes:
             return
         with self._lock:
@@ -164,7 +168,7 @@ class Memory:
                 return
             self._entries[key] = made
             self.n_bytes += _size(made)
-            self._add(conversation.parts)
+            self._add(parts)
             while self.n_bytes > self.max_bytes:
                 self._evict()
 
@@ -175,13 +179,12 @@ class Memory:
             conversation: the missed turn, up to its last assistant message.
         """
         with self._lock:
-            if conversation.key in self._entries:
-                return "ambiguous"
-            for part in conversation.parts:
-                if part.digest not in self._nodes:
-                    return part.name
-        # No answer of this server ends this history.
-        return UNKNOWN
+            missing = (
+                part.name
+                for part in conversation.parts
+                if part.digest not in self._nodes
+            )
+            return next(missing, "ambiguous")
 
     def count(self, missed: str | None) -> None:
         """Count a turn, found if `missed` is None; log the counts now and then."""

@@ -17,7 +17,7 @@ import requests
 from agentcore_patches.landing import metrics
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.conversing import body, ids_of, message_of
@@ -231,7 +231,7 @@ def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) 
             tokens[(name, prefix["source"])] += prefix[field]
     missed = [
         next_turn(first, messages=[system, USER, message, USER], stream=True),
-        next_turn(first, tools=[TOOLS[0]]),
+        next_turn(first, tools=[]),
         next_turn(first, messages=[other, message, USER]),
     ]
     reasons = [prefix["missed"] for prefix in missed]

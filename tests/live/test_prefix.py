@@ -12,9 +12,11 @@ import requests
 from tokenizers import Tokenizer
 
 from agentcore_patches.errors import ServerError
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers.conversing import (
     BAD_PREFIXES,
     QUESTIONS,
@@ -443,8 +445,7 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
         unlike = {"role": "system", "content": f"new {word}"}
         others: tuple[tuple[str, dict[str, Any]], ...] = (
             ("tools", {"tools": None}),
-            # The request before this one is its nearest conversation now.
-            ("template", {"tools": None, "chat_template_kwargs": {"x": 1}}),
+            ("tools", {"tools": None, "chat_template_kwargs": {"x": 1}}),
             ("model", {"model": "another"}),
             ("cache_salt", {"cache_salt": "another"}),
             ("template", {"chat_template_kwargs": {"x": 1}}),
@@ -464,7 +465,7 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
             ),
             ("message 1", {"messages": [system, answered, USER]}),
             (
-                "unknown",
+                "message 1",
                 {"messages": [unlike, unlike | {"role": "user"}, answered, USER]},
             ),
         )
@@ -526,13 +527,16 @@ def turn(
         MESSAGES: ("messages", "max_tokens"),
         RESPONSES: ("input", "max_output_tokens"),
     }[path]
-    asked = {"model": "default", "temperature": 0, "return_token_ids": True, limit: 60}
+    model = Subject(server.base_url).served_model()
+    asked = {"model": model, "temperature": 0, "return_token_ids": True, limit: 60}
     answer = requests.post(
         server.base_url + path,
         json={**asked, field: history, **more},
         headers=headers,
         timeout=60,
     )
+    if "unknown special token" in answer.text:
+        pytest.skip("the scripted tokenizer lacks a token of the tools' grammar")
     assert answer.status_code == 200, answer.text
     made = answer.json()
     if path == CHAT:
@@ -644,6 +648,8 @@ def test_a_turn_whose_tokens_the_client_chose_is_not_remembered(
 ) -> None:
     path, chosen = CHOSEN[how]
     require_traced(path, release)
+    if "text" in chosen and is_between(release, "", "0.5.15.post1"):
+        pytest.skip("this release ignores the field")
     history = opened(f"{how}, {stream}")
     said = turn(remembering, path, history, **chosen)[1]
     if stream and path == CHAT:
@@ -721,7 +727,7 @@ def test_a_prefix_is_refused_if_its_prompt_would_be_cut(
         answer = requests.post(
             cutting.base_url + path,
             json={
-                "model": "default",
+                "model": Subject(cutting.base_url).served_model(),
                 "max_output_tokens" if path == RESPONSES else "max_tokens": 6,
                 "input" if path == RESPONSES else "messages": asked,
                 "required_prefix_token_ids": [66] * n_prefix,

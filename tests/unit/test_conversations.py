@@ -58,9 +58,13 @@ def request(*messages: Any, **more: Any) -> Any:
     return Model(**{**fields, **more})
 
 
+def key(conversation: Conversation) -> bytes:
+    return conversation.parts[-1].digest
+
+
 def known(*messages: Any, client: str = "a", **more: Any) -> bytes | None:
     found = conversations.find(SERVING, request(*messages, **more), client)[0]
-    return None if found is None else found.key
+    return None if found is None else key(found)
 
 
 def answered(*messages: Any, **more: Any) -> Conversation:
@@ -86,7 +90,7 @@ NEXT = said("user", "and?")
 
 def test_an_answer_is_found_by_the_next_turn() -> None:
     found, _, last = conversations.find(SERVING, request(USER, ANSWER, RESULT), "a")
-    assert found is not None and found.key == answered(USER, ANSWER).key
+    assert found is not None and key(found) == key(answered(USER, ANSWER))
     assert last == 1
 
 
@@ -305,7 +309,7 @@ def tokens(memory: Memory, conversation: Conversation) -> list[int] | None:
 
 
 # The bytes of a conversation of one message besides its token IDs, and of its client.
-OVERHEAD = remembered._ENTRY_BYTES + 6 * remembered._PART_BYTES
+OVERHEAD = remembered._ENTRY_BYTES + 7 * remembered._PART_BYTES
 CLIENT = remembered._PART_BYTES
 
 
@@ -317,7 +321,7 @@ def test_the_least_recently_used_are_evicted() -> None:
     assert tokens(memory, numbered(1)) == token_ids
     memory.put(numbered(4), token_ids)
     assert memory.get(numbered(2)) is None
-    assert memory.explain(numbered(2)) == "model"
+    assert memory.explain(numbered(2)) == "message 0"
     assert len(memory) == 3
     assert memory.n_bytes == memory.max_bytes
 
@@ -458,7 +462,7 @@ def memory_of_two() -> Memory:
         ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
         # The first that differs.
         ([system("You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
-        ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "system"),
+        ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1"),
@@ -493,6 +497,14 @@ def test_a_history_without_a_remembered_answer_is_unknown() -> None:
     memory = Memory(50_000)
     memory.put(answered(USER, ANSWER, NEXT, said("assistant", "ok")), [1])
     assert why_missed(memory, USER, ANSWER, NEXT) == "unknown"
+
+
+def test_what_other_conversations_have_does_not_hide_a_difference() -> None:
+    memory = Memory(50_000)
+    for effort in ("low", "high"):
+        memory.put(answered(said("user", effort), ANSWER, reasoning_effort=effort), [1])
+    user = said("user", "low")
+    assert why_missed(memory, user, ANSWER, reasoning_effort="high") == "template"
 
 
 def test_an_empty_memory_reports_no_reason() -> None:
