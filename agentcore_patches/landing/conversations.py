@@ -230,7 +230,7 @@ def _circumstances(
             request.reasoning_effort,
             # Some templates and encoders write these into the prompt. `include` skips
             # a field that the release does not have.
-            request.model_dump(include={"thinking", "response_format"}),
+            request.model_dump(include={"thinking", "response_format", "task"}),
         ],
     ]
 

@@ -49,10 +49,11 @@ if TYPE_CHECKING:
 
 FIELD = "required_prefix_token_ids"
 
-# Fields of a chat request by which a client can choose the tokens of the answer.
+# Fields of a chat request by which a client can choose the tokens of the answer, or add
+# some that its text does not show.
 _CHOOSING = {
     *("regex", "ebnf", "response_format", "structured_outputs"),
-    *("logit_bias", "custom_logit_processor"),
+    *("logit_bias", "custom_logit_processor", "ignore_eos"),
 }
 
 
