@@ -44,7 +44,13 @@ from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE, PREFIX_IGNORE
 
 USER = {"role": "user", "content": "Say hello."}
-CALLS = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+
+def called(message: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an assistant message with a tool call."""
+    function = {"name": name, "arguments": "{}"}
+    call = {"id": "a", "type": "function", "function": function}
+    return {**message, "tool_calls": [call]}
 
 
 @pytest.mark.parametrize("how", ["request", "message"])
@@ -457,11 +463,18 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
             ),
             (
                 "message 2",
-                {"messages": [system, USER, {**answered, "content": "x"}, USER]},
+                {
+                    "messages": [
+                        system,
+                        USER,
+                        {**answered, "content": f"x {word}"},
+                        USER,
+                    ]
+                },
             ),
             (
                 "message 2",
-                {"messages": [system, USER, {**answered, "tool_calls": CALLS}, USER]},
+                {"messages": [system, USER, called(answered, word), USER]},
             ),
             ("message 1", {"messages": [system, answered, USER]}),
             (
@@ -577,7 +590,8 @@ def test_a_client_learns_nothing_of_another_ones_conversations(
     )
     if path == CHAT:
         url = f"{remembering.base_url}/tokenize"
-        chat = {"model": "default", "messages": history}
+        model = Subject(remembering.base_url).served_model()
+        chat = {"model": model, "messages": history}
         for headers, prompt in ((first, known["prompt"]), (None, alone["prompt"])):
             tokens = requests.post(url, json=chat, headers=headers, timeout=60).json()
             assert tokens["tokens"] == prompt
