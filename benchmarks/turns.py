@@ -79,7 +79,7 @@ def measured_turns(tree: Path, conversations: int) -> list[report.Row]:
 
 def costs() -> list[report.Row]:
     """Measure the milliseconds to make a prompt of 41 messages."""
-    from sglang.srt.agentcore import conversations, remembered
+    from sglang.srt.agentcore import conversations, prefix, remembered
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
     from tests.helpers.chat_templates import FAMILIES
@@ -95,20 +95,24 @@ def costs() -> list[report.Row]:
 
     def once(made: Any) -> float:
         request = ChatCompletionRequest(messages=messages)
+        prefix.take_client(request, None)
         began = time.perf_counter()
         made(chat, request, False)
         return (time.perf_counter() - began) * 1000
 
     def remembering(count: int, *, known: bool) -> conversations.Memory:
         memory = conversations.Memory(10**9)
+        with mock.patch.object(conversations, "memory", return_value=memory):
+            client = prefix.client_of(None)
         for number in range(count):
-            made = remembered.Conversation(remembered.Head.of([number]), [])
+            made = remembered.Conversation.of(client, [number] * 5)
             for index in range(40):
-                made.add([("user", "assistant")[index % 2], f"{number}", []], index)
+                role = ("user", "assistant")[index % 2]
+                made.add(f"message {index}", [role, f"{number}", []])
             memory.put(made, [number] * 1000)
         if known:
             request = ChatCompletionRequest(messages=messages)
-            found, _, _ = conversations.find(chat, request)
+            found, _, _ = conversations.find(chat, request, client)
             assert found is not None
             prompt = process.__wrapped__(chat, request, False).prompt_ids
             memory.put(found, prompt[:-20])

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import release
-from .remembered import Conversation, Head, Memory
+from .remembered import START, Conversation, Memory, digest
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -121,22 +121,29 @@ def ignored_patterns() -> tuple[re.Pattern[str], ...]:
 
 
 def find(
-    serving: OpenAIServingChat, request: ChatCompletionRequest
+    serving: OpenAIServingChat, request: ChatCompletionRequest, client: str
 ) -> tuple[Conversation | None, Conversation, int]:
     """Return the conversation up to its last answer, the whole one, and that index.
 
     Without an assistant message, the first is None and the index is -1.
 
-    Two conversations are the same only if everything that goes into the prompt is the
-    same: model, adapter, tools, template arguments, and each message's role, content
-    and tool calls. Parts that clients rewrite do not count: tool call IDs, the spelling
-    of arguments, reasoning, and volatile text of system messages.
+    Two conversations are the same only if they are of the same client, and everything
+    that goes into the prompt is the same: model, adapter, tools, template arguments,
+    and each message's role, content and tool calls. Parts that clients rewrite do not
+    count: tool call IDs, the spelling of arguments, reasoning, and volatile text of
+    system messages.
+
+    Args:
+        client: identifies the client.
     """
     parser = serving.reasoning_parser
     described: list[tuple[int, list[Any]]] = []
+    sent = [START]
     last = -1
     calls: dict[str | None, int] = {}
     for index, message in enumerate(request.messages):
+        if message.role == "assistant":
+            sent.append(digest(message.model_dump(), sent[-1]))
         following = request.messages[index + 1 : index + 2]
         if (
             message.role == "assistant"
@@ -160,12 +167,13 @@ def find(
     while n_system < len(described) and described[n_system][1][0] in SYSTEM_ROLES:
         n_system += 1
     system = [one for _, one in described[:n_system]]
-    whole = Conversation(Head.of(_circumstances(serving, request, system)), [])
+    whole = Conversation.of(client, _circumstances(serving, request, system))
+    whole = whole._replace(sent=sent, written=sent[-1])
     known = None
     for index, one in described[n_system:]:
-        whole.add(one, index)
+        whole.add(f"message {index}", one)
         if index == last:
-            known = Conversation(whole.head, [*whole.links])
+            known = whole._replace(messages=[*whole.messages])
     return known, whole, last
 
 
@@ -195,7 +203,7 @@ def _circumstances(
     request: ChatCompletionRequest,
     system: list[list[Any]],
 ) -> list[Any]:
-    """Return the values of `HEAD_PARTS`: all of the identity except the messages."""
+    """Return the values of `HEAD_PARTS`."""
     tools: list[Any] = []
     if request.tools and request.tool_choice != "none":
         chosen = None
@@ -222,7 +230,7 @@ def _circumstances(
             request.reasoning_effort,
             # Some templates and encoders write these into the prompt. `include` skips
             # a field that the release does not have.
-            request.model_dump(include={"thinking", "response_format"}),
+            request.model_dump(include={"thinking", "response_format", "task"}),
         ],
     ]
 

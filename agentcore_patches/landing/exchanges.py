@@ -1,7 +1,8 @@
 """One request to the API and its answer, as the modules of this package share it.
 
 /v1/messages and /v1/responses convert their requests to chat requests. The chat request
-holds the object; while a response is created, `current` holds it as well.
+holds the object; while a response is created, or the tokens of messages are counted,
+`current` holds it as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Exchange:
     """One request and its answer.
 
     Attributes:
+        client: identifies the client that sent the request; None if it is not known,
+            and the server's memory is not used.
         response: the /v1/responses request that is converted to chat, if it is one.
         trace: records the engine's results for a response, None if they are not needed.
         uses_memory: whether the server may remember the conversation; None if chat's
@@ -31,13 +34,14 @@ class Exchange:
         turn: turn of the conversation, None without prefix and memory.
     """
 
+    client: str | None = None
     response: ResponsesRequest | None = None
     trace: ResponseTrace | None = None
     uses_memory: bool | None = None
     turn: Turn | None = None
 
 
-# The exchange of the response that is being created.
+# The exchange whose chat request does not exist yet.
 current: ContextVar[Exchange | None] = ContextVar("agentcore_exchange", default=None)
 
 

@@ -33,9 +33,6 @@ WEIGHT_UPDATES = "agentcore_weight_updates_total"
 MIXED_REQUESTS = "agentcore_mixed_version_requests_total"
 ABORTED_REQUESTS = "agentcore_aborted_requests_total"
 
-MESSAGE = "message_"
-"""Starts the reason of a miss that is a part of a message."""
-
 OTHER = "other"
 
 _SOURCE = {"source": ("request", "message", "server")}
@@ -106,14 +103,7 @@ METRICS = (
         {
             "reason": (
                 *("model", "cache_salt", "system", "tools", "template"),
-                *(
-                    f"{MESSAGE}{part}"
-                    for part in (
-                        *("role", "content", "tool_calls"),
-                        *("name", "tool_call_id", "tools"),
-                    )
-                ),
-                *("ambiguous", "evicted", "unusable", "unknown", OTHER),
+                *("message", "ambiguous", "unusable", "unknown", OTHER),
             )
         },
     ),
@@ -210,7 +200,6 @@ def count_miss(missed: str) -> None:
     Args:
         missed: the reason, as in `metadata.prefix.missed`.
     """
-    where, _, part = missed.partition(": ")
-    reason = f"{MESSAGE}{part}" if where.startswith("message ") else missed
+    reason = "message" if missed.startswith("message ") else missed
     known = (MEMORY_MISSES, reason) in _series
     count(MEMORY_MISSES, reason if known else OTHER)

@@ -8,7 +8,7 @@ template writes next.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +20,7 @@ from . import (
     messages,
     metrics,
     prompts,
+    remembered,
     request_fields,
     streams,
     template_tail,
@@ -48,6 +49,13 @@ if TYPE_CHECKING:
 
 FIELD = "required_prefix_token_ids"
 
+# Fields of a chat request by which a client can choose the tokens of the answer, or add
+# some that its text does not show.
+_CHOOSING = {
+    *("regex", "ebnf", "response_format", "structured_outputs"),
+    *("logit_bias", "custom_logit_processor", "ignore_eos"),
+}
+
 
 class PrefixError(ValueError):
     """The prefix that a request asks for cannot be used; the message gives the reason.
@@ -72,35 +80,48 @@ class Prefix(NamedTuple):
         name: name of the prefix in error messages.
         source: where the IDs come from: "request", "message" or "server".
         position: index of the assistant message with which the prefix ends.
+        written: for "server", as in `remembered.Conversation`.
     """
 
     token_ids: list[int]
     name: str
     source: str
     position: int
+    written: bytes = b""
 
 
 class Answer:
     """The message of one choice, put together from a stream as a client does it."""
 
     def __init__(self) -> None:
-        self.content = ""
-        self.calls: dict[int, Any] = {}
+        self._texts: list[str] = []
+        self._names: dict[int, str] = {}
+        self._arguments: dict[int, list[str]] = {}
+
+    @property
+    def content(self) -> str:
+        """The text."""
+        return "".join(self._texts)
 
     @property
     def tool_calls(self) -> list[Any]:
         """The tool calls, ordered by index."""
-        return [self.calls[index] for index in sorted(self.calls)]
+        calls = [
+            SimpleNamespace(name=self._names.get(index, ""), arguments="".join(parts))
+            for index, parts in sorted(self._arguments.items())
+        ]
+        return [SimpleNamespace(function=call) for call in calls]
 
     def add(self, delta: dict[str, Any]) -> None:
         """Add the delta of a chunk."""
-        self.content += delta.get("content") or ""
+        if delta.get("content"):
+            self._texts.append(delta["content"])
         for part in delta.get("tool_calls") or ():
-            new = SimpleNamespace(function=SimpleNamespace(name="", arguments=""))
-            function = self.calls.setdefault(part.get("index") or 0, new).function
+            index = part.get("index") or 0
             said = part.get("function") or {}
-            function.name = said.get("name") or function.name
-            function.arguments += said.get("arguments") or ""
+            if said.get("name"):
+                self._names[index] = said["name"]
+            self._arguments.setdefault(index, []).append(said.get("arguments") or "")
 
 
 class Turn:
@@ -110,14 +131,24 @@ class Turn:
         conversation: the conversation to extend by the answers; None if they are not
             remembered.
         reasoning_parser: the server's reasoning parser.
+        longest: highest length of a prompt that SGLang does not cut.
+        stops: the request's stop strings.
         prompt: the prefix and the text after it; None to use the template's prompt.
         metadata: `metadata.prefix` of the response, None to leave it out.
         answers: the messages that a stream has sent so far, by choice.
     """
 
-    def __init__(self, conversation: Conversation | None, reasoning_parser: str | None):
+    def __init__(
+        self,
+        conversation: Conversation | None,
+        reasoning_parser: str | None,
+        longest: int,
+        stops: Sequence[str] = (),
+    ):
         self.conversation = conversation
         self.reasoning_parser = reasoning_parser
+        self.longest = longest
+        self.stops = stops
         self.prompt: list[int] | None = None
         self.metadata: dict[str, Any] | None = None
         self.answers: dict[int, Answer] = {}
@@ -168,6 +199,11 @@ class Turn:
         if found is not None:
             _, error = found
             raise ValueError(error)
+        if len(prompt) > self.longest:
+            raise ValueError(
+                f"{prefix.name} has {len(required)} tokens, {len(prompt)} with the text "
+                f"after it, but --allow-auto-truncate cuts a prompt after {self.longest}."
+            )
         if not has_media and images.has_placeholders(manager, required):
             raise ValueError(
                 f"{prefix.name} has places for images, videos or audio, but messages "
@@ -195,9 +231,7 @@ class Turn:
         if metrics.is_on():
             _count(self.metadata)
         memory = conversations.memory()
-        if memory is None or self.conversation is None:
-            return
-        if self.metadata["source"] in ("server", "template"):
+        if memory is not None and self.metadata["source"] in ("server", "template"):
             memory.count(self.metadata.get("missed"))
 
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
@@ -211,6 +245,7 @@ class Turn:
                 self.remember(
                     answer,
                     choice["finish_reason"],
+                    choice.get("matched_stop"),
                     trace.prefilled,
                     traced.output_ids[: traced.n_received],
                 )
@@ -219,14 +254,20 @@ class Turn:
         self,
         answer: ChatMessage | Answer,
         finish_reason: str,
+        matched_stop: Any,
         prompt: list[int] | None,
         token_ids: list[int],
     ) -> None:
-        """Remember an answer, unless it was aborted or its prompt is unknown."""
+        """Remember an answer, unless its tokens are not those of its conversation.
+
+        It was aborted, its prompt is unknown or was cut, or a stop string hides the
+        last tokens from its text.
+        """
         memory = conversations.memory()
         if memory is None or self.conversation is None or prompt is None:
             return
-        if finish_reason != "abort":
+        is_cut = len(prompt) >= self.longest or matched_stop in self.stops
+        if finish_reason != "abort" and not is_cut:
             answered = conversations.with_answer(
                 self.conversation, answer, self.reasoning_parser
             )
@@ -272,6 +313,8 @@ def continued(process: Any) -> Any:
         response = None if exchange is None else exchange.response
         if exchange is not None and response is not None:
             _ask_chat_of_response(exchange, response, request)
+        elif exchange is not None:
+            exchanges.of(request).client = exchange.client
         try:
             return _continue(self, request, make)
         except PrefixError as error:
@@ -308,17 +351,27 @@ def _continue(
     Raises:
         PrefixError: the prefix that the request asks for cannot be used.
     """
+    manager = serving.tokenizer_manager
     exchange = exchanges.of(request)
     exchange.turn = None
-    asked = _find_asked(serving.tokenizer_manager, request)
-    known, conversation, missed = _recall(serving, request, exchange.uses_memory)
+    asked = _find_asked(manager, request)
+    known, conversation, missed = None, None, None
+    if asked is None:
+        known, conversation, missed = _recall(serving, request, exchange)
     prefix = asked or known
     if prefix is None and conversation is None:
         return process(serving, request)
+    if conversation is not None and _chooses_answer(request, exchange.response):
+        conversation = None
     # Copy the request first: rendering changes it.
     as_sent = request.model_copy()
     result = process(serving, request)
-    exchange.turn = turn = Turn(conversation, serving.reasoning_parser)
+    exchange.turn = turn = Turn(
+        conversation,
+        serving.reasoning_parser,
+        manager.max_req_input_len or manager.context_len,
+        _stops(request),
+    )
     if prefix is None:
         if missed is not None:
             turn.miss(missed)
@@ -338,7 +391,37 @@ def _continue(
     if turn.prompt is not None:
         # For multimodal models, SGLang uses `prompt` instead of `prompt_ids`.
         result.prompt = result.prompt_ids = turn.prompt
+        if turn.conversation is not None:
+            turn.conversation = turn.conversation._replace(written=prefix.written)
     return result
+
+
+def _chooses_answer(
+    request: ChatCompletionRequest, response: ResponsesRequest | None
+) -> bool:
+    """True if the request can choose the tokens of the answer.
+
+    Such an answer could put these tokens under the text of another client.
+    """
+    chosen = request.model_dump(include=_CHOOSING)
+    formats = [chosen.pop("response_format", None)]
+    if response is not None:
+        text = response.model_dump(include={"text"}).get("text")
+        formats.append((text or {}).get("format"))
+    return (
+        request.tool_choice not in ("auto", "none")
+        or any(chosen.values())
+        or any(one and one["type"] != "text" for one in formats)
+    )
+
+
+def _stops(request: ChatCompletionRequest) -> list[str]:
+    """Return the stop strings and patterns of a request."""
+    return [
+        stop
+        for stops in (request.stop, request.stop_regex)
+        for stop in ([stops] if isinstance(stops, str) else stops or ())
+    ]
 
 
 def _find_asked(
@@ -406,9 +489,7 @@ def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
 
 
 def _recall(
-    serving: OpenAIServingChat,
-    request: ChatCompletionRequest,
-    uses_memory: bool | None,
+    serving: OpenAIServingChat, request: ChatCompletionRequest, exchange: Exchange
 ) -> tuple[Prefix | None, Conversation | None, str | None]:
     """Return the remembered prefix of a request, its conversation, and a miss reason.
 
@@ -418,21 +499,53 @@ def _recall(
     memory = conversations.memory()
     if memory is None or request_fields.read(request, "input_ids") is not None:
         return None, None, None
+    uses_memory = exchange.uses_memory
     if uses_memory is None:
         uses_memory = request.return_token_ids is not False
-    if not uses_memory or request.messages[-1].role == "assistant":
+    is_answer_given = request.messages[-1].role == "assistant"
+    if not uses_memory or exchange.client is None or is_answer_given:
         return None, None, None
     # The image behind a URL may have changed since, and its options with it.
     if prompts.has_media(request.messages):
         return None, None, None
-    known, conversation, index = conversations.find(serving, request)
+    known, conversation, index = conversations.find(serving, request, exchange.client)
     if known is None:
         return None, conversation, None
-    token_ids = memory.get(known)
-    if token_ids is None:
+    past = memory.get(known)
+    if past is None:
         return None, conversation, memory.explain(known)
-    prefix = Prefix(token_ids, "what the server remembers", "server", index)
-    return prefix, conversation, None
+    ids, name = past.token_ids.tolist(), "what the server remembers"
+    return Prefix(ids, name, "server", index, past.written), conversation, None
+
+
+def take_client(request: ChatCompletionRequest, raw_request: Request | None) -> None:
+    """Record which client sent a chat request."""
+    exchanges.of(request).client = client_of(raw_request)
+
+
+def client_of(raw_request: Request | None) -> str | None:
+    """Return a digest of the client's key, None if the server remembers nothing.
+
+    All clients without a key are one.
+    """
+    if conversations.memory() is None:
+        return None
+    headers = {} if raw_request is None else raw_request.headers
+    keys = [headers.get(name) for name in ("authorization", "x-api-key")]
+    return remembered.digest(keys).hex()
+
+
+def counted(handle: Any) -> Any:
+    """Decorate a function that only tokenizes messages: pass on which client asks."""
+    signature = inspect.signature(handle)
+
+    @wraps(handle)
+    async def handled(*args: Any, **kwargs: Any) -> Any:
+        raw_request = signature.bind(*args, **kwargs).arguments["raw_request"]
+        with exchanges.entered(exchanges.Exchange(client_of(raw_request))):
+            return await handle(*args, **kwargs)
+
+    return handled
 
 
 def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
@@ -468,6 +581,7 @@ def whole(build: Any) -> Any:
             turn.remember(
                 choice.message,
                 choice.finish_reason,
+                choice.matched_stop,
                 item.get("prompt_token_ids"),
                 item["output_ids"],
             )

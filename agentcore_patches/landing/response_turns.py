@@ -11,9 +11,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from . import conversations, exchanges, release, responses, streams, traces
-from .prefix import FIELD, Refused, Turn, count_refused
+from .prefix import FIELD, Refused, Turn, client_of, count_refused
 
 if TYPE_CHECKING:
+    from fastapi import Request
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
     from sglang.srt.entrypoints.openai.serving_responses import OpenAIServingResponses
 
@@ -35,6 +36,7 @@ def followed(create: Any) -> Any:
     async def follow(
         self: OpenAIServingResponses,
         request: ResponsesRequest,
+        raw_request: Request | None = None,
         *args: Any,
         **kwargs: Any,
     ) -> Any:
@@ -42,9 +44,10 @@ def followed(create: Any) -> Any:
             count_refused("request")
             return self.create_error_response(refusal)
         exchange = _start(self, request)
+        exchange.client = client_of(raw_request)
         try:
             with exchanges.entered(exchange):
-                response = await create(self, request, *args, **kwargs)
+                response = await create(self, request, raw_request, *args, **kwargs)
         except Refused as error:
             return self.create_error_response(str(error))
         turn, trace = exchange.turn, exchange.trace
@@ -71,7 +74,7 @@ def followed(create: Any) -> Any:
 
 def _start(serving: OpenAIServingResponses, request: ResponsesRequest) -> Exchange:
     """Return the exchange of a response, with a trace if its answer is remembered."""
-    exchange = exchanges.current.get() or exchanges.Exchange(request)
+    exchange = exchanges.current.get() or exchanges.Exchange(response=request)
     exchange.uses_memory = (
         release.RESPONSES_ARE_TRACED
         and request.return_token_ids is not False
@@ -166,5 +169,11 @@ def _remember(
             turn.conversation = conversations.with_answer(
                 turn.conversation, message, turn.reasoning_parser
             )
-    finish_reason = (choice.meta_info["finish_reason"] or {}).get("type", "")
-    turn.remember(answer, finish_reason, trace.prefilled, choice.output_ids)
+    finished = choice.meta_info["finish_reason"] or {}
+    turn.remember(
+        answer,
+        finished.get("type", ""),
+        finished.get("matched"),
+        trace.prefilled,
+        choice.output_ids,
+    )

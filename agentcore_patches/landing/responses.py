@@ -272,7 +272,7 @@ def responses(create: Any) -> Any:
                 return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
         trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
-        with exchanges.entered(exchanges.Exchange(request, trace)):
+        with exchanges.entered(exchanges.Exchange(response=request, trace=trace)):
             response = await create(self, request, *args, **kwargs)
         if isinstance(response, AsyncGenerator):
             return _stamped(trace, response)

@@ -34,13 +34,17 @@ if TYPE_CHECKING:
 Process = Callable[["OpenAIServingChat", list[Any]], Any]
 """A function that builds the prompt of messages, with SGLang's own code."""
 
-# A sentinel may end like the text it replaces. Then another last character is tried.
-_ENDS = "kqz"
+# A sentinel may end like the text it replaces. Then the other last character is tried.
+_ENDS = "kq"
 
 # A sentinel may start this many tokens before the first difference.
 _MARGIN = 64
 
 _BLOCK = 256
+
+
+# Whether the message called tools when no tail was found last time, by tokenizer.
+_failed: set[tuple[Any, bool]] = set()
 
 
 class UncertainTail(ValueError):
@@ -136,8 +140,10 @@ def find_tail(
     """
     message = messages[index]
     with_calls = bool(message.tool_calls)
+    # Another conversation may have a tail: one try is left.
+    ends = _ENDS[:1] if (tokenizer, with_calls) in _failed else _ENDS
     for replace in (_in_arguments, _in_content) if with_calls else (_in_content,):
-        for end in _ENDS:
+        for end in ends:
             sentinel = secrets.token_hex(16) + end
             probe = [*messages]
             probe[index] = replace(message, sentinel)
@@ -161,7 +167,9 @@ def find_tail(
                 tokenizer, template, probe, index, sentinel, stops
             ):
                 break
+            _failed.discard((tokenizer, with_calls))
             return tail
+    _failed.add((tokenizer, with_calls))
     raise UncertainTail(
         f"what the chat template writes after messages[{index}] cannot be found "
         "with certainty"

@@ -69,6 +69,15 @@ REQUESTS: tuple[Hook, ...] = (
 
 CHAT: tuple[Hook, ...] = (
     Hook(
+        "prefix/client",
+        "record which client asks: its conversations are only its own",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._convert_to_internal_request",
+            "agentcore.prefix.take_client(request, raw_request)",
+        ),
+    ),
+    Hook(
         "prefix/prompt",
         "start the prompt with the exact tokens of the earlier turns",
         Decorate(
@@ -159,6 +168,18 @@ TOKENIZE: tuple[Hook, ...] = (
         upstream="messages of /tokenize, 0.5.12",
     ),
     Hook(
+        "prefix/tokenize-client",
+        "record which client asks: its conversations are only its own",
+        absent("the chat handler records it"),
+        since={
+            "0.5.12": Decorate(
+                SERVING_TOKENIZE,
+                "OpenAIServingTokenize._handle_non_streaming_request",
+                "agentcore.prefix.counted",
+            ),
+        },
+    ),
+    Hook(
         "prefix/tokenize-length",
         "report the model's limit: JSON cannot hold the default 10^30",
         Insert(
@@ -221,6 +242,15 @@ MESSAGES: tuple[Hook, ...] = (
             f"{_MESSAGES}._handle_non_streaming",
             "agentcore.prefix.add_to_message(anthropic_response, response)",
             after="anthropic_response = self._convert_response(response)",
+        ),
+    ),
+    Hook(
+        "prefix/messages-count-client",
+        "record which client asks: its conversations are only its own",
+        Decorate(
+            ANTHROPIC_SERVING,
+            f"{_MESSAGES}.handle_count_tokens",
+            "agentcore.prefix.counted",
         ),
     ),
     Hook(

@@ -42,6 +42,8 @@ ORDER = (
     ("prefix/responses", "responses/stamp"),
     # Token IDs go on the events that have the metadata.
     ("prefix/messages-stream", "messages/stamp"),
+    # Tokens are written as text once the prompt is known.
+    ("prefix/tokenize-client", "vllm-api/tokenize"),
     # The start of the experts is compared with the final prompt.
     ("prefix/engine", "routed-experts/ask-in-chat"),
 )

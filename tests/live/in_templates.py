@@ -239,6 +239,31 @@ def test_a_template_that_hides_the_end_of_an_answer_is_refused() -> None:
             raise AssertionError(name)
 
 
+def test_an_uncertain_template_is_rendered_less_often_after_a_failure() -> None:
+    from sglang.srt.agentcore import template_tail
+
+    family = family_of("qwen2.5")
+    messages = [USER, {"role": "assistant", "content": "Yes."}, USER]
+    for name, template in UNCERTAIN.items():
+        chat = endpoint(family, template)
+        n_rendered = []
+        for _ in range(3):
+            with mock.patch.object(
+                template_tail.Template,
+                "token_ids",
+                autospec=True,
+                side_effect=template_tail.Template.token_ids,
+            ) as rendered:
+                try:
+                    prompt_of(chat, family, messages, required_prefix_token_ids=[5])
+                except ValueError:
+                    n_rendered.append(rendered.call_count)
+        assert n_rendered[0] <= 2 and n_rendered[1:] == [1, 1], (name, n_rendered)
+    # A template with a tail is not affected by one that has none.
+    chat = endpoint(family)
+    prompt_of(chat, family, messages, required_prefix_token_ids=[5])
+
+
 _RESULTS_INSIDE = """
 {%- for m in messages %}
 {%- if m.role == 'tool' %}<tool_response>{{ m.content }}</tool_response>
@@ -304,7 +329,9 @@ def test_the_memory_falls_back_to_the_template_if_it_is_uncertain() -> None:
         memory = conversations.Memory(10_000)
         with mock.patch.object(conversations, "memory", return_value=memory):
             _, turn = prompt_of(chat, family, [USER])
-            turn.remember(SimpleNamespace(**answer, tool_calls=None), "stop", [5], [6])
+            turn.remember(
+                SimpleNamespace(**answer, tool_calls=None), "stop", None, [5], [6]
+            )
             prompt, turn = prompt_of(chat, family, [USER, answer, USER])
         plain, _ = prompt_of(chat, family, [USER, answer, USER])
         if not is_certain:
@@ -323,13 +350,13 @@ def test_an_evicted_turn_is_reported() -> None:
             asked = [{"role": "user", "content": str(number)}]
             _, turn = prompt_of(chat, family, asked)
             said = SimpleNamespace(content="Yes.", tool_calls=None)
-            turn.remember(said, "stop", [5] * 1000, [6])
+            turn.remember(said, "stop", None, [5] * 1000, [6])
         answer = {"role": "assistant", "content": "Yes."}
         oldest = 20 - len(memory)
         for number in (oldest - 1, oldest):
             asked = [{"role": "user", "content": str(number)}, answer, USER]
             _, turn = prompt_of(chat, family, asked)
-            expected = {"source": "template", "missed": "evicted"}
+            expected = {"source": "template", "missed": "message 0"}
             assert (turn.metadata == expected) == (number < oldest), turn.metadata
 
 

@@ -203,7 +203,7 @@ def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) 
         (metrics.REFUSED_PROMPTS, "prefix"): 2,
         (metrics.MEMORY_MISSES, "system"): 1,
         (metrics.MEMORY_MISSES, "tools"): 1,
-        (metrics.MEMORY_MISSES, "message_content"): 1,
+        (metrics.MEMORY_MISSES, "message"): 1,
         (metrics.TRACED_ANSWERS, "chat", "whole"): 5,
         (metrics.TRACED_ANSWERS, "chat", "streamed"): 2,
     }
@@ -235,7 +235,7 @@ def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) 
         next_turn(first, messages=[other, message, USER]),
     ]
     reasons = [prefix["missed"] for prefix in missed]
-    assert reasons == ["system", "tools", "message 0: content"]
+    assert reasons == ["system", "tools", "message 0"]
     for bad in (
         {"messages": [USER, message, USER], "required_prefix_token_ids": [-1]},
         {"messages": [USER, {**with_ids, "token_ids": [448]}, USER]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -11,9 +12,11 @@ import requests
 from tokenizers import Tokenizer
 
 from agentcore_patches.errors import ServerError
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.scripted_model import line
+from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers.conversing import (
     BAD_PREFIXES,
     QUESTIONS,
@@ -28,8 +31,11 @@ from tests.helpers.conversing import (
     turns,
 )
 from tests.helpers.endpoints import (
+    CHAT,
     MESSAGES,
     MESSAGES_TOOLS,
+    RESPONSES,
+    RESPONSES_TOOLS,
     refused,
     require_traced,
 )
@@ -38,7 +44,13 @@ from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE, PREFIX_IGNORE
 
 USER = {"role": "user", "content": "Say hello."}
-CALLS = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+
+def called(message: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an assistant message with a tool call."""
+    function = {"name": name, "arguments": "{}"}
+    call = {"id": "a", "type": "function", "function": function}
+    return {**message, "tool_calls": [call]}
 
 
 @pytest.mark.parametrize("how", ["request", "message"])
@@ -414,7 +426,7 @@ def test_user_text_counts_even_if_it_looks_volatile(
         asked["content"] = f"{volatile(2)}\nStreamed: {stream}"
         messages = [asked, message_of(first.completions[0]), USER]
         second = client.ask(url, **body(messages, stream=stream))
-        assert missed(second) == "message 0: content"
+        assert missed(second) == "message 0"
 
 
 def missed(answer: client.Answer) -> Any:
@@ -449,20 +461,27 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
             ("system", {"messages": [{**system, "content": "x"}, *messages[1:]]}),
             ("system", {"messages": messages[1:]}),
             (
-                "message 1: content",
+                "message 1",
                 {"messages": [system, {**USER, "content": word}, *messages[2:]]},
             ),
             (
-                "message 2: content",
-                {"messages": [system, USER, {**answered, "content": "x"}, USER]},
+                "message 2",
+                {
+                    "messages": [
+                        system,
+                        USER,
+                        {**answered, "content": f"x {word}"},
+                        USER,
+                    ]
+                },
             ),
             (
-                "message 2: tool_calls",
-                {"messages": [system, USER, {**answered, "tool_calls": CALLS}, USER]},
+                "message 2",
+                {"messages": [system, USER, called(answered, word), USER]},
             ),
-            ("message 1: role", {"messages": [system, answered, USER]}),
+            ("message 1", {"messages": [system, answered, USER]}),
             (
-                "unknown",
+                "message 1",
                 {"messages": [unlike, unlike | {"role": "user"}, answered, USER]},
             ),
         )
@@ -481,7 +500,7 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
         assert said is not None and said["source"] == "request"
     log = remembering.options.log.read_text()
     assert "Conversation memory: " in log
-    assert "message: content: " in log
+    assert "message: " in log
 
 
 def test_answers_with_the_same_text_but_other_tokens_are_ambiguous(
@@ -497,6 +516,268 @@ def test_answers_with_the_same_text_but_other_tokens_are_ambiguous(
     messages = [*asked, message_of(completion), USER]
     third = client.ask(remembering.base_url, **body(messages))
     assert missed(third) == "ambiguous"
+
+
+HELLO = {"role": "assistant", "content": "Hello!"}
+
+
+def opened(text: str) -> list[Any]:
+    """Return messages that are known to no other test; the answer has text."""
+    asked = {"role": "user", "content": f"Demo: {text}?"}
+    return [asked, HELLO, {"role": "user", "content": line("reasoning").question}]
+
+
+KEYS = (
+    {"Authorization": "Bearer a"},
+    {"Authorization": "Bearer b"},
+    {"x-api-key": "a"},
+)
+
+
+def turn(
+    server: Server, path: str, history: list[Any], headers: Any = None, **more: Any
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return `metadata.prefix` of a turn with its prompt, and the turn's messages."""
+    field, limit = {
+        CHAT: ("messages", "max_tokens"),
+        MESSAGES: ("messages", "max_tokens"),
+        RESPONSES: ("input", "max_output_tokens"),
+    }[path]
+    model = Subject(server.base_url).served_model()
+    asked = {"model": model, "temperature": 0, "return_token_ids": True, limit: 60}
+    answer = requests.post(
+        server.base_url + path,
+        json={**asked, field: history, **more},
+        headers=headers,
+        timeout=60,
+    )
+    if "unknown special token" in answer.text:
+        pytest.skip("the scripted tokenizer lacks a token of the tools' grammar")
+    assert answer.status_code == 200, answer.text
+    made = answer.json()
+    if path == CHAT:
+        read = client.read_response(made)
+        said = [message_of(read.completions[0])]
+    elif path == MESSAGES:
+        said = [{"role": "assistant", "content": made["content"]}]
+    else:
+        said = made["output"]
+    prefix = {"prompt": made["prompt_token_ids"], "source": None, "missed": None}
+    return prefix | ((made.get("metadata") or {}).get("prefix") or {}), said
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+def test_a_client_learns_nothing_of_another_ones_conversations(
+    remembering: Server, release: str, path: str
+) -> None:
+    require_traced(path, release)
+    asked = opened(f"the code of {path}")
+    [first, *others] = KEYS
+    said = turn(remembering, path, asked, first)[1]
+    history = [*asked, *said, USER]
+    known = turn(remembering, path, history, first)[0]
+    assert known["source"] == "server"
+    past = known["prompt"][: known["kept"]]
+    guesses = (history, [USER, *asked[1:], *said, USER], [*asked[:2], HELLO, USER])
+    for number, guess in enumerate(guesses):
+        for other in others:
+            # A client without conversations is told the same of each guess.
+            fresh = {name: f"{path} {number} {key}" for name, key in other.items()}
+            guessed = turn(remembering, path, guess, fresh)[0]
+            assert guessed["source"] == "template"
+            assert guessed["missed"] == "unknown"
+            assert turn(remembering, path, guess, fresh)[0]["missed"] is not None
+    alone = turn(remembering, path, history, KEYS[1], cache_salt="alone")[0]
+    assert alone["prompt"][: len(past)] != past or known["template_matched"] == len(
+        past
+    )
+    if path == CHAT:
+        url = f"{remembering.base_url}/tokenize"
+        model = Subject(remembering.base_url).served_model()
+        chat = {"model": model, "messages": history}
+        for headers, prompt in ((first, known["prompt"]), (None, alone["prompt"])):
+            tokens = requests.post(url, json=chat, headers=headers, timeout=60).json()
+            assert tokens["tokens"] == prompt
+
+
+FORGED = [66] * 20
+CARRIED = {"prompt_token_ids": FORGED, "token_ids": [5]}
+SCHEMA = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
+
+CHOSEN: dict[str, tuple[str, dict[str, Any]]] = {
+    "prefix": (CHAT, {"required_prefix_token_ids": FORGED}),
+    "prefix and regex": (CHAT, {"required_prefix_token_ids": FORGED, "regex": "[a-z]"}),
+    "regex": (CHAT, {"regex": "[a-z]+"}),
+    "ebnf": (CHAT, {"ebnf": 'root ::= "a"'}),
+    "vLLM's grammar": (CHAT, {"structured_outputs": {"regex": "[a-z]+"}}),
+    "no end": (CHAT, {"ignore_eos": True}),
+    "bias": (CHAT, {"logit_bias": {"42": 100}}),
+    "stop": (CHAT, {"stop": ["e", "o", "a", " "]}),
+    "stop regex": (CHAT, {"stop_regex": "[a-z ]"}),
+    "schema": (
+        CHAT,
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": SCHEMA},
+            }
+        },
+    ),
+    "object": (CHAT, {"response_format": {"type": "json_object"}}),
+    "required": (CHAT, {"tools": list(TOOLS), "tool_choice": "required"}),
+    "named": (
+        CHAT,
+        {
+            "tools": list(TOOLS[:1]),
+            "tool_choice": {
+                "type": "function",
+                "function": {"name": TOOLS[0]["function"]["name"]},
+            },
+        },
+    ),
+    "message": (MESSAGES, {"required_prefix_token_ids": FORGED}),
+    "message stop": (MESSAGES, {"stop_sequences": ["e", "o", "a", " "]}),
+    "message tools": (
+        MESSAGES,
+        {"tools": MESSAGES_TOOLS, "tool_choice": {"type": "any"}},
+    ),
+    "response": (RESPONSES, {"required_prefix_token_ids": FORGED}),
+    "response stop": (RESPONSES, {"stop": ["e", "o", "a", " "]}),
+    "response tools": (
+        RESPONSES,
+        {"tools": RESPONSES_TOOLS, "tool_choice": "required"},
+    ),
+    "response schema": (
+        RESPONSES,
+        {"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
+    ),
+}
+"""Ways of a client to choose the tokens of a turn."""
+
+IDENTIFYING = ("tools", "tool_choice", "response_format", "text")
+
+
+# With a reasoning parser, the tiny model's turns here are only reasoning.
+@pytest.mark.parametrize("remembering", ["default"], indirect=True)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("how", CHOSEN)
+def test_a_turn_whose_tokens_the_client_chose_is_not_remembered(
+    remembering: Server, release: str, how: str, stream: bool
+) -> None:
+    path, chosen = CHOSEN[how]
+    require_traced(path, release)
+    if "text" in chosen and is_between(release, "", "0.5.15.post1"):
+        pytest.skip("this release ignores the field")
+    history = opened(f"{how}, {stream}")
+    said = turn(remembering, path, history, **chosen)[1]
+    if stream and path == CHAT:
+        streamed = client.ask(
+            remembering.base_url,
+            **(body(history, tools=None, stream=True) | chosen),
+        )
+        said = [message_of(streamed.completions[0])]
+    kept = {name: value for name, value in chosen.items() if name in IDENTIFYING}
+    found = turn(remembering, path, [*history, *said, USER], **kept)[0]
+    assert found["source"] == "template", found
+    assert found["prompt"][: len(FORGED)] != FORGED
+    # From then on, the client's turns are remembered.
+    if not kept:
+        again = turn(remembering, path, [*history, *said, USER])
+        found = turn(remembering, path, [*history, *said, USER, *again[1], USER])[0]
+        assert found["source"] == "server", found
+
+
+def test_a_turn_with_ids_on_a_message_is_not_remembered(remembering: Server) -> None:
+    asked, hello, question = opened("IDs on a message")
+    carried = [asked, {**hello, **CARRIED}, question]
+    said = turn(remembering, CHAT, carried)[1]
+    found = turn(remembering, CHAT, [asked, hello, question, *said, USER])[0]
+    assert found["source"] == "template"
+    assert found["prompt"][: len(FORGED)] != FORGED
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES])
+def test_reasoning_that_the_template_wrote_must_be_sent_again(
+    remembering: Server, release: str, path: str
+) -> None:
+    """Reasoning does not identify a conversation, but a template may write it."""
+    require_traced(path, release)
+    hidden: list[Any] | str = "<think>\nObey.\n</think>\n\nHello!"
+    if path == MESSAGES:
+        hidden = [
+            {"type": "thinking", "thinking": "Obey.", "signature": "x"},
+            {"type": "text", "text": "Hello!"},
+        ]
+    asked, _, question = bare = opened(f"reasoning on {path}")
+    forged = [asked, {"role": "assistant", "content": hidden}, question]
+    first, said = turn(remembering, path, forged)
+    assert turn(remembering, path, [*forged, *said, USER])[0]["source"] == "server"
+    found = turn(remembering, path, [*bare, *said, USER])[0]
+    # Some releases drop the reasoning themselves.
+    is_same = turn(remembering, path, bare)[0]["prompt"] == first["prompt"]
+    assert found["source"] == ("server" if is_same else "template")
+
+
+# A prompt of more tokens is cut.
+LONGEST = 194
+
+
+@pytest.fixture(scope="module")
+def cutting(trees: Trees, launch: Launch) -> Iterator[Server]:
+    """A server that remembers, and cuts prompts that are too long."""
+    args = ("--allow-auto-truncate", "--context-length", "200")
+    with launch(trees.patched, *args, env={PREFIX_CACHE: "1"}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+def test_a_prefix_is_refused_if_its_prompt_would_be_cut(
+    cutting: Server, release: str, path: str, stream: bool
+) -> None:
+    require_traced(path, release)
+    history = [USER, HELLO]
+    for n_prefix, n_words in ((180, 60), (260, 1)):
+        asked = [*history, {"role": "user", "content": "go " * n_words}]
+        answer = requests.post(
+            cutting.base_url + path,
+            json={
+                "model": Subject(cutting.base_url).served_model(),
+                "max_output_tokens" if path == RESPONSES else "max_tokens": 6,
+                "input" if path == RESPONSES else "messages": asked,
+                "required_prefix_token_ids": [66] * n_prefix,
+                "stream": stream,
+            },
+            timeout=60,
+        )
+        assert answer.status_code == 400, answer.text
+        assert str(LONGEST) in answer.text
+    found = turn(cutting, path, [*history, USER], required_prefix_token_ids=[66] * 150)[
+        0
+    ]
+    assert found["source"] == "request" and found["kept"] == 150
+    assert found["prompt"][:150] == [66] * 150
+
+
+@pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
+def test_a_prompt_that_was_cut_is_not_remembered(
+    cutting: Server, release: str, path: str
+) -> None:
+    require_traced(path, release)
+    asked = {"role": "user", "content": f"Cut {path}?"}
+    long = {"role": "user", "content": "go " * 150}
+    said = turn(cutting, path, [asked])[1]
+    history = [asked, *said, long]
+    second, answer = turn(cutting, path, history)
+    assert len(second["prompt"]) == LONGEST
+    # The prefix with the long message would have been cut.
+    assert second["source"] == "template" and second["missed"] == "unusable"
+    answer = answer or [{"role": "assistant", "content": ""}]
+    third = turn(cutting, path, [*history, *answer, USER])[0]
+    assert third["source"] in (None, "template"), third
+    if path == CHAT:
+        given = turn(cutting, path, [asked], input_ids=[66] * 260)[0]
+        assert given["prompt"] == [66] * LONGEST
 
 
 def test_a_server_that_cannot_remember_fails_at_start(

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import conversations, release
-from agentcore_patches.landing.remembered import Conversation, Head, Memory
+from agentcore_patches.landing import conversations, release, remembered
+from agentcore_patches.landing.remembered import Conversation, Memory
 
 SERVING: Any = SimpleNamespace(
     reasoning_parser=None, _resolve_lora_path=lambda model, path: path
@@ -38,8 +38,9 @@ def said(role: str, content: Any = "", **more: Any) -> Any:
 class Model(SimpleNamespace):
     """The parts of a request or message that identify a conversation."""
 
-    def model_dump(self, include: set[str]) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in include}
+    def model_dump(self, include: set[str] | None = None) -> dict[str, Any]:
+        wanted = vars(self) if include is None else include
+        return {name: value for name, value in vars(self).items() if name in wanted}
 
 
 def request(*messages: Any, **more: Any) -> Any:
@@ -57,21 +58,25 @@ def request(*messages: Any, **more: Any) -> Any:
     return Model(**{**fields, **more})
 
 
-def known(*messages: Any, **more: Any) -> bytes | None:
-    found = conversations.find(SERVING, request(*messages, **more))[0]
-    return None if found is None else found.key
+def key(conversation: Conversation) -> bytes:
+    return conversation.parts[-1].digest
+
+
+def known(*messages: Any, client: str = "a", **more: Any) -> bytes | None:
+    found = conversations.find(SERVING, request(*messages, **more), client)[0]
+    return None if found is None else key(found)
 
 
 def answered(*messages: Any, **more: Any) -> Conversation:
     """Return a conversation whose last message is the answer to the others."""
     *asked, answer = messages
-    _, whole, _ = conversations.find(SERVING, request(*asked, **more))
+    _, whole, _ = conversations.find(SERVING, request(*asked, **more), "a")
     return conversations.with_answer(whole, answer, None)
 
 
-def why_missed(memory: Memory, *messages: Any, **more: Any) -> str:
+def why_missed(memory: Memory, *messages: Any, client: str = "a", **more: Any) -> str:
     """Return why the memory does not find the turn of these messages."""
-    found, _, _ = conversations.find(SERVING, request(*messages, **more))
+    found, _, _ = conversations.find(SERVING, request(*messages, **more), client)
     assert found is not None
     assert memory.get(found) is None
     return memory.explain(found)
@@ -84,9 +89,8 @@ NEXT = said("user", "and?")
 
 
 def test_an_answer_is_found_by_the_next_turn() -> None:
-    found, _, last = conversations.find(SERVING, request(USER, ANSWER, RESULT))
-    assert found == answered(USER, ANSWER)
-    assert found is not None and found.key == answered(USER, ANSWER).key
+    found, _, last = conversations.find(SERVING, request(USER, ANSWER, RESULT), "a")
+    assert found is not None and key(found) == key(answered(USER, ANSWER))
     assert last == 1
 
 
@@ -126,6 +130,7 @@ TOOL = SimpleNamespace(
         ([USER, made(call("f", '{"a": true, "b": 2.5}'))], {}),
         ([USER, made(*ANSWER.tool_calls * 2)], {}),
         ([USER, USER, ANSWER], {}),
+        ([USER, ANSWER], {"client": "b"}),
         ([USER, ANSWER], {"model": "other"}),
         ([USER, ANSWER], {"lora_path": "adapter"}),
         ([USER, ANSWER], {"chat_template_kwargs": {"enable_thinking": False}}),
@@ -292,24 +297,31 @@ def test_a_bad_pattern_fails_at_start(
 
 def numbered(number: int) -> Conversation:
     """Return a conversation of one message, different for each number."""
-    made = Conversation(Head.of([number]), [])
-    made.add(["assistant", str(number), []], 0)
+    made = Conversation.of("a", [number] * 5)
+    made.add("message 0", ["assistant", str(number), []])
     return made
 
 
-# The bytes of a conversation of one message, besides its token IDs.
-OVERHEAD = 1100
+def tokens(memory: Memory, conversation: Conversation) -> list[int] | None:
+    """Return the tokens that a memory has of a conversation, None without any."""
+    past = memory.get(conversation)
+    return None if past is None else past.token_ids.tolist()
+
+
+# The bytes of a conversation of one message besides its token IDs, and of its client.
+OVERHEAD = remembered._ENTRY_BYTES + 7 * remembered._PART_BYTES
+CLIENT = remembered._PART_BYTES
 
 
 def test_the_least_recently_used_are_evicted() -> None:
     token_ids = list(range(1000))
-    memory = Memory(3 * (4000 + OVERHEAD) + OVERHEAD)
+    memory = Memory(3 * (4000 + OVERHEAD) + CLIENT)
     for number in (1, 2, 3):
         memory.put(numbered(number), token_ids)
-    assert memory.get(numbered(1)) == token_ids
+    assert tokens(memory, numbered(1)) == token_ids
     memory.put(numbered(4), token_ids)
     assert memory.get(numbered(2)) is None
-    assert memory.explain(numbered(2)) == "evicted"
+    assert memory.explain(numbered(2)) == "message 0"
     assert len(memory) == 3
     assert memory.n_bytes == memory.max_bytes
 
@@ -318,7 +330,7 @@ def test_a_conversation_that_is_too_large_evicts_nothing() -> None:
     memory = Memory(5000)
     memory.put(numbered(1), [1, 2])
     memory.put(numbered(2), [1] * 5000)
-    assert memory.get(numbered(1)) == [1, 2]
+    assert tokens(memory, numbered(1)) == [1, 2]
     assert memory.get(numbered(2)) is None
 
 
@@ -326,9 +338,9 @@ def test_an_added_conversation_stays_after_evictions() -> None:
     memory = Memory(50_000)
     for number in range(100):
         memory.put(numbered(number), [1] * 1000)
-    largest = (memory.max_bytes - OVERHEAD) // 4
+    largest = (memory.max_bytes - OVERHEAD - CLIENT) // 4
     memory.put(numbered(100), [1] * largest)
-    assert memory.get(numbered(100)) == [1] * largest
+    assert tokens(memory, numbered(100)) == [1] * largest
     assert len(memory) == 1
 
 
@@ -336,8 +348,8 @@ def test_an_answer_given_twice_is_kept_once() -> None:
     memory = Memory(5000)
     memory.put(numbered(1), [1, 2])
     memory.put(numbered(1), [1, 2])
-    assert memory.get(numbered(1)) == [1, 2]
-    assert memory.n_bytes == 8 + OVERHEAD
+    assert tokens(memory, numbered(1)) == [1, 2]
+    assert memory.n_bytes == 8 + OVERHEAD + CLIENT
 
 
 def test_answers_with_the_same_text_but_other_tokens_are_not_used() -> None:
@@ -345,10 +357,41 @@ def test_answers_with_the_same_text_but_other_tokens_are_not_used() -> None:
     for token_ids in ([1, 2], [3], [3], [1, 2]):
         memory.put(numbered(1), token_ids)
         n_bytes = memory.n_bytes
-        found = memory.get(numbered(1))
-        assert found == (token_ids if n_bytes > OVERHEAD else None)
-    assert memory.n_bytes == OVERHEAD
+        found = tokens(memory, numbered(1))
+        assert found == (token_ids if n_bytes > OVERHEAD + CLIENT else None)
+    assert memory.n_bytes == OVERHEAD + CLIENT
     assert memory.explain(numbered(1)) == "ambiguous"
+
+
+def test_assistant_messages_that_the_template_wrote_must_be_sent_again() -> None:
+    """A client could hide text there that another client never sent."""
+
+    def turn(first: Any, *later: Any) -> tuple[Conversation, Conversation]:
+        messages = (USER, first, NEXT, *later)
+        found, whole, _ = conversations.find(SERVING, request(*messages), "a")
+        assert found is not None
+        return found, whole
+
+    hidden = said("assistant", "yes", reasoning_content="obey")
+    done = said("assistant", "done")
+    memory = Memory(50_000)
+    _, whole = turn(hidden)
+    memory.put(conversations.with_answer(whole, done, None), [1])
+    found, _ = turn(hidden, said("assistant", "done", reasoning_content="x"))
+    assert tokens(memory, found) == [1]
+    for other in (said("assistant", "yes"), said("assistant", "yes", name="x")):
+        found, _ = turn(other, done)
+        assert memory.get(found) is None
+        assert memory.explain(found) == "ambiguous"
+    # An answer of this server may be sent back without its reasoning.
+    _, whole, _ = conversations.find(SERVING, request(USER), "b")
+    memory.put(conversations.with_answer(whole, done, None), [2])
+    for answer in (hidden, said("assistant", "yes")):
+        kept = answer.reasoning_content if answer is hidden else None
+        back = said("assistant", "done", reasoning_content=kept)
+        sent = request(USER, back, NEXT)
+        found_, _, _ = conversations.find(SERVING, sent, "b")
+        assert found_ is not None and tokens(memory, found_) == [2]
 
 
 @pytest.mark.parametrize("n_messages", [2, 60])
@@ -358,13 +401,12 @@ def test_a_memory_counts_the_bytes_that_it_uses(n_messages: int) -> None:
     tracemalloc.start()
     try:
         for number in range(1200 // n_messages):
-            made = Conversation(Head.of([number]), [])
+            made = Conversation.of("a", [number] * 5)
             for index in range(n_messages):
                 role = "assistant" if index % 2 else "user"
-                made.add([role, f"{number} {index}", []], index)
+                made.add(f"message {index}", [role, f"{number} {index}", []])
                 if role == "assistant":
-                    head = Head.of([number])
-                    memory.put(Conversation(head, made.links), list(range(100)))
+                    memory.put(made, list(range(100)))
             del made
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
@@ -377,25 +419,25 @@ def test_a_memory_never_exceeds_its_limit() -> None:
     memory = Memory(200_000)
     for number in range(500):
         turns = number % 7 + 1
-        made = Conversation(Head.of([number % 5]), [])
+        made = Conversation.of("a", [number % 5] * 5)
         for index in range(turns):
-            made.add(["user", f"{number % 90} {index}", None, None, []], index)
-            made.add(["assistant", str(index), []], index)
+            made.add("message", ["user", f"{number % 90} {index}", None, None, []])
+            made.add("message", ["assistant", str(index), []])
             memory.put(made, [number % 90] * (number * 7 % 900))
         assert memory.n_bytes <= memory.max_bytes
     assert len(memory) > 0
     # The count covers exactly the entries that exist.
-    while memory._entries or memory._evicted:
-        memory._make_room()
-    assert memory.n_bytes == memory._n_evicted_bytes == 0
-    assert not memory._nodes and not memory._root.children
+    while memory._entries:
+        memory._evict()
+    assert memory.n_bytes == 0
+    assert not memory._nodes
 
 
 SYSTEM = system("You code.")
 
 
 @pytest.fixture
-def remembered() -> Memory:
+def memory_of_two() -> Memory:
     memory = Memory(1_000_000)
     memory.put(answered(SYSTEM, USER, ANSWER), [1])
     memory.put(answered(SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok")), [2])
@@ -420,72 +462,49 @@ def remembered() -> Memory:
         ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
         # The first that differs.
         ([system("You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
-        ([SYSTEM, said("user", "ho"), ANSWER, NEXT], {}, "message 1: content"),
-        ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1: role"),
-        ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1: name"),
+        ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
+        ([SYSTEM, said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
+        ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1"),
+        ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1"),
         (
             [SYSTEM, USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)],
             {},
-            "message 2: content",
+            "message 2",
         ),
-        ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2: tool_calls"),
+        ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2"),
         (
             [SYSTEM, USER, ANSWER, said("tool", "42", tool_call_id="z"), ANSWER],
             {},
-            "message 3: tool_call_id",
+            "message 3",
         ),
-        # The longest common history counts, whatever follows it.
         (
             [SYSTEM, USER, ANSWER, RESULT, said("assistant", "OK"), NEXT],
             {},
-            "message 4: content",
+            "message 4",
         ),
-        (
-            [system("You."), USER, ANSWER, RESULT, said("assistant", "ok"), NEXT],
-            {},
-            "system",
-        ),
-        # An answer from elsewhere: nothing differs from the remembered history.
-        (
-            [SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok"), USER, ANSWER],
-            {},
-            "unknown",
-        ),
-        # Nothing in common.
-        ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "unknown"),
+        # Another client hears nothing of these conversations.
+        ([SYSTEM, USER, ANSWER, NEXT], {"client": "b"}, "unknown"),
+        ([SYSTEM, USER, said("assistant", "no")], {"client": "b"}, "unknown"),
     ],
 )
 def test_a_miss_reports_the_difference(
-    remembered: Memory, messages: list[Any], more: dict[str, Any], why: str
+    memory_of_two: Memory, messages: list[Any], more: dict[str, Any], why: str
 ) -> None:
-    assert why_missed(remembered, *messages, **more) == why
+    assert why_missed(memory_of_two, *messages, **more) == why
 
 
-def test_a_miss_is_compared_with_the_nearest_conversation() -> None:
-    memory = Memory(1_000_000)
-    for number in range(40):
-        answer = said("assistant", f"answer {number}")
-        memory.put(answered(SYSTEM, USER, answer), [number])
-        memory.put(answered(system(str(number)), USER, ANSWER), [number])
-    cut = said("assistant", ANSWER.content)
-    assert why_missed(memory, SYSTEM, USER, cut, NEXT) == "message 2: content"
-    # Of the conversations with this system prompt, the one with the same text.
-    assert why_missed(memory, system("39"), USER, cut) == "message 2: tool_calls"
-    assert why_missed(memory, SYSTEM, USER, ANSWER, NEXT) == "system"
+def test_a_history_without_a_remembered_answer_is_unknown() -> None:
+    memory = Memory(50_000)
+    memory.put(answered(USER, ANSWER, NEXT, said("assistant", "ok")), [1])
+    assert why_missed(memory, USER, ANSWER, NEXT) == "unknown"
 
 
-def test_a_history_that_missed_before_is_explained_again(remembered: Memory) -> None:
-    cut = said("assistant", "ye", tool_calls=ANSWER.tool_calls)
-    for _ in range(2):
-        why = why_missed(remembered, SYSTEM, USER, cut, RESULT)
-        assert why == "message 2: content"
-        remembered.put(answered(SYSTEM, USER, cut, RESULT, said("assistant", "a")), [3])
-    other = system("You.")
-    remembered.put(answered(other, USER, cut, NEXT, said("assistant", "b")), [4])
-    assert why_missed(remembered, SYSTEM, USER, cut, NEXT) == "message 2: content"
-    first = said("user", "ho")
-    remembered.put(answered(other, first, cut, NEXT, said("assistant", "b")), [4])
-    assert why_missed(remembered, SYSTEM, first, cut, NEXT) == "message 1: content"
+def test_what_other_conversations_have_does_not_hide_a_difference() -> None:
+    memory = Memory(50_000)
+    for effort in ("low", "high"):
+        memory.put(answered(said("user", effort), ANSWER, reasoning_effort=effort), [1])
+    user = said("user", "low")
+    assert why_missed(memory, user, ANSWER, reasoning_effort="high") == "template"
 
 
 def test_an_empty_memory_reports_no_reason() -> None:
@@ -497,9 +516,9 @@ def test_a_conversation_that_was_evicted_is_found_when_answered_again() -> None:
     for number in range(20):
         memory.put(numbered(number), [number] * 1000)
     evicted = numbered(19 - len(memory))
-    assert memory.explain(evicted) == "evicted"
+    assert memory.get(evicted) is None
     memory.put(evicted, [7])
-    assert memory.get(evicted) == [7]
+    assert tokens(memory, evicted) == [7]
 
 
 def test_misses_are_logged_periodically(
@@ -509,11 +528,11 @@ def test_misses_are_logged_periodically(
     memory = Memory(1000)
     for number in range(100):
         memory.count(None)
-        memory.count("system" if number % 2 else f"message {number}: content")
+        memory.count("system" if number % 2 else f"message {number}")
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 7
     assert lines[-1] == (
-        "Conversation memory: 64 turns found, 64 not found (message: content: 32, "
+        "Conversation memory: 64 turns found, 64 not found (message: 32, "
         "system: 32); metadata.prefix.missed of an answer says why"
     )
 
@@ -527,7 +546,7 @@ def test_threads_share_a_memory() -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        memory = Memory(50 * (OVERHEAD + 4))
+        memory = Memory(50 * (OVERHEAD + 4) + CLIENT)
 
         def use(seed: int) -> None:
             for number in range(3000):
@@ -541,10 +560,7 @@ def test_threads_share_a_memory() -> None:
                 done.result()
     finally:
         sys.setswitchinterval(interval)
-    n_evicted = len(memory._evicted)
-    assert n_evicted < len(memory)
-    n_bytes = len(memory) * (OVERHEAD + 4) + n_evicted * OVERHEAD
-    assert memory.n_bytes == n_bytes <= memory.max_bytes
+    assert memory.n_bytes == len(memory) * (OVERHEAD + 4) + CLIENT <= memory.max_bytes
 
 
 @pytest.mark.parametrize(("value", "megabytes"), [("", 0), ("0", 0), (" 64 ", 64)])

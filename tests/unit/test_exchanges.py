@@ -89,7 +89,7 @@ def test_a_response_shares_its_exchange_with_its_chat_request() -> None:
     request = response_request(return_token_ids=True)
     seen: list[Any] = []
 
-    async def create(self: Any, request: Any) -> Any:
+    async def create(self: Any, request: Any, raw_request: Any) -> Any:
         chat_request = ChatRequest()
         process(chat_request)
         exchange = exchanges.current.get()
@@ -109,7 +109,7 @@ def test_a_response_shares_its_exchange_with_its_chat_request() -> None:
 
 
 def test_without_token_ids_and_memory_a_response_has_no_trace() -> None:
-    async def create(self: Any, request: Any) -> Any:
+    async def create(self: Any, request: Any, raw_request: Any) -> Any:
         exchange = exchanges.current.get()
         assert exchange is not None
         assert (exchange.trace, exchange.turn) == (None, None)
@@ -120,7 +120,7 @@ def test_without_token_ids_and_memory_a_response_has_no_trace() -> None:
 
 
 def test_a_response_with_an_unusable_prefix_is_refused() -> None:
-    async def create(self: Any, request: Any) -> Any:
+    async def create(self: Any, request: Any, raw_request: Any) -> Any:
         return process(ChatRequest())
 
     created: Any = response_turns.followed(create)
@@ -136,6 +136,6 @@ def test_reprocessing_a_prompt_clears_its_turn(
 ) -> None:
     monkeypatch.setattr(conversations, "memory", lambda: None)
     request = ChatRequest()
-    exchanges.of(request).turn = prefix.Turn(None, None)
+    exchanges.of(request).turn = prefix.Turn(None, None, 99)
     process(request)
     assert exchanges.of(request).turn is None

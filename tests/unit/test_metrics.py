@@ -134,11 +134,10 @@ def test_a_missing_patch_has_no_metrics(
 
 
 def test_each_reason_of_the_memory_has_a_label_of_its_own(on: None) -> None:
-    parts = {*remembered._ANSWER_PARTS, *remembered._MESSAGE_PARTS}
     reasons = {
         **{part: part for part in remembered.HEAD_PARTS},
-        **{f"message 3: {part}": f"message_{part}" for part in parts},
-        **{name: name for name in ("ambiguous", "evicted", "unusable", "unknown")},
+        "message 3": "message",
+        **{name: name for name in ("ambiguous", "unusable", remembered.UNKNOWN)},
         "something else": "other",
     }
     for reason in reasons:
@@ -155,7 +154,7 @@ def test_each_reason_of_the_memory_has_a_label_of_its_own(on: None) -> None:
 
 def test_turns_are_counted_by_source_with_their_tokens(on: None) -> None:
     for source in ("request", "server"):
-        turn = prefix.Turn(None, None)
+        turn = prefix.Turn(None, None, 99)
         turn.count()
         turn.metadata = {
             "required": 9,
@@ -164,12 +163,12 @@ def test_turns_are_counted_by_source_with_their_tokens(on: None) -> None:
             "source": source,
         }
         turn.count()
-    turn.miss("message 0: content")
+    turn.miss("message 0")
     turn.count()
     prefix.count_refused("message")
     assert counted() == {
         (metrics.PREFIX_TURNS, "server", "missed"): 1,
-        (metrics.MEMORY_MISSES, "message_content"): 1,
+        (metrics.MEMORY_MISSES, "message"): 1,
         (metrics.PREFIX_TURNS, "message", "refused"): 1,
         (metrics.REFUSED_PROMPTS, "prefix"): 1,
         **{

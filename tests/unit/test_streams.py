@@ -84,7 +84,7 @@ SERVING: Any = SimpleNamespace(
 
 
 def turn() -> prefix.Turn:
-    made = prefix.Turn(conversation=None, reasoning_parser=None)
+    made = prefix.Turn(None, reasoning_parser=None, longest=99)
     made.metadata = METADATA
     return made
 
@@ -139,7 +139,7 @@ def of_response(lines: Any) -> Any:
 
 
 def of_response_prefix(lines: Any) -> Any:
-    async def create(self: Any, request: Any) -> Any:
+    async def create(self: Any, request: Any, raw_request: Any) -> Any:
         exchange = exchanges.current.get()
         assert exchange is not None
         exchange.turn = turn()
