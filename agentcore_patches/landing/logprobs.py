@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import orjson
 from . import release
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import CompletionRequest
+    from sglang.srt.entrypoints.openai.protocol import CompletionRequest, LogProbs
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,
@@ -143,8 +143,8 @@ def _needs_own_top(request: CompletionRequest) -> bool:
 
     Its clients expect one entry of `top_logprobs` for each token.
     """
-    named = request.return_tokens_as_token_ids or has_prompt(request)
-    return request.logprobs == 0 and bool(named)
+    is_asked = request.return_tokens_as_token_ids or "vllm-api" in release.PATCHES
+    return request.logprobs == 0 and bool(is_asked)
 
 
 def with_own_top(meta_info: dict[str, Any]) -> dict[str, Any]:
@@ -157,6 +157,19 @@ def with_own_top(meta_info: dict[str, Any]) -> dict[str, Any]:
             own = [None if row[0] is None else [row] for row in rows]
             tops[f"{name}_top_logprobs"] = own
     return {**meta_info, **tops}
+
+
+def place(made: LogProbs, start: int = 0) -> int:
+    """Fill in the position of each token in the text, as in vLLM; SGLang has -1.
+
+    Args:
+        start: position of the first token.
+
+    Returns:
+        The position after the last one.
+    """
+    *made.text_offset, end = accumulate(map(len, made.tokens), initial=start)
+    return end
 
 
 def has_prompt(request: CompletionRequest) -> bool:
@@ -356,17 +369,23 @@ def completion_writer(
     if release.BYTES_OF_ID:
         options = {"tokenizer": serving.tokenizer_manager.tokenizer}
 
+    ends: dict[int, int] = {}
+
     def write_completion(meta_info: dict[str, Any]) -> str:
         if needs_own_top:
             meta_info = with_own_top(meta_info)
         of_prompt = meta_info if with_prompt else {}
-        text: str = to_openai_style_logprobs(
+        made = to_openai_style_logprobs(
             input_token_logprobs=of_prompt.get("input_token_logprobs"),
             input_top_logprobs=of_prompt.get("input_top_logprobs"),
             output_token_logprobs=meta_info["output_token_logprobs"],
             output_top_logprobs=meta_info.get("output_top_logprobs"),
             **options,
-        ).model_dump_json()
+        )
+        if "vllm-api" in release.PATCHES:
+            index = meta_info.get("index", 0)
+            ends[index] = place(made, ends.get(index, 0))
+        text: str = made.model_dump_json()
         return text
 
     return write_completion

@@ -60,13 +60,12 @@ def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
     Raises:
         ValueError: an environment variable is not valid.
     """
-    from sglang.srt.utils.common import get_bool_env_var
     from sglang.version import __version__
 
     listed = listed_release(__version__)
     # SGLang's switch, for all requests: logprobs from before the temperature.
-    is_raw = get_bool_env_var("SGLANG_RETURN_ORIGINAL_LOGPROB")
-    logprobs = "raw" if is_raw else "processed"
+    is_raw = os.environ.get("SGLANG_RETURN_ORIGINAL_LOGPROB", "").lower()
+    logprobs = "raw" if is_raw in ("1", "true") else "processed"
     info["agentcore_patches"] = {
         "version": release.VERSION,
         "patches": list(release.PATCHES),

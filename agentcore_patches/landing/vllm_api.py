@@ -319,8 +319,11 @@ def _engine_request(
         stream=flag("stream", body.get("stream")),
         return_logprob=wanted != (None, None),
         logprob_start_len=-1 if sampling.prompt_logprobs is None else 0,
-        # The rank of a token follows from the likeliest ones.
-        top_logprobs_num=max(sampling.logprobs is not None, *(n or 0 for n in wanted)),
+        # With `logprobs: 0`, the likeliest token still shows the rank of the sampled one.
+        top_logprobs_num=max(
+            sampling.logprobs or int(sampling.logprobs == 0),
+            sampling.prompt_logprobs or 0,
+        ),
         extra_key=_salt(body.get("cache_salt")),
         priority=_priority(manager, body.get("priority")),
         routing_key=request.headers.get("x-session-id"),
@@ -699,6 +702,13 @@ def tokenized(handle: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        more: dict[str, Any] = getattr(request, "model_extra", None) or {}
+        is_continued = getattr(request, "continue_final_message", False)
+        if more.get("add_generation_prompt") is False and not is_continued:
+            return self.create_error_response(
+                "add_generation_prompt: false is not supported by this SGLang. It "
+                "needs SGLang 0.5.23 or later."
+            )
         response = await handle(self, adapted_request, request, *args, **kwargs)
         if request.return_token_strs and hasattr(response, "tokens"):
             to_tokens = self.tokenizer_manager.tokenizer.convert_ids_to_tokens

@@ -705,7 +705,7 @@ def test_vllm_fields_without_effect_are_accepted(
 ) -> None:
     chat = {"messages": line("plain").messages}
     completion = {"prompt": prompt_of(server, "plain")}
-    continued = [*chat["messages"], {"role": "assistant", "content": "Hel"}]
+    continued = [*chat["messages"], {"role": "assistant", "content": "Hello"}]
     for path, body, neutral in (
         (CHAT, chat, {}),
         (CHAT, chat, {"add_generation_prompt": True, "add_special_tokens": False}),
