@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import orjson
 from . import release
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import CompletionRequest, LogProbs
+    from sglang.srt.entrypoints.openai.protocol import CompletionRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,
@@ -157,19 +157,6 @@ def with_own_top(meta_info: dict[str, Any]) -> dict[str, Any]:
             own = [None if row[0] is None else [row] for row in rows]
             tops[f"{name}_top_logprobs"] = own
     return {**meta_info, **tops}
-
-
-def place(made: LogProbs, start: int = 0) -> int:
-    """Fill in the position of each token in the text, as in vLLM; SGLang has -1.
-
-    Args:
-        start: position of the first token.
-
-    Returns:
-        The position after the last one.
-    """
-    *made.text_offset, end = accumulate(map(len, made.tokens), initial=start)
-    return end
 
 
 def has_prompt(request: CompletionRequest) -> bool:
@@ -369,23 +356,17 @@ def completion_writer(
     if release.BYTES_OF_ID:
         options = {"tokenizer": serving.tokenizer_manager.tokenizer}
 
-    ends: dict[int, int] = {}
-
     def write_completion(meta_info: dict[str, Any]) -> str:
         if needs_own_top:
             meta_info = with_own_top(meta_info)
         of_prompt = meta_info if with_prompt else {}
-        made = to_openai_style_logprobs(
+        text: str = to_openai_style_logprobs(
             input_token_logprobs=of_prompt.get("input_token_logprobs"),
             input_top_logprobs=of_prompt.get("input_top_logprobs"),
             output_token_logprobs=meta_info["output_token_logprobs"],
             output_top_logprobs=meta_info.get("output_top_logprobs"),
             **options,
-        )
-        if "vllm-api" in release.PATCHES:
-            index = meta_info.get("index", 0)
-            ends[index] = place(made, ends.get(index, 0))
-        text: str = made.model_dump_json()
+        ).model_dump_json()
         return text
 
     return write_completion

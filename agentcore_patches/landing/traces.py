@@ -587,7 +587,7 @@ def cut(choice: Choice) -> dict[str, Any]:
             f"The engine gave {len(tokens)} logprobs for the {end - start} tokens "
             f"{start} to {end - 1} of choice {choice.index}."
         )
-    found = {"index": choice.index, "output_token_logprobs": tokens}
+    found = {"output_token_logprobs": tokens}
     if (tops := meta_info.get("output_top_logprobs")) is not None:
         found["output_top_logprobs"] = tops[start:end]
     if start == 0:

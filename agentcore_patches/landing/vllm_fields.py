@@ -7,6 +7,7 @@ without it the response would hold other tokens, or less than the request asks f
 from __future__ import annotations
 
 from functools import wraps
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from . import logprobs, vllm_api, vllm_sampling
@@ -225,7 +226,8 @@ def finished(build: Any) -> Any:
             choice.prompt_logprobs = prompt_logprobs
         if request.logprobs is not None and (echoes_scores or request.return_token_ids):
             for choice in response.choices:
-                logprobs.place(choice.logprobs)
+                lengths = map(len, choice.logprobs.tokens)
+                choice.logprobs.text_offset = [*accumulate(lengths, initial=0)][:-1]
         return response
 
     return built

@@ -349,7 +349,8 @@ def joined(text: str) -> Json:
 def _add(choice: Json, piece: Json) -> None:
     for name, value in piece.items():
         known = choice.get(name)
-        if value is None:
+        # SGLang's streams have -1 for each offset.
+        if value is None or name == "text_offset":
             continue
         if isinstance(value, dict):
             _add(choice.setdefault(name, {}) if known is None else known, value)
