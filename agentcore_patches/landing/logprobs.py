@@ -135,7 +135,7 @@ def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> Non
             ret[i] = {**ret_item, "meta_info": {**ret_item["meta_info"], **nothing}}
     if _needs_own_top(request):
         for i, ret_item in enumerate(ret):
-            ret[i] = {**ret_item, "meta_info": _with_own_top(ret_item["meta_info"])}
+            ret[i] = {**ret_item, "meta_info": with_own_top(ret_item["meta_info"])}
 
 
 def _needs_own_top(request: CompletionRequest) -> bool:
@@ -143,20 +143,29 @@ def _needs_own_top(request: CompletionRequest) -> bool:
 
     Its clients expect one entry of `top_logprobs` for each token.
     """
-    return request.logprobs == 0 and bool(request.return_tokens_as_token_ids)
+    is_asked = request.return_tokens_as_token_ids or "vllm-api" in release.PATCHES
+    return request.logprobs == 0 and bool(is_asked)
 
 
-def _with_own_top(meta_info: dict[str, Any]) -> dict[str, Any]:
-    rows = meta_info.get("output_token_logprobs") or []
-    return {**meta_info, "output_top_logprobs": [[row] for row in rows]}
+def with_own_top(meta_info: dict[str, Any]) -> dict[str, Any]:
+    """Copy `meta_info` with each token as its only alternative."""
+    tops: dict[str, Any] = {}
+    for name in ("input", "output"):
+        rows = meta_info.get(f"{name}_token_logprobs")
+        if rows is not None:
+            # The first token of a prompt has no logprob.
+            own = [None if row[0] is None else [row] for row in rows]
+            tops[f"{name}_top_logprobs"] = own
+    return {**meta_info, **tops}
 
 
 def has_prompt(request: CompletionRequest) -> bool:
     """True if a completion's logprobs start with those of the prompt.
 
-    With `logprobs=0`, the engine returns only those of the prompt's last token.
+    With `logprobs=0`, SGLang asks the engine only for those of the prompt's last token;
+    the patch `vllm-api` asks for all.
     """
-    return bool(request.echo and request.logprobs)
+    return bool(request.echo and (request.logprobs or "vllm-api" in release.PATCHES))
 
 
 def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
@@ -348,9 +357,9 @@ def completion_writer(
         options = {"tokenizer": serving.tokenizer_manager.tokenizer}
 
     def write_completion(meta_info: dict[str, Any]) -> str:
-        of_prompt = meta_info if with_prompt else {}
         if needs_own_top:
-            meta_info = _with_own_top(meta_info)
+            meta_info = with_own_top(meta_info)
+        of_prompt = meta_info if with_prompt else {}
         text: str = to_openai_style_logprobs(
             input_token_logprobs=of_prompt.get("input_token_logprobs"),
             input_top_logprobs=of_prompt.get("input_top_logprobs"),

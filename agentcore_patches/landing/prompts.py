@@ -29,6 +29,7 @@ _CHOICE_FIELDS = (
     "routed_experts",
     "routed_experts_start_len",
     "weight_versions",
+    "stop_reason",
 )
 
 # Fields of a batch that some releases do not pass on to its requests.

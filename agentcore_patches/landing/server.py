@@ -63,12 +63,17 @@ def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
     from sglang.version import __version__
 
     listed = listed_release(__version__)
+    # SGLang's switch, for all requests: logprobs from before the temperature.
+    is_raw = os.environ.get("SGLANG_RETURN_ORIGINAL_LOGPROB", "").lower()
+    logprobs = "raw" if is_raw in ("1", "true") else "processed"
     info["agentcore_patches"] = {
         "version": release.VERSION,
         "patches": list(release.PATCHES),
         "release": listed,
+        "logprobs": logprobs,
     }
     patches = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
+    patches += f" ({logprobs} logprobs)"
     if listed is None:
         logger.warning(
             "%s. It does not support SGLang %s: run "

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import logprobs, metrics, release, request_fields, routed_experts, streams
+from . import (
+    logprobs,
+    metrics,
+    release,
+    request_fields,
+    routed_experts,
+    streams,
+    vllm_http,
+)
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -392,6 +400,8 @@ def _at_end(
     A stream has these fields on the last chunk of a choice.
     """
     wanted: list[AtEnd] = []
+    if request.return_token_ids and "vllm-api" in release.PATCHES:
+        wanted.append(partial(_stop_reason, serving, request))
     if request_fields.read(request, "return_weight_versions"):
         wanted.append(_versions)
     if routed_experts.is_wanted(request):
@@ -523,6 +533,17 @@ def rewrite(
 
     raise_first = release.FIRST_LINE_BEFORE_STATUS
     return streams.rewrite(lines, change, error_events, end, raise_first)
+
+
+def _stop_reason(
+    serving: OpenAIServingBase,
+    request: ChatCompletionRequest | CompletionRequest,
+    meta_info: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the stop string or token ID of a finished choice as vLLM's field."""
+    manager = serving.tokenizer_manager
+    reason = vllm_http.stop_reason(manager, request.ignore_eos, meta_info)
+    return {} if reason is None else {"stop_reason": reason}
 
 
 def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from .vllm_http import (
     is_off,
     json_response,
     read_json,
+    stop_reason,
 )
 from .vllm_sampling import Sampling, translate
 
@@ -100,8 +101,8 @@ _LONG = 1_000
 # Seconds between two aborts of a request that has not finished.
 _AGAIN = 0.05
 
-# vLLM's value for a logprob that JSON cannot hold, minus infinity.
-_LOWEST = "-9999.0"
+# vLLM's lowest logprob. SGLang has -3.4e38 for a token that a grammar forbids.
+_LOWEST = -9999.0
 
 
 class Asked(NamedTuple):
@@ -262,6 +263,7 @@ def read(
             "--skip-tokenizer-init. Omit it.",
         )
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
+    _clamp(manager, sampling.params, len(token_ids))
     model, adapter = _model(manager, body.get("model"), names)
     request_id = _request_id(body, request)
     urls = vllm_images.read(manager, body.get("content_parts"))
@@ -293,6 +295,14 @@ def read(
     return asked
 
 
+def _clamp(manager: TokenizerManager, params: dict[str, Any], n_tokens: int) -> None:
+    """Let an answer fill the context if `max_tokens` is beyond it, as in vLLM."""
+    most = params["max_new_tokens"]
+    left = manager.context_len - manager.num_reserved_tokens - n_tokens
+    if most is not None and most >= left:
+        params["max_new_tokens"] = None
+
+
 def _engine_request(
     manager: TokenizerManager,
     body: dict[str, Any],
@@ -309,7 +319,11 @@ def _engine_request(
         stream=flag("stream", body.get("stream")),
         return_logprob=wanted != (None, None),
         logprob_start_len=-1 if sampling.prompt_logprobs is None else 0,
-        top_logprobs_num=max(number or 0 for number in wanted),
+        # With `logprobs: 0`, the likeliest token still shows the rank of the sampled one.
+        top_logprobs_num=max(
+            sampling.logprobs or int(sampling.logprobs == 0),
+            sampling.prompt_logprobs or 0,
+        ),
         extra_key=_salt(body.get("cache_salt")),
         priority=_priority(manager, body.get("priority")),
         routing_key=request.headers.get("x-session-id"),
@@ -475,7 +489,7 @@ def _whole(
             {
                 "index": index,
                 **_piece(asked, item, item["output_ids"], 0),
-                **_end(manager, item["meta_info"]),
+                **_end(manager, asked, item["meta_info"]),
             }
             for index, item in enumerate(items)
         ],
@@ -515,7 +529,7 @@ def _piece(
             raise ValueError(
                 f"The engine gave {len(rows)} logprobs for {len(token_ids)} tokens."
             )
-        tops = meta_info.get("output_top_logprobs") if count else None
+        tops = meta_info.get("output_top_logprobs")
         text = dump_logprobs(rows, tops[start:end] if tops else None, count)
         fields["logprobs"] = orjson.Fragment(text)
     for name, key in _mask_fields(asked.sampling):
@@ -537,9 +551,15 @@ def _mask_fields(sampling: Sampling) -> Iterator[tuple[str, str]]:
         yield "sampling_mask_logprobs", "output_token_sampling_logprobs"
 
 
-def _end(manager: TokenizerManager, meta_info: dict[str, Any]) -> dict[str, Any]:
+def _end(
+    manager: TokenizerManager, asked: Asked, meta_info: dict[str, Any]
+) -> dict[str, Any]:
     """Return the fields that only a finished choice has."""
-    fields = {"weight_versions": meta_info.get("weight_versions")}
+    ignores_eos = bool(asked.sampling.params.get("ignore_eos"))
+    fields = {
+        "stop_reason": stop_reason(manager, ignores_eos, meta_info),
+        "weight_versions": meta_info.get("weight_versions"),
+    }
     encoded = meta_info.get("routed_experts")
     if encoded is not None:
         start = meta_info.get("routed_experts_start_len", 0)
@@ -610,7 +630,7 @@ def _by_id(row: Any, top: list[Any]) -> dict[str, dict[str, Any]]:
     last = len(top) + 1 if top else None
     return {
         str(token_id): {
-            "logprob": max(value, float(_LOWEST)),
+            "logprob": max(_LOWEST, value),
             "rank": ranks.get(token_id, last),
             "decoded_token": None,
         }
@@ -626,29 +646,22 @@ def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
     Args:
         rows: `(logprob, token ID, text)` of each token.
         tops: rows of the likeliest tokens, for each token.
-        count: number of them to return.
+        count: number of alternatives to return, the token itself included.
     """
     numbers = _numbers([row[0] for row in rows])
-    openings = [_opening(row[1]) for row in rows]
-    if not tops:
-        entries = [
-            f'{opening}{number},"top_logprobs":[{opening}{number}}}]}}'
-            for opening, number in zip(openings, numbers, strict=True)
-        ]
-        return f'{{"content":[{",".join(entries)}]}}'
     entries = []
-    for row, opening, number, top in zip(rows, openings, numbers, tops, strict=True):
-        own = f"{opening}{number}"
+    for row, number, top in zip(rows, numbers, tops or [()] * len(rows), strict=True):
+        own = f"{_opening(row[1])}{number}"
         others = []
-        values = _numbers([one[0] for one in top[:count]])
+        values = _numbers([one[0] for one in top])
         for rank, (value, (_, token_id, *_)) in enumerate(
-            zip(values, top, strict=False), 1
+            zip(values, top, strict=True), 1
         ):
             if token_id == row[1]:
-                own = f'{opening}{number},"rank":{rank}'
-            else:
+                own = f'{own},"rank":{rank}'
+            elif rank <= count:
                 others.append(f'{_opening(token_id)}{value},"rank":{rank}}}')
-        joined = ",".join((own + "}", *others))
+        joined = ",".join((own + "}", *others[: max(count, 1) - 1]))
         entries.append(f'{own},"top_logprobs":[{joined}]}}')
     return f'{{"content":[{",".join(entries)}]}}'
 
@@ -661,11 +674,11 @@ def _opening(token_id: int) -> str:
 
 
 def _numbers(values: list[float]) -> list[str]:
-    """Write logprobs as JSON; one that is not finite is vLLM's lowest value."""
+    """Write logprobs as JSON, none of them below vLLM's lowest."""
     if not values:
         return []
-    text = orjson.dumps(values)[1:-1].decode()
-    return text.replace("null", _LOWEST).split(",")
+    floored = [max(_LOWEST, value) for value in values]
+    return orjson.dumps(floored)[1:-1].decode().split(",")
 
 
 def salt(recv_req: TokenizedGenerateReqInput, req: Req) -> None:
@@ -689,6 +702,13 @@ def tokenized(handle: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
+        more: dict[str, Any] = getattr(request, "model_extra", None) or {}
+        is_continued = getattr(request, "continue_final_message", False)
+        if more.get("add_generation_prompt") is False and not is_continued:
+            return self.create_error_response(
+                "add_generation_prompt: false is not supported by this SGLang. It "
+                "needs SGLang 0.5.23 or later."
+            )
         response = await handle(self, adapted_request, request, *args, **kwargs)
         if request.return_token_strs and hasattr(response, "tokens"):
             to_tokens = self.tokenizer_manager.tokenizer.convert_ids_to_tokens
@@ -721,6 +741,7 @@ class _Choices:
     def __init__(self, manager: TokenizerManager, asked: Asked) -> None:
         self._manager = manager
         self._asked = asked
+        self._mode = "text" if asked.wants_text else "tokens"
         self._ids_are_new = bool(attrgetter(release.STREAM_OUTPUT)(manager))
         self._logprobs_are_new = self._ids_are_new and release.LOGPROBS_ARE_NEW
         self._text_is_new = self._ids_are_new and release.TEXT_IS_NEW
@@ -751,10 +772,10 @@ class _Choices:
         start = 0 if self._logprobs_are_new else sent
         choice = {"index": index, **_piece(asked, item, token_ids, start)}
         if reason:
-            choice |= _end(self._manager, meta_info)
+            choice |= _end(self._manager, asked, meta_info)
         data: dict[str, Any] = {
             "request_id": asked.request_id,
-            "output_mode": "text" if asked.wants_text else "tokens",
+            "output_mode": self._mode,
             "choices": [choice],
         }
         if not self._infos:
@@ -774,6 +795,7 @@ class _Choices:
             usage = _event(
                 {
                     "request_id": self._asked.request_id,
+                    "output_mode": self._mode,
                     "choices": [],
                     "usage": self._usage(),
                 }

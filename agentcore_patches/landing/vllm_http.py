@@ -10,6 +10,7 @@ from . import request_fields
 
 if TYPE_CHECKING:
     from fastapi import Request
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
     from .answers import Json
 
@@ -68,6 +69,19 @@ def flag(name: str, value: Json) -> bool:
     if value not in (None, True, False) or is_number(value):
         raise BadRequest(name, f"{name} must be true or false.")
     return bool(value)
+
+
+def stop_reason(
+    manager: TokenizerManager, ignores_eos: bool, meta_info: dict[str, Any]
+) -> int | str | None:
+    """Return the stop string or token ID that ended a choice; None for EOS.
+
+    Args:
+        ignores_eos: the request has `ignore_eos`; its EOS token is a stop token.
+    """
+    matched: int | str | None = (meta_info["finish_reason"] or {}).get("matched")
+    eos = getattr(manager.tokenizer, "eos_token_id", None)
+    return None if matched == eos and not ignores_eos else matched
 
 
 def json_response(content: Json, status: int = 200) -> Any:

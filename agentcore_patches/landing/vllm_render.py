@@ -153,6 +153,7 @@ def _generate_request(
         "token_ids": token_ids,
         "features": None,
         "sampling_params": params,
+        "output_mode": "tokens",
         "stream": chat.stream,
         "stream_options": body.get("stream_options"),
         "cache_salt": _salt(chat),
@@ -173,8 +174,8 @@ def _salt(chat: ChatCompletionRequest) -> str | None:
     return "".join(parts) or None
 
 
-def _priority(manager: TokenizerManager, priority: int | None) -> int | None:
+def _priority(manager: TokenizerManager, priority: int | None) -> int:
     """Translate a priority: in vLLM, the lowest one is served first."""
-    if priority is None or manager.server_args.schedule_low_priority_values_first:
-        return priority
-    return -priority
+    if manager.server_args.schedule_low_priority_values_first:
+        return priority or 0
+    return -(priority or 0)

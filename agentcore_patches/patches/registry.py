@@ -37,7 +37,7 @@ ORDER = (
     # The conversation is remembered before versions are added to its answer.
     ("prefix/whole", "weight-versions/whole-chat"),
     # The logprobs of the prompt come from the engine's answer.
-    ("weight-versions/whole-completion", "vllm-api/prompt-logprobs"),
+    ("weight-versions/whole-completion", "vllm-api/finished"),
     # A response whose token IDs are rejected has no turn.
     ("prefix/responses", "responses/stamp"),
     # Token IDs go on the events that have the metadata.

@@ -7,7 +7,13 @@ SGLang's own engine, so that such a trainer runs unchanged.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, Decorate, Insert
+from agentcore_patches.edits import (
+    AddField,
+    AddMethod,
+    Decorate,
+    Insert,
+    RefuseField,
+)
 from agentcore_patches.patches import weight_versions
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches.hooks import Hook, absent
@@ -130,8 +136,22 @@ FIELDS: tuple[Hook, ...] = (
             "ChatCompletionRequest",
             "structured_outputs: Any = None\n"
             "prompt_logprobs: Any = None\n"
-            "chat_template: Any = None",
+            "chat_template: Any = None\n"
+            "vllm_fields: Any = None",
         ),
+    ),
+    Hook(
+        "vllm-api/keep-fields",
+        "keep fields that only vLLM has: ignored, some change the tokens",
+        AddMethod(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            '@model_validator(mode="before")\n'
+            "@classmethod\n"
+            "def _keep_vllm_fields(cls, values):\n"
+            "    return agentcore.vllm_fields.keep(cls, values)",
+        ),
+        also=("CompletionRequest",),
     ),
     Hook(
         "vllm-api/chat",
@@ -149,7 +169,9 @@ FIELDS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "CompletionRequest",
-            "structured_outputs: Any = None\nprompt_logprobs: Any = None",
+            "structured_outputs: Any = None\n"
+            "prompt_logprobs: Any = None\n"
+            "vllm_fields: Any = None",
         ),
     ),
     Hook(
@@ -162,6 +184,22 @@ FIELDS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
+        "vllm-api/stop-reason",
+        "hold the stop string or token ID that ended this choice",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "stop_reason: Union[None, int, str] = None",
+        ),
+        also=("CompletionResponseChoice",),
+    ),
+    Hook(
+        "vllm-api/no-field-of-ours",
+        "the patch writes this field itself; lines would have it twice",
+        RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", ("stop_reason",)),
+        also=("CompletionResponseStreamChoice",),
+    ),
+    Hook(
         "vllm-api/completion",
         "honour vLLM's fields, or answer 400",
         Insert(
@@ -172,12 +210,12 @@ FIELDS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "vllm-api/prompt-logprobs",
+        "vllm-api/finished",
         "return the logprobs of the prompt if the request asks for them",
         Decorate(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
-            "agentcore.vllm_fields.with_prompt_logprobs",
+            "agentcore.vllm_fields.finished",
         ),
     ),
 )

@@ -202,6 +202,7 @@ def test_the_server_reports_its_patches(defaulting: Server, release: str) -> Non
             "version": __version__,
             "patches": list(names()),
             "release": release,
+            "logprobs": "processed",
         }
     log = defaulting.options.log.read_text()
     assert f"agentcore-patch {__version__}: {', '.join(names())}" in log

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from agentcore_patches.patches.releases import is_between
 from tests.helpers import weights
-from tests.helpers.endpoints import CHAT, send
+from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, send
 from tests.helpers.servers import Launch, Trees
 
 PARAMS = {"max_new_tokens": 5, "temperature": 0}
@@ -59,3 +61,37 @@ def test_a_tokenizer_without_an_eos_token(
             assert status == 200 or "needs an EOS token" in response.text
         body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
         assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
+
+
+def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
+    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
+) -> None:
+    model = weights.without(scripted_model, tmp_path / "model")
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)]
+    )
+    (model / "tokenizer.json").unlink()
+    tokenizer.save(str(model / "tokenizer.json"))
+    body = {"model": "m", "max_tokens": 2, "return_token_ids": True, "echo": True}
+    with launch(trees.patched, model=model) as server:
+        for prompt in ("Say hello.", ["Say hello.", "Hello"]):
+            for streaming in (False, True):
+                added, bare = (
+                    [
+                        choice["prompt_token_ids"]
+                        for answer in answers(
+                            server,
+                            COMPLETIONS,
+                            streaming,
+                            prompt=prompt,
+                            **body,
+                            **more,
+                        )
+                        for choice in answer["choices"]
+                        if choice.get("prompt_token_ids")
+                    ]
+                    for more in ({}, {"add_special_tokens": False})
+                )
+                assert added == [[1, *ids] for ids in bare]
+                assert len(added) == (1 if isinstance(prompt, str) else 2)

@@ -19,7 +19,16 @@ from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers import weights
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, post, prompt_of, send
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    Json,
+    answers,
+    ids_in,
+    post,
+    prompt_of,
+    send,
+)
 from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
 
@@ -51,6 +60,12 @@ CASES: dict[str, tuple[str, Json, Json]] = {
         {"max_tokens": 40, "repetition_penalty": 1.2, "min_tokens": 20},
         {"max_new_tokens": 40, "repetition_penalty": 1.2, "min_new_tokens": 20},
     ),
+    "two stop strings": (
+        "long",
+        {"stop": ["zzz", STOP_WORD]},
+        {"stop": ["zzz", STOP_WORD]},
+    ),
+    "a stop ID": ("long", {"stop_token_ids": [14]}, {"stop_token_ids": [14]}),
     "two samples": ("emoji", {"n": 2}, {"n": 2}),
     "a bias": ("plain", {"logit_bias": {"7": 3}}, {"logit_bias": {"7": 3}}),
 }
@@ -141,6 +156,9 @@ def test_tokens_and_logprobs_are_those_of_generate(
         if not streaming:
             assert choice["text"] == item["text"]
         assert choice["weight_versions"] == meta_info["weight_versions"]
+        matched = meta_info["finish_reason"].get("matched")
+        asked = [*params.get("stop", ()), *params.get("stop_token_ids", ())]
+        assert choice["stop_reason"] == (matched if matched in asked else None)
         entries = choice["logprobs"]["content"]
         n_tokens = len(choice["token_ids"])
         rows = meta_info["output_token_logprobs"][:n_tokens]
@@ -150,6 +168,7 @@ def test_tokens_and_logprobs_are_those_of_generate(
         )
         for entry in entries:
             assert entry["token"] == f"token_id:{entry['token_id']}"
+            assert entry["rank"] == 1  # Decoding is greedy.
             assert entry["top_logprobs"] == [
                 {k: v for k, v in entry.items() if k in TOP_FIELDS}
             ]
@@ -171,8 +190,14 @@ TOP_FIELDS = ("token", "token_id", "logprob", "rank")
 
 
 @in_modes
-def test_missing_max_tokens_fills_the_context(server: Server) -> None:
-    answer = ask(server, prompt_of(server, "long"), {})
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("most", [None, 40_950, 10**9])
+def test_max_tokens_beyond_the_context_fills_it(
+    server: Server, most: int | None, streaming: bool
+) -> None:
+    usage = {"stream_options": {"include_usage": True}} if streaming else {}
+    params = {"max_tokens": most}
+    answer = ask(server, prompt_of(server, "long"), params, stream=streaming, **usage)
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["usage"]["completion_tokens"] > 128  # SGLang's own default.
 
@@ -244,6 +269,7 @@ def test_usage_of_a_stream(
     assert len(with_usage) == (len(events) if n_with_usage is None else n_with_usage)
     if options and options["include_usage"]:
         assert events[-1]["choices"] == []
+        assert events[-1]["output_mode"] == "tokens"
         assert events[-1]["usage"]["prompt_tokens"] == len(prompt)
         assert events[-1]["usage"]["completion_tokens"] == 9
 
@@ -300,6 +326,7 @@ def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
         body = {"messages": messages, "temperature": 0, "max_tokens": 30, **fields}
         rendered = post(server, RENDER, **body)
         assert rendered["features"] is None
+        assert rendered["output_mode"] == "tokens" and rendered["priority"] == 0
         response = send(server, CHAT, **{**body, "return_token_ids": True})
         if response.status_code == 400:
             # Newer tool grammars need a token that the scripted model lacks.
@@ -538,6 +565,20 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
             ids = [[*one] for one in choice["prompt_logprobs"][1:]]
             assert ids == [[str(token_id)] for token_id in prompt[1:]]
             assert choice["logprobs"] is None or not choice["logprobs"]["top_logprobs"]
+    for more in ({}, flags):
+        echoed = post(server, COMPLETIONS, **body, **more, echo=True, logprobs=0)
+        for prompt, choice in zip(prompts, echoed["choices"], strict=True):
+            logprobs = choice["logprobs"]
+            rows = [*zip(*logprobs.values(), strict=True)]
+            assert len(rows) == len(prompt) + 5
+            assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
+            assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
+            end = 0
+            for token, offset in zip(
+                logprobs["tokens"], logprobs["text_offset"], strict=True
+            ):
+                assert offset == end
+                end += len(token)
     structured = {"structured_outputs": {"regex": "[ab]{4}"}}
     for choice in post(server, COMPLETIONS, **body, **structured)["choices"]:
         assert len(choice["text"]) == 4 and set(choice["text"]) <= {"a", "b"}
@@ -558,6 +599,44 @@ BAD_FIELDS: dict[str, tuple[str, Json]] = {
         CHAT,
         {"prompt_logprobs": None, "chat_template": "{{ 1 }}"},
     ),
+    "add_generation_prompt that is false": (CHAT, {"add_generation_prompt": False}),
+    "add_generation_prompt of a wrong type": (CHAT, {"add_generation_prompt": "no"}),
+    "add_special_tokens that is true": (CHAT, {"add_special_tokens": True}),
+    "add_special_tokens of a wrong type": (COMPLETIONS, {"add_special_tokens": 1}),
+    "echo in chat": (CHAT, {"echo": True}),
+    "include_stop_str_in_output of a wrong type": (
+        CHAT,
+        {"include_stop_str_in_output": "yes"},
+    ),
+    **{
+        f"{name} on {path}": (path, {name: value})
+        for path in (CHAT, COMPLETIONS)
+        for name, value in {
+            "allowed_token_ids": [5],
+            "bad_words": ["a"],
+            "best_of": 2,
+            "documents": [{"text": "a"}],
+            "ec_transfer_params": {"a": 1},
+            "guided_choice": ["a"],
+            "guided_grammar": "root ::= x",
+            "guided_json": {"type": "object"},
+            "guided_json_object": True,
+            "guided_regex": "a",
+            "guided_whitespace_pattern": " ",
+            "kv_transfer_params": {"do_remote_decode": True},
+            "logits_processors": ["a.b"],
+            "logprob_token_ids": [5],
+            "media_io_kwargs": {"image": {"a": 1}},
+            "prompt_embeds": "AA==",
+            "repetition_detection": {"max_pattern_size": 2},
+            "routed_experts_prompt_start": 3,
+            "thinking_token_budget": 0,
+            "truncate_prompt_tokens": 1,
+            "use_beam_search": True,
+            "vllm_xargs": {"a": 1},
+            "watermarking": True,
+        }.items()
+    },
     "structured_outputs of a wrong type": (COMPLETIONS, {"structured_outputs": "a"}),
     "structured_outputs of a wrong form": (CHAT, {"structured_outputs": {"a": "b"}}),
     "structured_outputs and a schema": (
@@ -583,9 +662,100 @@ def test_unsupported_vllm_fields_are_refused(server: Server) -> None:
         body: Json = chat if path == CHAT else {"model": "m", "prompt": [5, 6]}
         if named == "prompt_logprobs":
             body = {**body, "prompt_logprobs": 1}
-        response = send(server, path, **{**body, "max_tokens": 2, **fields})
-        assert response.status_code == 400, (name, response.text)
-        assert named in response.json()["message"], (name, response.text)
+        for streaming in (False, True):
+            asked = {**body, "max_tokens": 2, "stream": streaming, **fields}
+            response = send(server, path, **asked)
+            assert response.status_code == 400, (name, response.text)
+            assert named in response.json()["message"], (name, response.text)
+
+
+# Clients send these with every request.
+NEUTRAL: Json = {
+    "add_generation_prompt": None,
+    "add_special_tokens": None,
+    "allowed_token_ids": None,
+    "bad_words": [],
+    "best_of": 1,
+    "documents": None,
+    "early_stopping": False,
+    "guided_json": None,
+    "guided_decoding_backend": "auto",
+    "include_reasoning": True,
+    "include_stop_str_in_output": False,
+    "length_penalty": 1.0,
+    "logits_processors": None,
+    "mm_processor_kwargs": None,
+    "request_id": "one",
+    "routed_experts_prompt_start": 0,
+    "spaces_between_special_tokens": True,
+    "thinking_token_budget": None,
+    "truncate_prompt_tokens": -1,
+    "truncation_side": None,
+    "use_beam_search": False,
+    "vllm_fields": "invented",
+    "vllm_xargs": {},
+    "invented": [1],
+}
+
+
+@in_modes
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_vllm_fields_without_effect_are_accepted(
+    server: Server, streaming: bool
+) -> None:
+    chat = {"messages": line("plain").messages}
+    completion = {"prompt": prompt_of(server, "plain")}
+    continued = [*chat["messages"], {"role": "assistant", "content": "Hello"}]
+    for path, body, neutral in (
+        (CHAT, chat, {}),
+        (CHAT, chat, {"add_generation_prompt": True, "add_special_tokens": False}),
+        (
+            CHAT,
+            {"messages": continued, "continue_final_message": True},
+            {"add_generation_prompt": False},
+        ),
+        (COMPLETIONS, completion, {"add_special_tokens": True}),
+        (COMPLETIONS, completion, {"add_special_tokens": False}),
+    ):
+        body = {**body, "max_tokens": 5, "temperature": 0, "return_token_ids": True}
+        fields = {**NEUTRAL, **neutral}
+        expected, found = (
+            ids_in(answers(server, path, streaming, **body, **more))
+            for more in ({}, fields)
+        )
+        assert found == expected != []
+
+
+@in_modes
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_stop_reasons_and_stop_strings_in_the_text(
+    server: Server, path: str, streaming: bool
+) -> None:
+    body: Json = {"messages": line("long").messages}
+    if path == COMPLETIONS:
+        body = {"prompt": prompt_of(server, "long")}
+    body |= {"temperature": 0, "max_tokens": 700, "return_token_ids": True}
+
+    def ended(**more: Any) -> tuple[Any, str]:
+        events = answers(server, path, streaming, **body, **more)
+        choices = [choice for event in events for choice in event["choices"]]
+        texts = [
+            choice.get("text")
+            or choice.get("delta", choice.get("message", {})).get("content")
+            for choice in choices
+        ]
+        [end] = [choice for choice in choices if choice["finish_reason"]]
+        return end.get("stop_reason"), "".join(text or "" for text in texts)
+
+    reason, text = ended(stop=["zzz", STOP_WORD])
+    assert reason == STOP_WORD and STOP_WORD not in text
+    reason, text = ended(stop=[STOP_WORD], include_stop_str_in_output=True)
+    assert reason == STOP_WORD and text.endswith(STOP_WORD)
+    comma = post(server, "/tokenize", prompt=",", add_special_tokens=False)["tokens"]
+    assert ended(stop_token_ids=comma)[0] == comma[0]
+    assert ended()[0] is None
+    assert ended(max_tokens=5)[0] is None
 
 
 @in_modes

@@ -147,6 +147,7 @@ def test_a_listed_release_is_announced(
             "version": release.VERSION,
             "patches": list(release.PATCHES),
             "release": "0.5.15.post1",
+            "logprobs": "processed",
         },
     }
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]

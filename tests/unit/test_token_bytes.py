@@ -87,28 +87,37 @@ def test_numbers_are_written_like_pydantic(values: list[float]) -> None:
 
 @pytest.mark.parametrize("is_lossless", [False, True])
 @pytest.mark.parametrize(
-    ("echo", "asked", "has_prompt"),
-    [(False, 1, False), (True, 1, True), (True, 0, False)],
+    ("echo", "asked", "patches", "has_prompt"),
+    [
+        (False, 1, (), False),
+        (True, 1, (), True),
+        (True, 0, (), False),
+        (True, 0, ("vllm-api",), True),
+    ],
 )
 def test_logprobs_of_completions_use_the_tokenizer(
     monkeypatch: pytest.MonkeyPatch,
     is_lossless: bool,
     echo: bool,
     asked: int,
+    patches: tuple[str, ...],
     has_prompt: bool,
 ) -> None:
     monkeypatch.setattr(release, "BYTES_OF_ID", is_lossless)
+    monkeypatch.setattr(release, "PATCHES", patches)
     manager = SimpleNamespace(tokenizer="T")
     serving: Any = SimpleNamespace(tokenizer_manager=manager)
     request: Any = SimpleNamespace(
         echo=echo, logprobs=asked, return_tokens_as_token_ids=None
     )
     dump = logprobs.completion_writer(serving, request)
-    meta_info = {"input_token_logprobs": [1], "output_token_logprobs": [2]}
+    first, second = [None, 1, "a"], [-0.5, 2, "b"]
+    meta_info = {"input_token_logprobs": [first], "output_token_logprobs": [second]}
+    has_own_top = has_prompt and not asked
     assert json.loads(dump(meta_info)) == {
-        "input_token_logprobs": [1] if has_prompt else None,
-        "input_top_logprobs": None,
-        "output_token_logprobs": [2],
-        "output_top_logprobs": None,
+        "input_token_logprobs": [first] if has_prompt else None,
+        "input_top_logprobs": [None] if has_own_top else None,
+        "output_token_logprobs": [second],
+        "output_top_logprobs": [[second]] if has_own_top else None,
         **({"tokenizer": "T"} if is_lossless else {}),
     }

@@ -19,6 +19,7 @@ from agentcore_patches.landing import (
     vllm_admin,
     vllm_api,
     vllm_fields,
+    vllm_http,
     vllm_render,
 )
 from agentcore_patches.landing.vllm_http import BadRequest
@@ -33,6 +34,7 @@ def manager(**server_args: Any) -> Any:
     return SimpleNamespace(
         server_args=SimpleNamespace(**args),
         model_config=SimpleNamespace(vocab_size=100),
+        tokenizer=SimpleNamespace(eos_token_id=2),
     )
 
 
@@ -204,6 +206,23 @@ def test_the_number_of_alternatives_follows_logprobs() -> None:
     assert tops(0) == {"output_top_logprobs": [], "input_top_logprobs": []}
 
 
+@pytest.mark.parametrize(
+    ("matched", "ignores_eos", "expected"),
+    [(2, False, None), (2, True, 2), (7, False, 7), ("end", False, "end")],
+)
+def test_the_stop_reason_is_what_matched_unless_it_is_eos(
+    matched: int | str, ignores_eos: bool, expected: int | str | None
+) -> None:
+    info = {"finish_reason": {"type": "stop", "matched": matched}}
+    assert vllm_http.stop_reason(manager(), ignores_eos, info) == expected
+
+
+def test_no_alternative_is_below_the_lowest_logprob() -> None:
+    forbidden = [[(-0.5, 7, None), (-3.4028234663852886e38, 9, None)]]
+    [entry] = json.loads(vllm_api.dump_logprobs(ROWS[:1], forbidden, 2))["content"]
+    assert entry["top_logprobs"][1]["logprob"] == -9999.0
+
+
 ROWS = [(-0.5, 7, None), (float("-inf"), 8, None)]
 TOPS = [
     [(-0.1, 9, None), (-0.5, 7, None), (-3.0, 1, None)],
@@ -229,8 +248,10 @@ def test_the_sampled_token_is_the_first_alternative() -> None:
     assert [(top["token_id"], top.get("rank")) for top in second["top_logprobs"]] == [
         (8, None),
         (9, 1),
-        (2, 2),
     ]
+    [first, _] = json.loads(vllm_api.dump_logprobs(ROWS, TOPS, 0))["content"]
+    assert first["rank"] == 2
+    assert [top["token_id"] for top in first["top_logprobs"]] == [7]
 
 
 def test_no_tokens_have_no_logprobs() -> None:
