@@ -93,7 +93,6 @@ class StatusDocument(TypedDict):
     recorded: bool
     files: list[FileDocument]
     pending: str | None
-    recovered: None
     sglang_change: str | None
     rust_server: bool
 
