@@ -213,6 +213,12 @@ def test_the_next_command_repairs_once_a_failed_disk_works_again(
             ended = tracing.fail_at(call, "EIO", package, action, for_good=True)
             assert "Traceback" not in ended.output, (call, ended.output)
             assert ended.returncode in (0, 5), (call, ended.output)
+            if STAYED.search(ended.output):
+                assert without_ours(tree_of(package)) == without_ours(tree_of(model))
+            elif ended.returncode:
+                assert "command repairs this" in ended.output or DONE.search(
+                    ended.output
+                ), (call, ended.output)
             assert trees.stale_bytecode(package) == [], call
             run(package, "recover")
             assert transaction.inspect(trees.install_of(package)).pending is None
