@@ -127,11 +127,6 @@ class StatusResult:
     rust_server: bool = False
 
     @property
-    def recovered(self) -> None:
-        """Always null: `status` writes nothing, unlike in earlier versions."""
-        return None
-
-    @property
     def complete(self) -> bool:
         """True if every requested patch is in place, complete and up to date.
 

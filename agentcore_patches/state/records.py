@@ -149,16 +149,11 @@ class JournalFile:
     def __init__(self, folder: Path) -> None:
         self.prepared = folder / "prepared.json"
         self.committed = folder / "committed.json"
-        # The names in earlier versions of this package.
-        self._old = {
-            folder / "begun.json": self.prepared,
-            folder / "decided.json": self.committed,
-        }
 
     @property
     def files(self) -> tuple[Path, ...]:
         """Possible paths of a journal; the first existing one counts."""
-        return self.committed, self.prepared, *reversed(self._old)
+        return self.committed, self.prepared
 
     def read(self) -> Journal | None:
         """Return the journal of a command that is running or was killed."""
@@ -169,12 +164,6 @@ class JournalFile:
     def exists(self) -> bool:
         """True if there is a journal."""
         return any(file.exists() for file in self.files)
-
-    def adopt(self) -> None:
-        """Give the journal of an earlier version of this package its present name."""
-        for old, new in self._old.items():
-            if old.exists() and not new.exists():
-                old.replace(new)
 
     def write(self, journal: Journal) -> None:
         """Write a change that is not committed yet."""
@@ -206,7 +195,7 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
         return typed(kind, _content(parse(read_bytes(file))))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except ValueError:
         raise AccessError(
             f"{file} cannot be read: it is damaged, or it was written by another version "
             "of agentcore-patches. Nothing was changed.",
@@ -227,15 +216,8 @@ def _checksum(content: Mapping[Any, Any]) -> str:
 
 
 def _content(document: Any) -> Any:
-    """Convert a document to the current format.
-
-    The first format had another name for one key, and no checksum.
-    """
+    """Return the attributes in a document whose format and checksum are right."""
     match document:
-        case {"format": 1}:
-            for file in document.get("files", {}).values():
-                file["patched_sha256"] = file["patched"]
-            return document
         case {"format": 2, "checksum": checksum, **content}:
             if checksum == _checksum(content):
                 return content

@@ -301,7 +301,6 @@ class _Files:
 
     def recover(self) -> str | None:
         """Finish or undo what a killed command left; returns what was done, in one line."""
-        self._journal.adopt()
         journal = self._journal.read()
         if journal is None:
             return None
