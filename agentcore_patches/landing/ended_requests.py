@@ -26,7 +26,11 @@ _LOGPROBS = (
     "output_top_logprobs",
     "output_token_ids_logprobs",
 )
-_COLUMNS = tuple(f"{name}_{part}" for name in _LOGPROBS for part in ("val", "idx"))
+
+# `max_new_tokens: 0` with `token_ids_logprob` scores a prompt: these values are the
+# answer of /v1/score, and belong to no token.
+_OF_TOKENS = ("output_token_logprobs", "output_top_logprobs")
+_COLUMNS = tuple(f"{name}_{part}" for name in _OF_TOKENS for part in ("val", "idx"))
 
 
 def finish(
@@ -145,7 +149,7 @@ def refuse_pause(manager: TokenizerManager) -> None:
 
 
 def drop_logprobs(output: BatchStrOutput, index: int) -> None:
-    """Drop the logprobs of a request that has no tokens (`max_new_tokens: 0`).
+    """Drop the output logprobs of a request that has no tokens (`max_new_tokens: 0`).
 
     SGLang samples one token if the request shares its prefill with others.
 

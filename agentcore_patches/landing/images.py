@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from itertools import groupby, takewhile
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -46,9 +47,31 @@ def split_at_placeholders(
     token_ids: list[int], mm_tokens: Any
 ) -> list[tuple[bool, list[int]]]:
     """Split a prompt into parts: (is a run of one placeholder, token IDs)."""
-    placeholders = _ids_of(mm_tokens)
-    runs = groupby(token_ids, lambda i: i if i in placeholders else None)
-    return [(placeholder is not None, list(ids)) for placeholder, ids in runs]
+    parts = []
+    end = 0
+    for start, stop in _runs_in(token_ids, mm_tokens):
+        if end < start:
+            parts.append((False, token_ids[end:start]))
+        parts.append((True, token_ids[start:stop]))
+        end = stop
+    if end < len(token_ids):
+        parts.append((False, token_ids[end:]))
+    return parts
+
+
+def _runs_in(token_ids: list[int], mm_tokens: Any) -> list[tuple[int, int]]:
+    """Return the start and end of each run of one placeholder in a prompt."""
+    runs = []
+    for placeholder in _ids_of(mm_tokens):
+        end = 0
+        with suppress(ValueError):
+            while True:
+                start = token_ids.index(placeholder, end)
+                end = start + 1
+                while token_ids[end : end + 1] == [placeholder]:
+                    end += 1
+                runs.append((start, end))
+    return sorted(runs)
 
 
 def _ids_of(mm_tokens: Any) -> set[Any]:
@@ -74,19 +97,13 @@ def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
     mm_tokens = _mm_tokens(manager)
     if mm_tokens is None:
         return False
-    parts = split_at_placeholders(token_ids, mm_tokens)
-    return any(is_placeholder for is_placeholder, _ in parts)
+    return any(placeholder in token_ids for placeholder in _ids_of(mm_tokens))
 
 
 def ranges_of(manager: TokenizerManager, token_ids: list[int]) -> list[tuple[int, int]]:
     """Return the offset and length of each run of one placeholder in a prompt."""
-    ranges = []
-    offset = 0
-    for is_placeholder, ids in split_at_placeholders(token_ids, _mm_tokens(manager)):
-        if is_placeholder:
-            ranges.append((offset, len(ids)))
-        offset += len(ids)
-    return ranges
+    runs = _runs_in(token_ids, _mm_tokens(manager))
+    return [(start, end - start) for start, end in runs]
 
 
 def count_matched(
@@ -228,8 +245,7 @@ def check_loaded(
     """
     if output.token_ids is None:
         return
-    parts = split_at_placeholders(output.token_ids, mm_tokens)
-    n_places = sum(is_placeholder for is_placeholder, _ in parts)
+    n_places = len(_runs_in(output.token_ids, mm_tokens))
     # One preprocessed item may hold several images.
     if len(loaded) < n_places and not any(isinstance(item, dict) for _, item in loaded):
         raise PromptError(
@@ -282,6 +298,7 @@ def is_expanded(given: list[int], prefilled: list[int], mm_tokens: Any) -> bool:
     if given == prefilled:
         return True
     parts = split_at_placeholders(given, mm_tokens)
+    searched = _as_text(prefilled)
     end = 0
     for i, (is_placeholder, ids) in enumerate(parts):
         if is_placeholder:
@@ -290,15 +307,22 @@ def is_expanded(given: list[int], prefilled: list[int], mm_tokens: Any) -> bool:
         if i == len(parts) - 1:
             start = len(prefilled) - len(ids)
         elif i > 0:
-            last = len(prefilled) - len(ids)
-            while start <= last and prefilled[start : start + len(ids)] != ids:
-                start += 1
+            start = searched.find(_as_text(ids), end)
         if start < end or prefilled[start : start + len(ids)] != ids:
             return False
         if i == 0 and start != 0:
             return False
         end = start + len(ids)
     return True
+
+
+def _as_text(token_ids: list[int]) -> str:
+    """Return a string with a character for each token ID, for a search in linear time.
+
+    Only placeholders may be no code points; they all become the last one.
+    """
+    last = sys.maxunicode
+    return "".join([chr(i if 0 <= i <= last else last) for i in token_ids])
 
 
 def check_prefilled(

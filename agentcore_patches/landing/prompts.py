@@ -349,8 +349,11 @@ def keep(
     limit = manager.max_req_input_len
     if limit is not None and len(input_ids) > limit:
         input_ids = input_ids[:limit]
-    wanted = request_fields.read(obj, "return_prompt_token_ids")
-    prompt = input_ids if wanted else None
+    prompt = None
+    if request_fields.read(obj, "return_prompt_token_ids"):
+        prompt = input_ids if isinstance(input_ids, list) else list(input_ids)
+        # From 0.5.13 on, SGLang would copy the prompt for each sample of a request.
+        vars(obj)["return_prompt_token_ids"] = False
     # Copies of the request for `n` > 1 inherit it.
     vars(obj)["prefilled"] = kept = (len(input_ids), prompt)
     state = manager.rid_to_state.get(obj.rid)
@@ -372,21 +375,18 @@ def count(state: ReqState) -> int:
 def add(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
     """Add the prompt's token IDs to an output if requested; in a stream to one chunk.
 
-    From 0.5.13 on, SGLang adds them to every chunk, and does not truncate them when the
-    scheduler does. If the scheduler makes the prompt longer, as for LLaVA's images,
-    these are not the IDs that were prefilled: then none are returned.
+    If the scheduler makes the prompt longer, as for LLaVA's images, these are not the
+    IDs that were prefilled: then none are returned.
     """
-    obj = state.obj
-    if not obj.return_prompt_token_ids:
-        return
     out.pop("prompt_token_ids", None)
     n_tokens, prompt = _prefilled(state)
     if prompt is None:
         return
     if n_tokens == out["meta_info"]["prompt_tokens"]:
-        out["prompt_token_ids"] = list(prompt)
+        out["prompt_token_ids"] = prompt
     if is_stream or state.finished:
-        vars(state)["prefilled"] = (n_tokens, None)
+        # The request lives as long as its answer.
+        vars(state)["prefilled"] = vars(state.obj)["prefilled"] = (n_tokens, None)
 
 
 def add_to_choice(

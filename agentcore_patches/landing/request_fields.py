@@ -177,7 +177,8 @@ def _find_sampling_error(manager: TokenizerManager, params: Json) -> str | None:
         if not isinstance(given.get(name, ""), str):
             return f"{name} must be a string."
     if given.get("structural_tag") == "":
-        return "structural_tag cannot be empty."
+        # Up to 0.5.16, SGLang would take it for a grammar and not find its kind.
+        del params["structural_tag"]
     for name in _SEVERAL_STRINGS:
         if not _are_strings(given.get(name, ())):
             return f"{name} must be a string or a list of strings."
@@ -305,10 +306,6 @@ def _find_field_error(
         error = find_range_error("top_logprobs_num", value, 0, most)
         if error is not None:
             return error
-    for name in ("return_logprob", "return_hidden_states", "return_sampling_mask"):
-        for value in _each(obj, name):
-            if not isinstance(value, bool):
-                return f"{name} must be true or false."
     for value in _each(obj, "positional_embed_overrides"):
         # Only a program that embeds the engine can pass such objects.
         if not hasattr(value, "positions"):

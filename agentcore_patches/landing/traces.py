@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from . import (
+    conversations,
     logprobs,
     metrics,
     release,
@@ -114,7 +115,8 @@ class Trace:
         self.last: Choice | None = None
         # The only choice, once its lines need nothing but new token IDs.
         self.quiet: Choice | None = None
-        # The prompt that was prefilled, and the same until a line has carried it.
+        # The prompt that was prefilled, for the conversation memory, and the same until a
+        # line has carried it.
         self.prefilled: list[int] | None = None
         self.prompt_token_ids: list[int] | None = None
         # Metadata of the first chunk, besides the weight version.
@@ -156,7 +158,8 @@ class Trace:
 
     def _start(self, index: int, prompt_token_ids: list[int] | None) -> Choice:
         if not self.choices:
-            self.prefilled = prompt_token_ids
+            if conversations.memory() is not None:
+                self.prefilled = prompt_token_ids
             if self.prompt_on_chunk:
                 self.prompt_token_ids = prompt_token_ids
         choice = Choice(index, prompt_token_ids if self.prompt_on_choices else None)

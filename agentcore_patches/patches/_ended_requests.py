@@ -85,7 +85,7 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
     *ABORTED_ANSWERS,
     Hook(
         "ended-requests/no-tokens",
-        "drop the logprobs of a request that has no tokens",
+        "drop the output logprobs of a request that has no tokens",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.convert_logprob_style",

@@ -10,7 +10,7 @@ import pytest
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
-from tests.helpers.endpoints import Json, post
+from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, post
 from tests.helpers.servers import Launch, Trees
 
 PROMPT = [5, 6, 7]
@@ -75,3 +75,22 @@ def test_extras_reach_only_the_requests_that_ask_for_them(
             assert others[-1] == pytest.approx(
                 alone["meta_info"][key][-1], rel=1e-3, abs=1e-3
             )
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_the_hidden_states_of_the_last_token_alone_are_served(
+    hiding: Server, release: str, path: str
+) -> None:
+    if not is_between(release, "0.5.17", ""):
+        pytest.skip("from 0.5.17 on")
+    prompt = {
+        CHAT: {"messages": [{"role": "user", "content": "Say hello."}]},
+        COMPLETIONS: {"prompt": PROMPT},
+    }[path]
+    body = {**prompt, "max_tokens": 4, "temperature": 0}
+    [every], [last] = (
+        post(hiding, path, **body, return_hidden_states=mode)["choices"]
+        for mode in (True, "last")
+    )
+    assert len(last["hidden_states"]) > 1
+    assert last["hidden_states"] == pytest.approx(every["hidden_states"], rel=1e-3)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 from tests.helpers.asking import (
     CASES,
@@ -36,6 +37,49 @@ NAMES = [
     for part in ("input", "output")
     for kind in ("token", "top", "token_ids")
 ]
+
+
+LABELS = {"label_token_ids": [20, 21], "query": [5, 6, 7], "items": [[8, 9], [10]]}
+TEXTS = {**LABELS, "query": "Is it?", "items": ["yes", "no"]}
+NOTHING = {
+    "input_ids": PROMPT,
+    "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+    "return_logprob": True,
+    "token_ids_logprob": [10, 11],
+}
+OPTIONS = [{"name": "wet"}, {"name": "dry"}]
+QUESTION = {"type": "choice", "id": "out", "question": "Is it?", "options": OPTIONS}
+SCORINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "IDs": ("/v1/score", LABELS),
+    "IDs, softmax": ("/v1/score", {**LABELS, "apply_softmax": True}),
+    "items first": ("/v1/score", {**LABELS, "item_first": True}),
+    "text": ("/v1/score", {**TEXTS, "apply_softmax": True}),
+    "generate": ("/generate", NOTHING),
+    "generate, prompt too": ("/generate", {**NOTHING, "logprob_start_len": 0}),
+    "batch": ("/generate", {**NOTHING, "input_ids": [PROMPT[: 2 + i] for i in range(4)]}),
+    "decisions": ("/v1/decisions", {"input": "Rain.", "questions": [QUESTION]}),
+}
+"""Requests that generate nothing, by name; every release serves all but the last."""
+
+
+def scores(server: Server, name: str) -> list[float]:
+    """Return the scores that a request of `SCORINGS` gets."""
+    path, body = SCORINGS[name]
+    response = send(server, path, model="default", **body)
+    response.raise_for_status()
+    answer = response.json()
+    if path == "/generate":
+        answers = answer if isinstance(answer, list) else [answer]
+        return [
+            number
+            for one in answers
+            for kind in ("input_token_ids_logprobs", "output_token_ids_logprobs")
+            for number in _flat(one["meta_info"].get(kind))
+        ]
+    if path == "/v1/score":
+        return _flat(answer["scores"])
+    decided = answer["answers"]["out"]
+    return [*decided["probabilities"].values(), decided["label_mass"]]
 
 
 def score(server: Server, name: str) -> dict[str, Any]:
@@ -98,6 +142,7 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
 def test_a_request_for_no_token_ids_has_no_logprobs_by_id(server: Server) -> None:
     nothing = {"max_new_tokens": 0, "temperature": 0}
     more = {"return_logprob": True, "top_logprobs_num": 2, "logprob_start_len": 0}
+    more["token_ids_logprob"] = [10, 11]
     scoring = {"input_ids": PROMPT, "sampling_params": nothing, **more}
     alone = post(server, "/generate", **scoring)["meta_info"]
     asked = CASES["plain"].body()
@@ -115,9 +160,34 @@ def test_a_request_for_no_token_ids_has_no_logprobs_by_id(server: Server) -> Non
         assert answer["output_ids"] == []
         assert meta_info["output_token_logprobs"] == []
         assert meta_info["output_top_logprobs"] == []
+        assert len(meta_info["output_token_ids_logprobs"]) == 1
+        assert _flat(meta_info["output_token_ids_logprobs"]) == pytest.approx(
+            _flat(alone["output_token_ids_logprobs"]), abs=LOGPROB_NOISE
+        )
         assert _flat(meta_info["input_token_logprobs"]) == pytest.approx(
             _flat(alone["input_token_logprobs"]), abs=LOGPROB_NOISE
         )
     for one in said:
         [choice] = one.result()["choices"]
         assert choice["token_ids"] == choice["logprobs"]["content"] == []
+
+
+@pytest.mark.parametrize("name", SCORINGS)
+def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
+    server: Server, vanilla: Server, release: str, name: str
+) -> None:
+    if name == "decisions" and not is_between(release, "0.5.21", ""):
+        pytest.skip(f"SGLang {release} serves no decisions")
+    stock = scores(vanilla, name)
+    assert len(stock) >= 2
+
+    assert scores(server, name) == pytest.approx(stock, rel=LOGPROB_NOISE)
+
+    with ThreadPoolExecutor() as pool:
+        stream = pool.submit(ask, server, CASES["long"], stream=True)
+        while not held(server):
+            time.sleep(0.01)
+        beside = [pool.submit(scores, server, name) for _ in range(3)]
+    for one in beside:
+        assert one.result() == pytest.approx(stock, rel=LOGPROB_NOISE)
+    assert_whole(stream.result())

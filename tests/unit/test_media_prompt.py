@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -221,6 +222,23 @@ def test_changed_text_between_images_is_noticed(
     assert is_expanded(given, prefilled, TOKENS) is kept
     if IMAGE not in given:
         assert is_expanded(given, prefilled, None) is kept
+
+
+def expand(n: int) -> float:
+    """Return the CPU seconds to compare two expanded prompts with `n` IDs of text."""
+    text = [i % 80 for i in range(n)]
+    image = [IMAGE] * (n // 12)
+    given = [1, IMAGE, *text, *image, *text, 2]
+    prefilled = [1, *image, *text, *image, *text, 2]
+    start = time.process_time()
+    assert is_expanded(given, prefilled, TOKENS)
+    assert images.split_at_placeholders(prefilled, TOKENS)[-2] == (True, image)
+    return time.process_time() - start
+
+
+def test_the_time_to_compare_prompts_grows_with_their_length() -> None:
+    least = [min(expand(n) for _ in range(7)) for n in (50_000, 100_000)]
+    assert least[1] < 2.3 * least[0]
 
 
 def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:

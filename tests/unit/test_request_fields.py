@@ -51,6 +51,7 @@ GOOD: dict[str, list[Any]] = {
     "temperature": [0, 0.0, 1e-9, 2],
     "repetition_penalty": [1, 0.5],
     "json_schema": [None, "{}"],
+    "structural_tag": [None, "", "{}"],
     "ignore_eos": [True, False, None],
     "stop": [None, "", "a", ["a", "b"], ()],
     "stop_regex": ["a+", ["a", "b"]],
@@ -70,7 +71,7 @@ BAD: dict[str, list[Any]] = {
     "top_p": [NAN, "1"],
     "repetition_penalty": [0, 1e-300, NAN],
     "json_schema": [{}, 1, ["{}"]],
-    "structural_tag": ["", {}],
+    "structural_tag": [{}],
     "ignore_eos": ["yes", 2, [True]],
     "stop": [1, [1], [None], {"a": 1}],
     "stop_regex": ["(", ["a", "["], 1],
@@ -130,8 +131,9 @@ def test_a_flag_may_be_0_or_1() -> None:
     assert params["ignore_eos"] is True and params["no_stop_trim"] is False
 
 
-def test_a_null_flag_counts_as_absent() -> None:
+def test_a_null_flag_or_an_empty_tag_counts_as_absent() -> None:
     params = {"ignore_eos": None, "skip_special_tokens": None, "max_new_tokens": None}
+    params["structural_tag"] = ""
     assert error(params) is None
     assert params == {"max_new_tokens": None}
 
