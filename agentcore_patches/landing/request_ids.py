@@ -11,9 +11,11 @@ from __future__ import annotations
 import copy
 import errno
 import hashlib
+import resource
 import socket
 import sys
 import uuid
+from collections import Counter
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +99,8 @@ def reserve(
     suffix = uuid.uuid4().hex
     vars(obj)["reserved"] = reserved = dict.fromkeys(_rids(obj), suffix)
     _all_reserved(manager).update(reserved)
+    if not vars(obj).get("rid_is_chosen", True):
+        return  # No other worker makes the same random ID.
     for rid in reserved:
         if not _hold_among_workers(manager, rid):
             _release(manager, obj)
@@ -108,6 +112,8 @@ def reserving(generate: Any) -> Any:
 
     @wraps(generate)
     async def generated(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+        is_chosen = request_fields.read(obj, "rid") is not None
+        vars(obj).setdefault("rid_is_chosen", is_chosen)
         responses = generate(self, obj, *args, **kwargs)
         is_stream = request_fields.read(obj, "stream")
         try:
@@ -136,7 +142,7 @@ def _find_error(
     if any(not isinstance(rid, str) or not rid for rid in rids):
         return "Each rid of a batch must be a string that is not empty."
     if len(set(rids)) < len(rids):
-        twice = sorted({rid for rid in rids if rids.count(rid) > 1})
+        twice = sorted(rid for rid, count in Counter(rids).items() if count > 1)
         return f"Duplicate request IDs detected within the request: {twice}"
     for rid in rids:
         if rid in manager.rid_to_state or rid in _all_reserved(manager):
@@ -153,19 +159,23 @@ def _hold_among_workers(manager: TokenizerManager, rid: str) -> bool:
 
     The workers are processes of one machine that share nothing but the engine. Only
     one can bind an abstract socket name; the kernel frees it when that one exits.
+    Half of the process's descriptors stay free: IDs beyond that are not held.
     """
     if manager.server_args.tokenizer_worker_num == 1 or sys.platform != "linux":
         return True
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and len(_all_held(manager)) >= limit // 2:
+        return True
     server = f"{manager.server_args.host}:{manager.server_args.port}"
     name = hashlib.sha256(f"{server}/{rid}".encode(errors="surrogatepass"))
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    held = None
     try:
+        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         held.bind(f"\0agentcore-{name.hexdigest()}")
     except OSError as error:
-        held.close()
-        if error.errno != errno.EADDRINUSE:
-            raise
-        return False
+        if held is not None:
+            held.close()
+        return error.errno != errno.EADDRINUSE
     _all_held(manager)[rid] = held
     return True
 

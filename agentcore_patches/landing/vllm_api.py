@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         TokenizedGenerateReqInput,
     )
     from sglang.srt.managers.schedule_batch import Req
-    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
     from .answers import Json
 
@@ -98,8 +98,11 @@ _LONGEST_SALT = 1_024
 # which the event loop would serve no other request.
 _LONG = 1_000
 
-# Seconds between two aborts of a request that has not finished.
-_AGAIN = 0.05
+# Least and most seconds between two looks for requests to abort.
+_LOOKS = (0.05, 0.5)
+
+# Seconds after which a request is aborted again; each time, twice as many.
+_AGAIN = 0.5
 
 # vLLM's lowest logprob. SGLang has -3.4e38 for a token that a grammar forbids.
 _LOWEST = -9999.0
@@ -174,7 +177,7 @@ def add_routes(
                 return await answer_whole(manager, asked, request)
         except ValueError as error:
             if asked is not None:
-                forget_unsent(manager, asked.sampling.params)
+                forget_unsent(manager, asked)
             if isinstance(error, images.PromptError):
                 error = BadRequest("token_ids", f"token_ids {error.text}")
             return error_response(error)
@@ -189,25 +192,12 @@ def add_routes(
         except ValueError as error:
             return error_response(error)
 
-    aborts: set[asyncio.Task[None]] = set()
-
-    def abort_running(request_id: str | None) -> int:
-        found = [
-            asked
-            for known, asked in running.items()
-            if request_id is None or known == request_id
-        ]
-        for asked in found:
-            task = asyncio.create_task(abort_whole(manager, asked, running))
-            aborts.add(task)
-            task.add_done_callback(aborts.discard)
-        return len(found)
-
+    aborts = Aborts(manager, running)
     app.router.add_route(PATH, generate, methods=["POST"])
     app.router.add_route(vllm_render.PATH, render, methods=["POST"])
     scheduler_info["vllm_config"] = vllm_admin.config(manager)
     by_name = {endpoint.__name__: endpoint for endpoint in native}
-    vllm_admin.add_routes(app, manager, by_name, abort_running)
+    vllm_admin.add_routes(app, manager, by_name, aborts.start)
 
 
 @contextmanager
@@ -220,10 +210,10 @@ def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
         running.pop(asked.request_id, None)
 
 
-def forget_unsent(manager: TokenizerManager, params: dict[str, Any]) -> None:
+def forget_unsent(manager: TokenizerManager, asked: Asked) -> None:
     """Drop the state that SGLang leaves of a request that it rejects unsent."""
-    for rid in list(samples(manager, params)):
-        if "engine_rid" not in vars(manager.rid_to_state[rid]):
+    for rid in [*samples(manager, asked)]:
+        if not _is_sent(manager, manager.rid_to_state[rid]):
             manager.rid_to_state.pop(rid, None)
 
 
@@ -265,7 +255,7 @@ def read(
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
     _clamp(manager, sampling.params, len(token_ids))
     model, adapter = _model(manager, body.get("model"), names)
-    request_id = _request_id(body, request)
+    request_id, is_chosen = _request_id(body, request)
     urls = vllm_images.read(manager, body.get("content_parts"))
     obj = _engine_request(manager, body, request, token_ids, sampling)
     if urls:
@@ -284,6 +274,7 @@ def read(
         usage=_usage_of_stream(body.get("stream_options")),
     )
     asked.obj.rid = request_id
+    vars(asked.obj)["rid_is_chosen"] = is_chosen
     asked.obj.lora_path = adapter
     error = (
         prompts.check(manager, asked.obj)
@@ -389,13 +380,15 @@ def _model(
     )
 
 
-def _request_id(body: dict[str, Any], request: Request) -> str:
+def _request_id(body: dict[str, Any], request: Request) -> tuple[str, bool]:
+    """Return the ID of a request, and whether the client chose it."""
     request_id = body.get("request_id")
     if request_id is None:
-        return request.headers.get("x-request-id") or uuid.uuid4().hex
+        request_id = request.headers.get("x-request-id")
+        return request_id or uuid.uuid4().hex, bool(request_id)
     if not isinstance(request_id, str) or not request_id:
         raise BadRequest("request_id", "request_id must be a string, not empty.")
-    return request_id
+    return request_id, True
 
 
 def _salt(salt: Json) -> str | None:
@@ -828,58 +821,140 @@ async def answer_stream(
 
     outputs = manager.generate_request(asked.obj, request)
     choices = _Choices(manager, asked)
-    # The status is sent only once the engine has accepted the request.
-    with _noted(running, asked):
-        first = choices.chunk(await outputs.__anext__())
+    is_over = False
+    running[asked.request_id] = asked
 
     async def events() -> AsyncGenerator[bytes, None]:
-        is_over = False
-        with _noted(running, asked):
+        nonlocal is_over
+        try:
+            yield first
+            async for item in outputs:
+                yield choices.chunk(item)
+            is_over = True
+            yield choices.end()
+        except ValueError as error:
+            if not isinstance(error, BadRequest):
+                error = streams.stream_error(error)
+            yield _event(error_content(error)) + b"data: [DONE]\n\n"
+
+    async def end() -> None:
+        """Abort the request unless it is over."""
+        running.pop(asked.request_id, None)
+        if not is_over:
+            for rid in [*samples(manager, asked)]:
+                manager.abort_request(rid)
+            await outputs.aclose()
+
+    class Stream(StreamingResponse):
+        async def __call__(self, *args: Any) -> None:
             try:
-                yield first
-                async for item in outputs:
-                    yield choices.chunk(item)
-                is_over = True
-                yield choices.end()
-            except ValueError as error:
-                if not isinstance(error, BadRequest):
-                    error = streams.stream_error(error)
-                yield _event(error_content(error)) + b"data: [DONE]\n\n"
+                await super().__call__(*args)
             finally:
-                if not is_over:
-                    abort(manager, asked)
-                    await outputs.aclose()
+                # `events` never starts for a client that left before the first event.
+                await end()
 
-    return StreamingResponse(events(), media_type="text/event-stream")
+    try:
+        # The status is sent only once the engine has accepted the request.
+        first = choices.chunk(await outputs.__anext__())
+    except BaseException:
+        await end()
+        raise
+    return Stream(events(), media_type="text/event-stream")
 
 
-def abort(manager: TokenizerManager, asked: Asked) -> None:
-    """Abort the open samples of a request whose client has disconnected."""
-    for rid in list(samples(manager, asked.sampling.params)):
-        manager.abort_request(rid)
-
-
-async def abort_whole(
-    manager: TokenizerManager, asked: Asked, running: dict[str, Asked]
-) -> None:
-    """Abort a request repeatedly until it has finished.
+class Aborts:
+    """Aborts requests, again and again until they have finished.
 
     An abort may come before the engine has the request. With `n` > 1, SGLang sends the
     samples when the prompt's prefill has finished, even if it was aborted.
     """
-    params = asked.sampling.params
-    # A stream is not registered while its response starts.
-    while running.get(asked.request_id) is asked or any(samples(manager, params)):
-        abort(manager, asked)
-        await asyncio.sleep(_AGAIN)
+
+    def __init__(self, manager: TokenizerManager, running: dict[str, Asked]) -> None:
+        self._manager = manager
+        self._running = running
+        self._open: dict[int, Asked] = {}
+        # When to abort each sample again, and the seconds since its last abort.
+        self._due: dict[str, tuple[float, float]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    def start(self, request_id: str | None) -> int:
+        """Abort a request by its ID, or all of them after SGLang's abort of all.
+
+        Returns:
+            The number of requests found.
+        """
+        running = self._running
+        names = [*running] if request_id is None else [request_id]
+        found = [running[name] for name in names if name in running]
+        # SGLang passes the object with the parameters on to each sample.
+        self._open |= {id(asked.sampling.params): asked for asked in found}
+        if request_id is None:
+            self._abort(are_aborted=True)
+        self._wake.set()
+        if self._open and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._repeat())
+        return len(found)
+
+    async def _repeat(self) -> None:
+        least, most = _LOOKS
+        pause = least
+        while self._open:
+            if self._wake.is_set():
+                self._wake.clear()
+                pause = least
+            self._abort()
+            await asyncio.sleep(least)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause - least)
+            pause = min(2 * pause, most)
+
+    def _abort(self, are_aborted: bool = False) -> None:
+        """Abort the samples that are due, and drop the requests that have finished.
+
+        Args:
+            are_aborted: every request that the engine has was aborted just now.
+        """
+        manager = self._manager
+        now = time.monotonic()
+        due: dict[str, tuple[float, float]] = {}
+        have_samples = set()
+        for rid, state in [*manager.rid_to_state.items()]:
+            key = id(state.obj.sampling_params)
+            if key not in self._open:
+                continue
+            have_samples.add(key)
+            if not _is_sent(manager, state):
+                continue
+            time_of_next, pause = self._due.get(rid, (now, _AGAIN / 2))
+            if are_aborted or time_of_next <= now:
+                pause *= 2
+                time_of_next = now + pause
+                if not are_aborted:
+                    manager.abort_request(rid)
+            due[rid] = time_of_next, pause
+        self._due = due
+        self._open = {
+            key: asked
+            for key, asked in self._open.items()
+            if key in have_samples or self._running.get(asked.request_id) is asked
+        }
 
 
-def samples(manager: TokenizerManager, params: dict[str, Any]) -> Iterator[str]:
+def _is_sent(manager: TokenizerManager, state: ReqState) -> bool:
+    """True once a request was sent to the engine."""
+    return manager.server_args.language_only or "engine_rid" in vars(state)
+
+
+def samples(manager: TokenizerManager, asked: Asked) -> Iterator[str]:
     """Yield the IDs of the engine's requests for the samples of a request.
 
     SGLang gives the samples of `n` > 1 random IDs, but passes the object with the
     sampling parameters on to each.
     """
-    for rid, state in manager.rid_to_state.items():
-        if state.obj.sampling_params is params:
+    params = asked.sampling.params
+    states = manager.rid_to_state
+    rids = [asked.request_id] if (params.get("n") or 1) == 1 else states
+    for rid in rids:
+        if rid in states and states[rid].obj.sampling_params is params:
             yield rid

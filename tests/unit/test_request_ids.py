@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncIterator
+import resource
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +58,9 @@ class Request:
         return not isinstance(self.rid, list)
 
     def normalize_batch_and_arguments(self) -> None:
-        """Do nothing: the request is normalized."""
+        """Make random IDs if the client has chosen none."""
+        if self.rid is None:
+            self.rid = [uuid.uuid4().hex for _ in range(5000)]
 
     def regenerate_rid(self) -> None:
         self.rid = "random"
@@ -74,6 +81,7 @@ def deliver(manager: Any, *engine_rids: str) -> list[str]:
 
 @request_ids.reserving
 async def answers(manager: Any, obj: Any, request: Any) -> AsyncIterator[int]:
+    obj.normalize_batch_and_arguments()
     request_ids.reserve(manager, obj)
     try:
         for number in range(3 if obj.stream else 1):
@@ -128,6 +136,66 @@ def test_an_id_in_use_at_another_worker_is_refused(rid: str) -> None:
         for one, obj in holding:
             request_ids._release(one, obj)
     assert request_ids.check(managers[0], asked) is None
+
+
+def descriptors() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """Let the process open 200 more descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = descriptors() + 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_large_batch_leaves_descriptors(
+    few_descriptors: int, is_chosen: bool
+) -> None:
+    async def ask() -> None:
+        manager: Any = Manager(os.getpid(), workers=2)
+        obj = Request([f"{number}" for number in range(5000)] if is_chosen else None)
+        before = descriptors()
+        responses = answers(manager, obj, None)
+        waiting: Any = Request(obj.rid)
+        if is_chosen:
+            assert request_ids.check(manager, waiting) is None
+        obj.stream = True
+        await anext(responses)
+        assert len(vars(manager)["reserved_rids"]) == 5000
+        most = few_descriptors // 2 if is_chosen else 0
+        assert descriptors() - before <= most
+        await responses.aclose()
+        assert descriptors() <= before
+
+    asyncio.run(ask())
+
+
+def test_no_request_fails_for_want_of_descriptors(few_descriptors: int) -> None:
+    manager: Any = Manager(os.getpid(), workers=2)
+    with contextlib.ExitStack() as taken:
+        with pytest.raises(OSError, match="Too many open files"):
+            for _ in range(few_descriptors):
+                taken.callback(os.close, os.dup(0))
+        reserved(manager, "a")
+
+
+def test_repeated_ids_are_found_in_linear_time() -> None:
+    def seconds(count: int) -> float:
+        asked: Any = Request([*map(str, range(count)), *map(str, range(count))])
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            assert "within the request" in (request_ids.check(manager, asked) or "")
+            times.append(time.process_time() - began)
+        return min(times)
+
+    manager: Any = Manager()
+    assert seconds(40_000) < 2.3 * seconds(20_000)
 
 
 def test_an_empty_id_is_replaced() -> None:

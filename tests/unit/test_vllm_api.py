@@ -352,29 +352,105 @@ def test_a_request_that_the_engine_rejects_is_an_error_with_its_status() -> None
     assert refusal.value.status == 503
 
 
+class Engine:
+    """A tokenizer manager whose engine never finishes a request."""
+
+    def __init__(self) -> None:
+        self.server_args = SimpleNamespace(language_only=False)
+        self.rid_to_state: Json = {}
+        self.aborted: list[str] = []
+        self.running: Json = {}
+        manager: Any = self
+        self.aborts = vllm_api.Aborts(manager, self.running)
+
+    def abort_request(self, rid: str) -> None:
+        self.aborted.append(rid)
+
+    def run(self, request_id: str) -> Any:
+        """Note a request, of which nothing was sent to the engine."""
+        params: Json = {}
+        sampling = SimpleNamespace(params=params)
+        asked: Any = SimpleNamespace(request_id=request_id, sampling=sampling)
+        self.running[request_id] = asked
+        return asked
+
+    def send(self, asked: Any, rid: str, **sent: str) -> None:
+        obj = SimpleNamespace(sampling_params=asked.sampling.params)
+        self.rid_to_state[rid] = SimpleNamespace(obj=obj, **sent)
+
+
+async def until(condition: Any) -> None:
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(wait(), 10)
+
+
 def test_samples_that_start_after_the_abort_are_aborted_too() -> None:
-    params: Json = {}
-    obj = SimpleNamespace(sampling_params=params)
-    asked: Any = SimpleNamespace(
-        request_id="r", sampling=SimpleNamespace(params=params)
-    )
-    running = {"r": asked}
-    aborted: list[str] = []
+    async def abort() -> None:
+        engine = Engine()
+        asked = engine.run("r")
+        engine.send(engine.run("other"), "other", engine_rid="o")
+        assert engine.aborts.start("unknown") == 0
+        assert engine.aborts.start("r") == 1
+        engine.send(asked, "prefill")
+        await asyncio.sleep(0.1)
+        assert engine.aborted == []
+        engine.send(asked, "prefill", engine_rid="p")
+        await until(lambda: engine.aborted == ["prefill"])
+        engine.send(asked, "sample", engine_rid="s")
+        await until(lambda: "sample" in engine.aborted)
+        await until(lambda: engine.aborted.count("sample") > 1)
+        assert "other" not in engine.aborted
+        engine.rid_to_state.clear()
+        engine.running.clear()
+        await until(lambda: not engine.aborts._open)
 
-    other = SimpleNamespace(obj=SimpleNamespace(sampling_params={}))
-    states = {"prefill": SimpleNamespace(obj=obj), "other": other}
+    asyncio.run(abort())
 
-    def abort_request(rid: str) -> None:
-        aborted.append(rid)
-        del states[rid]
-        if rid == "prefill":
-            states["sample"] = SimpleNamespace(obj=obj)
-            running.clear()
 
-    manager: Any = SimpleNamespace(rid_to_state=states, abort_request=abort_request)
-    asyncio.run(asyncio.wait_for(vllm_api.abort_whole(manager, asked, running), 10))
-    assert aborted == ["prefill", "sample"]
-    assert states == {"other": other}
+def test_an_abort_of_all_is_not_repeated_for_each_request() -> None:
+    async def abort() -> None:
+        engine = Engine()
+        for number in range(10):
+            engine.send(engine.run(f"{number}"), f"{number}", engine_rid="sent")
+        late = engine.run("late")
+        assert engine.aborts.start(None) == 11
+        engine.send(late, "late", engine_rid="sent")
+        await until(lambda: engine.aborted)
+        assert engine.aborted == ["late"]
+        await until(lambda: len(engine.aborted) > 1)
+        assert sorted(engine.aborted) == sorted([*engine.running, "late"])
+
+    asyncio.run(abort())
+
+
+class Visited(dict[str, Any]):
+    """States of requests; counts how many are visited."""
+
+    n_visited = 0
+
+    def items(self) -> Any:
+        self.n_visited += len(self)
+        return super().items()
+
+
+@pytest.mark.parametrize("count", [500, 1000])
+@pytest.mark.parametrize("each", [False, True], ids=["all", "each by its ID"])
+def test_aborts_cost_no_more_for_a_request_among_many(count: int, each: bool) -> None:
+    async def abort() -> None:
+        engine = Engine()
+        engine.rid_to_state = states = Visited()
+        for number in range(count):
+            engine.send(engine.run(f"{number}"), f"{number}", engine_rid="sent")
+        for request_id in engine.running if each else (None,):
+            engine.aborts.start(request_id)
+        await asyncio.sleep(1)
+        assert 1 <= states.n_visited / count <= 7
+        assert len(engine.aborted) <= 2 * count
+
+    asyncio.run(abort())
 
 
 def test_an_abort_is_a_response() -> None:
@@ -398,17 +474,17 @@ def test_the_salt_precedes_the_adapter() -> None:
 
 
 def test_unsent_requests_are_dropped() -> None:
-    params: Json = {}
-    other: Json = {}
-
-    def state(of: Json, **sent: str) -> Any:
-        return SimpleNamespace(obj=SimpleNamespace(sampling_params=of), **sent)
-
-    states = {"unsent": state(params), "sent": state(params, engine_rid="a")}
-    states["other"] = state(other)
-    owner: Any = SimpleNamespace(rid_to_state=states)
-    vllm_api.forget_unsent(owner, params)
-    assert set(states) == {"sent", "other"}
+    engine = Engine()
+    manager: Any = engine
+    one, several = engine.run("one"), engine.run("several")
+    several.sampling.params["n"] = 2
+    engine.send(one, "one")
+    engine.send(several, "unsent")
+    engine.send(several, "sent", engine_rid="a")
+    engine.send(engine.run("other"), "other")
+    for asked_ in (one, several):
+        vllm_api.forget_unsent(manager, asked_)
+    assert set(engine.rid_to_state) == {"sent", "other"}
 
 
 def priority_of(value: Any, **server_args: Any) -> int | None:
