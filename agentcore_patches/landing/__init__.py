@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import adapters as adapters
 from . import answers as answers
 from . import conversations as conversations
 from . import customized_info as customized_info

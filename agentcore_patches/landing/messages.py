@@ -14,7 +14,10 @@ from . import metrics, streams
 
 if TYPE_CHECKING:
     from fastapi import Response
-    from sglang.srt.entrypoints.anthropic.protocol import AnthropicMessagesResponse
+    from sglang.srt.entrypoints.anthropic.protocol import (
+        AnthropicMessagesRequest,
+        AnthropicMessagesResponse,
+    )
     from sglang.srt.entrypoints.anthropic.serving import AnthropicServing
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionResponse,
@@ -153,6 +156,19 @@ def _error_event(error: dict[str, Any]) -> str:
     error_type = _ERROR_TYPES.get(error.get("code"), _OTHER_ERRORS)
     [event] = error_events(error["message"], error_type)
     return event
+
+
+def find_model_error(
+    serving: AnthropicServing, request: AnthropicMessagesRequest
+) -> Any:
+    """Return the response to a request for an unknown model; None if it is known."""
+    from fastapi import HTTPException
+
+    try:
+        serving.openai_serving_chat._resolve_lora_path(request.model, request.lora_path)
+    except HTTPException as error:
+        return _error_response(serving, error.status_code, error.detail)
+    return None
 
 
 def refuse(serving: AnthropicServing, error: ValueError) -> Any:

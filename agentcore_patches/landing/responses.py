@@ -72,6 +72,12 @@ class Flag(CheckedField):
     name, type = _FIELD, bool | None
 
 
+class LoraPath(CheckedField):
+    """`lora_path` of a /v1/responses request."""
+
+    name, type = "lora_path", str | None
+
+
 def take_back(values: Json) -> Json:
     """Clean up messages of earlier responses that a client sends back in `input`.
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from . import (
+    adapters,
     images,
     logprobs,
     prompts,
@@ -49,6 +50,7 @@ from .vllm_sampling import Sampling, translate
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from sglang.srt.entrypoints.openai.protocol import TokenizeRequest
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_tokenize import OpenAIServingTokenize
     from sglang.srt.managers.io_struct import (
         GenerateReqInput,
@@ -162,15 +164,12 @@ def add_routes(
         ValueError: an environment variable is not valid.
     """
     shape()  # Not every launcher of SGLang's app calls `server.check_environment`.
-    # An update of the weights from disk gives the model another name.
-    names = {manager.served_model_name, manager.model_path}
-
     running: dict[str, Asked] = {}
 
     async def generate(request: Request) -> Any:
         asked = None
         try:
-            asked = read(manager, request, await read_json(request), names)
+            asked = read(manager, request, await read_json(request))
             if asked.obj.stream:
                 return await answer_stream(manager, asked, request, running)
             with _noted(running, asked):
@@ -186,7 +185,7 @@ def add_routes(
         try:
             body = await read_json(request)
             rendered = await vllm_render.render(manager, request, body)
-            asked = read(manager, request, rendered, names)
+            asked = read(manager, request, rendered)
             vllm_render.verify(manager, asked.sampling.params)
             return json_response(rendered)
         except ValueError as error:
@@ -221,13 +220,11 @@ def read(
     manager: TokenizerManager,
     request: Request,
     body: dict[str, Any],
-    names: set[str],
 ) -> Asked:
     """Read and check a request of the endpoint.
 
     Args:
         request: its headers are read.
-        names: the model's names.
 
     Raises:
         ValueError: the request cannot be served as it is.
@@ -254,7 +251,7 @@ def read(
         )
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
     _clamp(manager, sampling.params, len(token_ids))
-    model, adapter = _model(manager, body.get("model"), names)
+    model, adapter = _model(manager, request, body.get("model"))
     request_id, is_chosen = _request_id(body, request)
     urls = vllm_images.read(manager, body.get("content_parts"))
     obj = _engine_request(manager, body, request, token_ids, sampling)
@@ -359,21 +356,24 @@ def _ask_for(
 
 
 def _model(
-    manager: TokenizerManager, model: Json, names: set[str]
+    manager: TokenizerManager, request: Request, model: Json
 ) -> tuple[str, str | None]:
     """Return the model's name in the response, and the LoRA adapter that it names."""
+    from fastapi import HTTPException
+
     if model is None:
         return manager.served_model_name, None
     if not isinstance(model, str):
         raise BadRequest("model", "model must be a string.")
-    if model in names or model == manager.served_model_name:
-        return model, None
-    args = manager.server_args
-    if args.enable_lora:
-        if model in manager.lora_ref_cache:
-            return model, model
+    if manager.server_args.enable_lora:
+        chat: OpenAIServingChat = request.app.state.openai_serving_chat
+        try:
+            return model, chat._resolve_lora_path(model, None)
+        except HTTPException as error:
+            raise BadRequest("model", error.detail, error.status_code) from error
     # An update from disk renames the model to a path, in one of the workers only.
-    elif args.tokenizer_worker_num > 1 and "/" in model:
+    is_path = manager.server_args.tokenizer_worker_num > 1 and "/" in model
+    if is_path or model in adapters.base_names(manager):
         return model, None
     raise BadRequest(
         "model", f"The model {model!r} does not exist: see /v1/models.", status=404

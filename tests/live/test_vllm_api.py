@@ -22,6 +22,8 @@ from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
     Json,
     answers,
     ids_in,
@@ -1096,17 +1098,152 @@ def test_endpoint_aliases_require_the_same_api_key(guarded: Server) -> None:
         assert requests.post(url, headers=key, timeout=60).status_code == 200
 
 
+ADAPTED = ("--enable-lora", "--lora-backend", "torch_native")
+ADAPTED += ("--max-loras-per-batch", "2", "--max-lora-rank", str(weights.RANK))
+ADAPTED += ("--lora-target-modules", *weights.ADAPTED)
+
+
+def make_adapters(folder: Path) -> list[Path]:
+    return [
+        weights.make_adapter(folder / name, seed)
+        for seed, name in enumerate(("first", "second"))
+    ]
+
+
+# The model's name, the field lora_path, and the weights that must answer, or the
+# status. The served name is that of the first adapter; "policy" is the second.
+NAMED: tuple[tuple[str, str | None, str], ...] = (
+    ("served", None, "first"),
+    ("policy", None, "second"),
+    ("served:policy", None, "second"),
+    ("served:served", None, "first"),
+    ("default", None, "base"),
+    ("PATH", None, "base"),
+    ("unknown", None, "404"),
+    ("served:unknown", None, "404"),
+    ("served", "policy", "second"),
+    ("unknown", "policy", "second"),
+    ("policy", "served", "first"),
+    ("served", "unknown", "400"),
+)
+
+
+def test_a_model_name_is_the_base_an_adapter_or_unknown(
+    trees: Trees, launch: Launch, tmp_path: Path, release: str
+) -> None:
+    args = (*ADAPTED, "--served-model-name", "served")
+    with launch(trees.patched, *args) as server:
+        info = requests.get(f"{server.base_url}/model_info", timeout=60).json()
+        path = info["model_path"]
+        for name, folder in zip(
+            ("served", "policy"), make_adapters(tmp_path), strict=True
+        ):
+            response = send(
+                server, "/load_lora_adapter", lora_name=name, lora_path=str(folder)
+            )
+            assert response.status_code == 200, response.text
+        listed = requests.get(f"{server.base_url}/v1/models", timeout=60).json()
+        assert [model["id"] for model in listed["data"]] == ["served", "policy"]
+        assert listed["data"][0]["max_model_len"]
+        prompt = prompt_of(server, "plain")
+        known = {}
+        for name, adapter in (
+            ("base", None),
+            ("first", "served"),
+            ("second", "policy"),
+        ):
+            params = {"max_new_tokens": 4, "temperature": 0}
+            asked = {"return_logprob": True, "lora_path": adapter}
+            [item] = native(server, prompt, params, **asked)
+            rows = item["meta_info"]["output_token_logprobs"]
+            known[name] = ([row[0] for row in rows], item["text"])
+
+        def answering(
+            endpoint: str, streaming: bool, model: str, lora_path: str | None
+        ) -> str:
+            """Return whose logprobs an endpoint answers with, or its status."""
+            body = body_of(endpoint, prompt)
+            if endpoint == RESPONSES and is_between(release, "", "0.5.13"):
+                del body["return_token_ids"]
+            body |= {"model": model.replace("PATH", path), "stream": streaming}
+            if lora_path:
+                body["lora_path"] = lora_path
+            response = send(server, endpoint, **body)
+            if response.status_code != 200:
+                return str(response.status_code)
+            # A stream may have sent its status before SGLang looks for the adapter.
+            if re.search('"code": ?400|"invalid_request_error"', response.text):
+                return "400"
+            lines = re.findall("^data: ({.*)", response.text, re.M) or [response.text]
+            found = [one for line in lines for one in said_in(json.loads(line))]
+            whose = [
+                name
+                for name, (values, text) in known.items()
+                if found == pytest.approx(values, abs=LOGPROB_NOISE)
+                or (found and found == [*text][: len(found)])
+            ]
+            return whose[0] if whose else f"{found}"
+
+        wrong = []
+        for endpoint in (GENERATE, CHAT, COMPLETIONS, MESSAGES, RESPONSES):
+            if endpoint == MESSAGES and release.startswith("0.5.8"):
+                continue
+            is_old = endpoint == RESPONSES and is_between(release, "", "0.5.13")
+            # From 0.5.20 on, SGLang's /v1/responses wants a name of /v1/models.
+            is_strict = endpoint == RESPONSES and is_between(release, "0.5.20", "")
+            for model, lora_path, expected in NAMED:
+                if lora_path and endpoint == GENERATE:
+                    continue
+                if is_strict and model in ("default", "PATH", "unknown"):
+                    expected = "404"
+                for streaming in (False,) if is_old else (False, True):
+                    asked = (endpoint, streaming, model, lora_path)
+                    if (found := answering(*asked)) != expected:
+                        wrong.append((*asked, found, expected))
+        assert not wrong, "\n".join(map(str, wrong))
+
+
+def body_of(endpoint: str, prompt: list[int]) -> Json:
+    messages, n = line("plain").messages, {"max_tokens": 4, "temperature": 0}
+    traced = {"return_token_ids": True}
+    bodies = {
+        GENERATE: {"token_ids": prompt, "sampling_params": {**n, "logprobs": 0}},
+        CHAT: {"messages": messages, "logprobs": True, **n},
+        COMPLETIONS: {"prompt": prompt, "logprobs": 1, **traced, **n},
+        MESSAGES: {"messages": messages, **traced, **n},
+        RESPONSES: {
+            "input": messages,
+            "max_output_tokens": 4,
+            "temperature": 0,
+            **traced,
+        },
+    }
+    return bodies[endpoint]
+
+
+def said_in(event: Json) -> list[Any]:
+    """Return the logprobs in a response or an event, or its text if it has none."""
+    if "choices" not in event:
+        texts = [
+            part["text"]
+            for item in event.get("output", ())
+            for part in item["content"] or ()
+        ]
+        said: list[Any] = event.get("token_logprobs", [*"".join(texts)])
+        return said
+    values = []
+    for choice in event["choices"]:
+        written = choice.get("logprobs") or {}
+        values += written.get("token_logprobs") or []
+        values += [entry["logprob"] for entry in written.get("content") or []]
+    return values
+
+
 def test_an_adapter_can_be_replaced_under_its_name(
     trees: Trees, launch: Launch, tmp_path: Path
 ) -> None:
-    args = ("--lora-target-modules", *weights.ADAPTED)
-    args += ("--max-lora-rank", str(weights.RANK))
-    args += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
-    adapters = [
-        weights.make_adapter(tmp_path / name, seed)
-        for seed, name in enumerate(("first", "second"))
-    ]
-    with launch(trees.patched, "--enable-lora", *args) as server:
+    adapters = make_adapters(tmp_path)
+    with launch(trees.patched, *ADAPTED) as server:
         prompt = prompt_of(server, "plain")
         params = {"max_tokens": 4, "logprobs": 0}
 

@@ -1,0 +1,61 @@
+"""The LoRA adapter that a request's model name means; SGLang needs `base:adapter`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    from .answers import Json
+
+
+def by_name(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate `_resolve_lora_path`: the bare name of an adapter means the adapter.
+
+    An adapter may have the served name, which then no longer means the base model.
+    """
+
+    @wraps(resolve)
+    def resolved(
+        self: OpenAIServingBase, request_model: Json, explicit_lora_path: Json
+    ) -> Any:
+        """
+        Raises:
+            HTTPException: 404, the name is neither an adapter's nor the base model's.
+        """
+        manager = self.tokenizer_manager
+        # SGLang's unit tests pass mocks, which have every attribute.
+        if manager.server_args.enable_lora is not True:
+            return resolve(self, request_model, explicit_lora_path)
+        adapter = resolve(self, request_model or "", None)
+        if adapter is None and explicit_lora_path:
+            return explicit_lora_path
+        name = request_model if adapter is None else adapter
+        # An adapter that SGLang has evicted is loaded again when it is used.
+        if name in manager.lora_ref_cache:
+            return name
+        if adapter is None and (not name or name in base_names(manager)):
+            return None
+        from fastapi import HTTPException
+
+        raise HTTPException(
+            HTTPStatus.NOT_FOUND,
+            f"The model {request_model!r} does not exist: see /v1/models.",
+        )
+
+    return resolved
+
+
+def base_names(manager: TokenizerManager) -> set[str]:
+    """Return the names of the base model, which an update from disk renames.
+
+    SGLang's clients write "default" if any model will do.
+    """
+    server_args = manager.server_args
+    started = {server_args.served_model_name, manager.model_config.model_path}
+    return {"default", manager.served_model_name, manager.model_path, *started}
