@@ -85,19 +85,22 @@ class Answer:
 
     def __init__(self) -> None:
         self.content = ""
-        self.calls: dict[int, Any] = {}
-
-    @property
-    def tool_calls(self) -> list[Any]:
-        """The tool calls, ordered by index."""
-        return [self.calls[index] for index in sorted(self.calls)]
+        self.tool_calls: list[Any] = []
+        self._latest: dict[int, Any] = {}
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Add the delta of a chunk."""
+        """Add the delta of a chunk.
+
+        Only the first part of a tool call has an ID. Its index may be another call's.
+        """
         self.content += delta.get("content") or ""
         for part in delta.get("tool_calls") or ():
-            new = SimpleNamespace(function=SimpleNamespace(name="", arguments=""))
-            function = self.calls.setdefault(part.get("index") or 0, new).function
+            index = part.get("index") or 0
+            if part.get("id") or index not in self._latest:
+                function = SimpleNamespace(name="", arguments="")
+                self._latest[index] = function
+                self.tool_calls.append(SimpleNamespace(function=function))
+            function = self._latest[index]
             said = part.get("function") or {}
             function.name = said.get("name") or function.name
             function.arguments += said.get("arguments") or ""
