@@ -86,10 +86,10 @@ class Turn:
 
     def _add_call(self, part: Any) -> None:
         calls = self.message.setdefault("tool_calls", [])
-        if part.index == len(calls):
+        if part.id:
             function = {"name": "", "arguments": ""}
             calls.append({"id": part.id, "type": "function", "function": function})
-        function = calls[part.index]["function"]
+        function = calls[-1]["function"]
         function["name"] += part.function.name or ""
         function["arguments"] += part.function.arguments or ""
 

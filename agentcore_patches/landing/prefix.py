@@ -95,8 +95,10 @@ class Answer:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._names: dict[int, str] = {}
-        self._arguments: dict[int, list[str]] = {}
+        self._names: list[str] = []
+        self._arguments: list[list[str]] = []
+        # The position of the latest call with an index.
+        self._latest: dict[int, int] = {}
 
     @property
     def content(self) -> str:
@@ -105,23 +107,31 @@ class Answer:
 
     @property
     def tool_calls(self) -> list[Any]:
-        """The tool calls, ordered by index."""
-        calls = [
-            SimpleNamespace(name=self._names.get(index, ""), arguments="".join(parts))
-            for index, parts in sorted(self._arguments.items())
+        """The tool calls, in the order of their first parts."""
+        return [
+            SimpleNamespace(
+                function=SimpleNamespace(name=name, arguments="".join(parts))
+            )
+            for name, parts in zip(self._names, self._arguments, strict=True)
         ]
-        return [SimpleNamespace(function=call) for call in calls]
 
     def add(self, delta: dict[str, Any]) -> None:
-        """Add the delta of a chunk."""
+        """Add the delta of a chunk.
+
+        Only the first part of a tool call has an ID. Its index may be another call's.
+        """
         if delta.get("content"):
             self._texts.append(delta["content"])
         for part in delta.get("tool_calls") or ():
             index = part.get("index") or 0
+            if part.get("id") or index not in self._latest:
+                self._latest[index] = len(self._names)
+                self._names.append("")
+                self._arguments.append([])
+            at = self._latest[index]
             said = part.get("function") or {}
-            if said.get("name"):
-                self._names[index] = said["name"]
-            self._arguments.setdefault(index, []).append(said.get("arguments") or "")
+            self._names[at] = said.get("name") or self._names[at]
+            self._arguments[at].append(said.get("arguments") or "")
 
 
 class Turn:

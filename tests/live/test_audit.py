@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentcore_patches.command.cli import main
+from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.server import Server
 from tests.helpers.built_records import write
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
@@ -59,6 +61,34 @@ def test_answers_of_a_patched_server_are_clean(
     assert document["failed"] == document["unmatched"] == 0
     assert document["compared"] == len(later) // 2
     assert all(row["of"] for row in document["findings"])
+
+
+def test_two_calls_of_one_tool_are_clean(
+    server: Server,
+    scripted_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In a whole message, SGLang's `index` of a call may be that of its tool."""
+    text = "\n".join(
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n'
+        "</tool_call>"
+        for city in ("Oslo", "Lima")
+    )
+    lines = []
+    for streaming in (False, True):
+        body = request_to(CHAT, "two_tools", regex=re.escape(text))
+        body |= {"return_token_ids": True, "model": served_model(server)}
+        one = record(server, CHAT, body, streaming=streaming, session=str(streaming))
+        [turn] = turns_of(one)
+        assert [call.name for call in turn.answers[0].calls] == ["get_weather"] * 2, one
+        lines.append(one)
+
+    code, document = audited(
+        capsys, write(tmp_path / "calls.jsonl", lines), scripted_model
+    )
+
+    assert (code, found(document)) == (0, set()), document
 
 
 def test_answers_of_an_unpatched_server_have_drift_and_holes(

@@ -23,6 +23,7 @@ from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.audit.readers.fields import BadRecord
 from agentcore_verify.audit.results import Audit
+from agentcore_verify.audit.turns import Call
 from tests.helpers.built_records import (
     SHAPES,
     Json,
@@ -197,6 +198,50 @@ def test_rollouts_saved_without_their_trajectory_are_read(
     assert code == 1
     rows = {row["name"]: row for row in json.loads(out)["findings"]}
     assert (rows["ids-missing"]["count"], rows["ids-missing"]["of"]) == (3, 3)
+
+
+def call_part(id_: str | None, name: str | None, arguments: str) -> Json:
+    function = {"name": name, "arguments": arguments}
+    return {"index": 0, "id": id_, "type": "function", "function": function}
+
+
+WHOLE = [call_part("a", "f", '{"x": 1}'), call_part("b", "f", '{"x": 2}')]
+PARTS = [
+    call_part("a", "f", ""),
+    call_part(None, None, '{"x": 1}'),
+    call_part("b", "f", '{"x"'),
+    call_part(None, None, ": 2}"),
+]
+TRACE = {
+    "trace_id": "t",
+    "completion_token_ids": [],
+    "messages": [{"role": "assistant", "tool_calls": WHOLE}],
+}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {
+            "request": {},
+            "response": {"choices": [{"index": 0, "message": {"tool_calls": WHOLE}}]},
+        },
+        {
+            "request": {},
+            "chunks": [
+                {"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]}
+                for part in PARTS
+            ],
+        },
+        {**TRACE, "response_message": {"tool_calls": WHOLE}, "raw_response": {"x": 1}},
+        {**TRACE, "response_message": {"tool_calls": PARTS}, "raw_response": None},
+    ],
+    ids=["whole", "stream", "whole trace", "trace of a stream"],
+)
+def test_two_calls_of_one_index_are_two(record: Json) -> None:
+    [turn] = turns_of(record)
+    [answer] = turn.answers
+    assert answer.calls == (Call("f", '{"x": 1}'), Call("f", '{"x": 2}'))
 
 
 # Bad input.

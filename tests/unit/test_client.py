@@ -144,6 +144,22 @@ class TestStream:
             client.ToolCall("get_time", "{}", "call_1"),
         )
 
+    def test_two_calls_of_one_index_have_two_ids(self) -> None:
+        def call(id_: str | None, **function: str) -> dict[str, Any]:
+            return {"tool_calls": [{"index": 1, "id": id_, "function": function}]}
+
+        answer = read(
+            chunk(call("a", name="f")),
+            chunk(call(None, arguments="{}")),
+            chunk(call("b", name="f")),
+            chunk(call("b", arguments="[]")),
+            chunk({"content": None}, finish_reason="tool_calls"),
+        )
+        assert answer.completions[0].tool_calls == (
+            client.ToolCall("f", "{}", "a"),
+            client.ToolCall("f", "[]", "b"),
+        )
+
     def test_knows_which_events_had_the_prompt_ids(self) -> None:
         answer = read(
             chunk({"content": "x"}),
@@ -189,6 +205,18 @@ class TestStream:
 
 
 class TestResponse:
+    @pytest.mark.parametrize("indices", [(0, 0), (1, 0), (-1, -1), (None, None)])
+    def test_tool_calls_are_a_list_whatever_their_index(
+        self, indices: tuple[int | None, ...]
+    ) -> None:
+        calls = [
+            {"index": index, "id": "c", "function": {"name": name, "arguments": "{}"}}
+            for index, name in zip(indices, "fg", strict=True)
+        ]
+        choice = {"index": 0, "message": {"tool_calls": calls}}
+        (completion,) = client.read_response({"choices": [choice]}).completions
+        assert [call.name for call in completion.tool_calls] == ["f", "g"]
+
     def test_is_read_like_a_stream_of_one_chunk(self) -> None:
         call = {"id": "c", "index": 0, "function": {"name": "f", "arguments": "{}"}}
         message = {

@@ -176,3 +176,19 @@ def test_a_message_without_a_turn_is_left_alone() -> None:
 
     event = 'event: message_start\ndata: {"type":"message_start","message":{}}\n\n'
     assert collected(prefix.events(generate)(object())) == [event]
+
+
+def test_two_calls_of_one_index_are_recorded_apart() -> None:
+    answer = prefix.Answer()
+    for id_, function in (
+        ("a", {"name": "f", "arguments": ""}),
+        (None, {"name": None, "arguments": "{}"}),
+        ("b", {"name": "f", "arguments": ""}),
+        (None, {"arguments": "[]"}),
+    ):
+        answer.add({"tool_calls": [{"index": 1, "id": id_, "function": function}]})
+    functions = [vars(call.function) for call in answer.tool_calls]
+    assert functions == [
+        {"name": "f", "arguments": "{}"},
+        {"name": "f", "arguments": "[]"},
+    ]

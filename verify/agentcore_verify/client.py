@@ -319,20 +319,29 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
 
 
 def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
-    """The tool calls of the deltas, joined by their index."""
-    calls: dict[int, ToolCall] = {}
+    """The tool calls of a message, or of the deltas of a stream, joined by their index.
+
+    Some of SGLang's parsers give two calls the same index, but each its own ID.
+    """
+    calls: list[ToolCall] = []
+    latest: dict[int, int] = {}
     for piece in pieces:
         for position, delta in enumerate(piece.tool_calls):
-            at = delta.get("index")
-            at = position if at is None else at
+            index = delta.get("index")
+            index = position if index is None else index
+            id_ = delta.get("id")
+            at = latest.get(index)
+            is_other = at is not None and id_ and calls[at].id not in (None, id_)
+            if at is None or is_other or "message" in piece.raw:
+                at = latest[index] = len(calls)
+                calls.append(ToolCall("", ""))
             function: Mapping[str, Any] = delta.get("function") or {}
-            call = calls.get(at, ToolCall("", ""))
             calls[at] = ToolCall(
-                name=call.name + (function.get("name") or ""),
-                arguments=call.arguments + (function.get("arguments") or ""),
-                id=call.id or delta.get("id"),
+                name=calls[at].name + (function.get("name") or ""),
+                arguments=calls[at].arguments + (function.get("arguments") or ""),
+                id=calls[at].id or id_,
             )
-    return tuple(calls[at] for at in sorted(calls))
+    return tuple(calls)
 
 
 def _told(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:

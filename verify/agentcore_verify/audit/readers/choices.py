@@ -20,6 +20,7 @@ class _Choice:
     text: str = ""
     reasoning: str = ""
     calls: list[Json] = field(default_factory=list)
+    streamed: bool = False
     ids: list[int] | None = None
     prompt: list[int] | None = None
     logprobs: list[float | None] | None = None
@@ -32,7 +33,9 @@ class _Choice:
 
     def add(self, choice: Json) -> None:
         """Add the choice of one chunk."""
-        part = obj(choice.get("message") or choice.get("delta"), "choices[].message")
+        message = obj(choice.get("message"), "choices[].message")
+        self.streamed = self.streamed or not message
+        part = message or obj(choice.get("delta"), "choices[].delta")
         self.text += fields.content(part.get("content"), "content")
         self.text += text(choice.get("text"), "choices[].text")
         self.reasoning += fields.reasoning(part, "choices")
@@ -82,6 +85,7 @@ class _Choice:
     def answer(self, metadata: Json, tokens: int | None, prompt_tokens: int) -> Answer:
         """Return the whole choice. `prompt_tokens` logprobs of an echoed prompt come first."""
         logprobs, found = self.logprobs, self.ids
+        calls = fields.streamed_calls if self.streamed else fields.calls
         pieces, named = self.pieces, self.named
         if engine := self.meta.get("output_token_logprobs"):
             of_engine = _engine_logprobs(engine)
@@ -97,7 +101,7 @@ class _Choice:
         return Answer(
             text=self.text,
             reasoning=self.reasoning,
-            calls=fields.calls(self.calls, "tool_calls"),
+            calls=calls(self.calls, "tool_calls"),
             ids=found,
             logprobs=logprobs,
             pieces=pieces or None,

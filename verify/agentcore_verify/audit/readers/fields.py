@@ -117,21 +117,38 @@ def strings(value: Any, name: str) -> tuple[str, ...]:
 
 
 def calls(value: Any, name: str) -> tuple[Call, ...]:
-    """Return the tool calls of a message, also of a stream, which has them in parts.
-
-    verifiers saves each as a string of JSON.
-    """
+    """Return the tool calls of a whole message. verifiers saves each as JSON text."""
     if isinstance(value, list):
         value = [_parsed(part) if isinstance(part, str) else part for part in value]
-    joined: dict[int, list[str]] = {}
+    return tuple(Call(*_name_and_arguments(part, name)) for part in objs(value, name))
+
+
+def streamed_calls(value: Any, name: str) -> tuple[Call, ...]:
+    """Join the tool calls of a stream, which has them in parts.
+
+    Some of SGLang's parsers give two calls the same index, but each its own ID.
+    """
+    joined: list[list[str]] = []
+    latest: dict[int, tuple[list[str], str | None]] = {}
     for position, part in enumerate(objs(value, name)):
         index = count(part.get("index"), name)
-        function = obj(part.get("function"), name) or part
-        call = joined.setdefault(position if index is None else index, ["", ""])
-        call[0] += text(function.get("name"), name)
-        arguments = function.get("arguments")
-        call[1] += arguments_text(arguments, name)
-    return tuple(Call(called, arguments) for called, arguments in joined.values())
+        index = position if index is None else index
+        made = optional_text(part.get("id"), name) or None
+        call, id_ = latest.get(index, ([], None))
+        if not call or (made and id_ and made != id_):
+            call, id_ = ["", ""], None
+            joined.append(call)
+        latest[index] = call, id_ or made
+        called, arguments = _name_and_arguments(part, name)
+        call[0] += called
+        call[1] += arguments
+    return tuple(Call(called, arguments) for called, arguments in joined)
+
+
+def _name_and_arguments(part: Json, name: str) -> tuple[str, str]:
+    function = obj(part.get("function"), name) or part
+    arguments = arguments_text(function.get("arguments"), name)
+    return text(function.get("name"), name), arguments
 
 
 def _parsed(part: str) -> Any:

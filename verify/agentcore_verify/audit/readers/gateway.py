@@ -16,6 +16,9 @@ def turn(record: Json) -> Turn:
     metadata = obj(response.get("metadata"), "raw_response.metadata")
     counts = obj(record.get("token_counts"), "token_counts")
     messages = fields.chat(record.get("messages"))
+    # The gateway stores no response of a stream, whose calls are in parts.
+    streamed = record.get("raw_response") is None
+    calls = fields.streamed_calls if streamed else fields.calls
     version = metadata.get("weight_version") or response.get("weight_version")
     return Turn(
         shape="gateway",
@@ -26,7 +29,7 @@ def turn(record: Json) -> Turn:
             Answer(
                 text=fields.content(said.get("content"), "response_message.content"),
                 reasoning=fields.reasoning(said, "response_message"),
-                calls=fields.calls(said.get("tool_calls"), "tool_calls"),
+                calls=calls(said.get("tool_calls"), "tool_calls"),
                 ids=ids(record["completion_token_ids"], "completion_token_ids") or None,
                 logprobs=numbers(record.get("logprobs"), "logprobs"),
                 tokens=count(counts.get("completion"), "token_counts.completion"),
