@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -17,6 +18,7 @@ from functools import wraps
 from importlib import import_module
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from . import metrics, release
 
@@ -73,15 +75,18 @@ class _Weights:
     Attributes:
         scheduler: the only scheduler of this process.
         version: the trainer's name for the weights.
-        of_results: version of the weights that computed the current results.
         n_updates: number of weight updates so far.
+        secret: part of the cache namespaces, so that no client can name one. Ranks need
+            not agree on it: each compares only its own keys.
+        unsent: requests with version spans that no output has had yet, by ID.
     """
 
     def __init__(self) -> None:
         self.scheduler: Scheduler = None
         self.version = ""
-        self.of_results = ""
         self.n_updates = 0
+        self.secret = secrets.token_hex(8)
+        self.unsent: WeakValueDictionary[str, Req] = WeakValueDictionary()
 
 
 _weights = _Weights()
@@ -118,55 +123,58 @@ def mark(batch: ScheduleBatch) -> None:
 
 
 def handle(batch: ScheduleBatch) -> None:
-    """Record the weights that computed the result being handled."""
-    _weights.of_results = batch.weight_version or _weights.version
+    """Assign the tokens of the result that is handled next to the weights it ran on.
+
+    A step costs one comparison per request. Only a request whose version changes gets
+    a new span, and only such a request is in `unsent` until it is sent.
+    """
+    version = batch.weight_version or _weights.version
+    for req in [one for one in batch.reqs if one.weight_version != version]:
+        req.weight_version = version
+        spans, begin = req.weight_versions, len(req.output_ids)
+        if spans and spans[-1][1] == begin:
+            spans.pop()  # Its weights have sampled no token.
+        spans.append([version, begin if spans else 0])
+        # The tokens of a beam search are not the request's own: it has no versions.
+        if getattr(req, "beam_group", None) is None:
+            _weights.unsent[req.rid] = req
 
 
-def record(reqs: Iterable[Req]) -> None:
-    """Assign the new tokens of requests to the weights that sampled them."""
-    version = _weights.of_results or _weights.version
-    for req in reqs:
-        spans, end = req.weight_versions, len(req.output_ids)
-        if spans and spans[-1][0] == version:
-            spans[-1][2] = end
-            continue
-        begin = spans[-1][2] if spans else 0
-        if begin < end:
-            spans.append([version, begin, end])
-
-
-def of_output(rids: Iterable[str], reqs: Iterable[Req]) -> list[list[Any] | None]:
-    """Return the weight versions of the tokens sent so far, for each request.
+def of_output(rids: Iterable[str]) -> list[list[Any] | None] | None:
+    """Return the version spans of the requests in an output that have new ones.
 
     Args:
         rids: IDs of the requests in the output, in order.
-        reqs: requests of the batch; some may not be in the output.
     """
-    by_rid = {req.rid: req for req in reqs}
-    sent = [by_rid[rid] for rid in rids]
-    return [
-        # The tokens of a beam search are not the request's own: it has no versions.
-        of_request(req, req.send_token_offset)
-        if getattr(req, "beam_group", None) is None
-        else None
-        for req in sent
-    ]
+    if not _weights.unsent:
+        return None
+    new = {*_weights.unsent.keys()}.intersection(rids)
+    if not new:
+        return None
+    return [_of_request(_weights.unsent[rid]) if rid in new else None for rid in rids]
 
 
-def of_request(req: Req, n_tokens: int) -> list[Any] | None:
-    """Return the version spans of a request's first tokens, None without tokens."""
-    spans = [
+def _of_request(req: Req) -> list[Any] | None:
+    """Return the spans of the tokens of a request that are sent now, None without any.
+
+    The last span may grow: `take` extends it with each output.
+    """
+    spans, n_tokens = req.weight_versions, req.send_token_offset
+    ends = [begin for _, begin in spans[1:]] + [n_tokens]
+    sent = [
         [version, begin, min(end, n_tokens)]
-        for version, begin, end in req.weight_versions
+        for (version, begin), end in zip(spans, ends, strict=True)
         if begin < n_tokens
     ]
+    if len(sent) == len(spans):
+        del _weights.unsent[req.rid]
     if not release.SPANS_ARE_STRUCTS:
-        return spans or None
+        return sent or None
     from sglang.srt.utils.weight_versions import WeightVersionSpan
 
     return [
         WeightVersionSpan(version=version, start=begin, end=end)
-        for version, begin, end in spans
+        for version, begin, end in sent
     ] or None
 
 
@@ -181,13 +189,15 @@ def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) ->
     """
     # Outputs of embeddings have no such column.
     column = getattr(output, "weight_versions", None)
-    if column is None or column[index] is None:
-        return
-    spans = column[index]
-    if release.SPANS_ARE_STRUCTS:
-        spans = [[span.version, span.start, span.end] for span in spans]
-    vars(state)["weight_versions"] = spans
-    tell(state, meta_info)
+    if column is not None and column[index] is not None:
+        spans = column[index]
+        if release.SPANS_ARE_STRUCTS:
+            spans = [[span.version, span.start, span.end] for span in spans]
+        vars(state)["weight_versions"] = spans
+    spans = vars(state).get("weight_versions")
+    if spans:
+        spans[-1][2] = output.completion_tokens[index]
+        tell(state, meta_info)
 
 
 def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
@@ -248,10 +258,11 @@ def renew(req: Req) -> None:
     """
     if not req.output_ids:
         req.weight_versions = []
+        req.weight_version = None
     if _weights.n_updates:
         own = (req.extra_key or "").removeprefix(req.weights_namespace)
         # It goes first, because SGLang looks for the adapter at the end of the key.
-        req.weights_namespace = f"weights {_weights.n_updates}\0"
+        req.weights_namespace = f"weights {_weights.n_updates} {_weights.secret}\0"
         req.extra_key = req.weights_namespace + own
 
 

@@ -268,20 +268,11 @@ TOKENS: tuple[Hook, ...] = (
     ),
     Hook(
         "weight-versions/handle",
-        "recall the weight version that the batch ran on",
+        "assign the new tokens to the weights that sampled them",
         Insert(
             SCHEDULER,
             "Scheduler.process_batch_result",
             "agentcore.weight_versions.handle(batch)",
-        ),
-    ),
-    Hook(
-        "weight-versions/record",
-        "assign the new tokens to the weights that sampled them",
-        Insert(
-            "$output_streamer",
-            "$output_streamer_class.stream_output",
-            "agentcore.weight_versions.record(reqs)",
         ),
     ),
     Hook(
@@ -290,7 +281,9 @@ TOKENS: tuple[Hook, ...] = (
         Insert(
             SCHEDULE_BATCH,
             "Req.__init__",
-            'self.weights_namespace = ""\nself.weight_versions = []',
+            'self.weights_namespace = ""\n'
+            "self.weight_version = None\n"
+            "self.weight_versions = []",
             after="self.extra_key = extra_key",
         ),
     ),
@@ -339,14 +332,14 @@ WIRE: tuple[Hook, ...] = (
             "$output_streamer",
             "$stream_output_generation",
             "BatchTokenIDOutput",
-            "weight_versions=agentcore.weight_versions.of_output(rids, reqs)",
+            "weight_versions=agentcore.weight_versions.of_output(rids)",
         ),
         since={
             "0.5.13": Insert(
                 OUTPUT_STREAMER,
                 "SchedulerOutputStreamer._stream_output_generation",
                 "$OUTPUT.weight_versions = agentcore.weight_versions.of_output(\n"
-                "    $OUTPUT.rids, reqs\n"
+                "    $OUTPUT.rids\n"
                 ")",
                 before="self.send_to_detokenizer.send_output($OUTPUT)",
             ),

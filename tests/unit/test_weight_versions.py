@@ -19,9 +19,15 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
     return fresh
 
 
-def request(n_tokens: int = 0, **more: Any) -> Any:
-    return SimpleNamespace(
-        output_ids=[7] * n_tokens,
+class Req(SimpleNamespace):
+    """A request of the scheduler; unlike a SimpleNamespace, it has weak references."""
+
+
+def request(rid: str = "one", **more: Any) -> Any:
+    return Req(
+        rid=rid,
+        output_ids=[],
+        weight_version=None,
         weight_versions=[],
         weights_namespace="",
         extra_key=None,
@@ -31,9 +37,16 @@ def request(n_tokens: int = 0, **more: Any) -> Any:
 
 def run(req: Any, batch: Any, n_tokens: int = 1) -> None:
     """Handle the result of a batch that samples tokens of a request."""
+    batch.reqs = [req]
     weight_versions.handle(batch)
     req.output_ids += [7] * n_tokens
-    weight_versions.record([req])
+
+
+def sent(req: Any, n_tokens: int) -> Any:
+    """Return what an output with the first tokens of a request says of it."""
+    req.send_token_offset = n_tokens
+    column = weight_versions.of_output([req.rid])
+    return column and column[0]
 
 
 def launch() -> Any:
@@ -49,14 +62,20 @@ def test_a_token_has_the_version_that_its_batch_ran_on() -> None:
     weight_versions.set_version("b")
     run(req, in_flight)
     run(req, launch(), n_tokens=3)
-    assert weight_versions.of_request(req, 5) == [["a", 0, 2], ["b", 2, 5]]
+    assert sent(req, 5) == [["a", 0, 2], ["b", 2, 5]]
 
 
 def test_a_result_without_sampled_tokens_has_no_span() -> None:
     req = request()
-    weight_versions.handle(launch())
-    weight_versions.record([req])
-    assert weight_versions.of_request(req, 0) is None
+    run(req, launch(), n_tokens=0)
+    assert sent(req, 0) is None
+    weight_versions.set_version("b")
+    run(req, launch())
+    weight_versions.set_version("c")
+    run(req, launch(), n_tokens=0)
+    weight_versions.set_version("d")
+    run(req, launch())
+    assert sent(req, 2) == [["b", 0, 1], ["d", 1, 2]]
 
 
 def test_tokens_after_a_stop_string_have_no_version() -> None:
@@ -64,16 +83,32 @@ def test_tokens_after_a_stop_string_have_no_version() -> None:
     run(req, launch(), n_tokens=3)
     weight_versions.set_version("b")
     run(req, launch(), n_tokens=2)
-    assert weight_versions.of_request(req, 4) == [["a", 0, 3], ["b", 3, 4]]
-    assert weight_versions.of_request(req, 3) == [["a", 0, 3]]
+    assert sent(req, 3) == [["a", 0, 3]]
+    assert sent(req, 4) == [["a", 0, 3], ["b", 3, 4]]
 
 
-def test_an_output_has_only_the_versions_of_its_requests() -> None:
-    one = request(rid="one", send_token_offset=2)
-    other = request(rid="other", send_token_offset=0)
+def test_an_output_has_only_new_spans_of_its_own_requests() -> None:
+    one, other = request("one"), request("other", send_token_offset=3)
     run(one, launch(), n_tokens=3)
-    versions = weight_versions.of_output(["one"], [other, one])
-    assert versions == [[["a", 0, 2]]]
+    run(other, launch(), n_tokens=3)
+    assert sent(one, 2) == [["a", 0, 2]]
+    run(one, launch())
+    assert sent(one, 4) is None
+    assert weight_versions.of_output(["one", "other"]) == [None, [["a", 0, 3]]]
+    weight_versions.set_version("b")
+    run(one, launch())
+    assert sent(one, 5) == [["a", 0, 4], ["b", 4, 5]]
+
+
+def test_a_request_that_is_gone_is_not_kept(weights: _Weights) -> None:
+    run(request(), launch())
+    assert not weights.unsent
+
+
+def test_the_tokens_of_a_beam_search_have_no_versions() -> None:
+    req = request(beam_group=object())
+    run(req, launch())
+    assert sent(req, 1) is None
 
 
 def test_an_update_without_a_version_keeps_the_old_one() -> None:
@@ -84,17 +119,18 @@ def test_an_update_without_a_version_keeps_the_old_one() -> None:
 def test_a_batch_without_a_version_has_the_current_one() -> None:
     req = request()
     run(req, SimpleNamespace(weight_version=None))
-    assert weight_versions.of_request(req, 1) == [["a", 0, 1]]
+    assert sent(req, 1) == [["a", 0, 1]]
 
 
 def test_versions_of_lost_tokens_are_dropped() -> None:
     req = request()
     run(req, launch())
     weight_versions.renew(req)
-    assert req.weight_versions == [["a", 0, 1]]
+    assert sent(req, 1) == [["a", 0, 1]]
     req.output_ids = []
     weight_versions.renew(req)
-    assert req.weight_versions == []
+    run(req, launch(), n_tokens=2)
+    assert sent(req, 2) == [["a", 0, 2]]
 
 
 def test_without_an_update_the_cache_key_is_the_requests() -> None:
@@ -117,6 +153,18 @@ def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
     weights.n_updates = 2
     weight_versions.renew(one)
     assert one.extra_key.split("\0")[1:] == ["salt ep=4"]
+
+
+def test_a_client_cannot_name_the_cache_of_later_weights(weights: _Weights) -> None:
+    guess = request()
+    guess.extra_key = "weights 1\0"
+    weight_versions.renew(guess)
+    weights.n_updates = 1
+    req = request()
+    weight_versions.renew(req)
+    assert guess.extra_key == "weights 1\0"
+    assert weights.secret in req.extra_key
+    assert _Weights().secret != weights.secret
 
 
 def test_an_update_in_several_requests_counts_at_its_end(
@@ -171,25 +219,30 @@ def test_no_storage_is_attached_after_an_update(weights: _Weights) -> None:
     assert "older weights" in answer.message
 
 
-def told(spans: list[Any] | None, finish: Any) -> dict[str, Any]:
-    state: Any = SimpleNamespace(weight_versions=[])
-    meta_info = {"finish_reason": finish, "weight_version": "now"}
-    output = SimpleNamespace(weight_versions=[None, spans])
-    weight_versions.take(state, meta_info, output, 1)
+def told(columns: list[Any], finish: Any = None) -> dict[str, Any]:
+    """Return `meta_info` of the last of some outputs, which add two tokens each."""
+    state: Any = SimpleNamespace()
+    for n_outputs, column in enumerate(columns, 1):
+        meta_info = {"finish_reason": finish, "weight_version": "now"}
+        output = SimpleNamespace(
+            weight_versions=column, completion_tokens=[None, 2 * n_outputs]
+        )
+        weight_versions.take(state, meta_info, output, 1)
     return meta_info
 
 
 def test_each_output_has_the_last_version_and_the_final_one_has_all() -> None:
-    spans = [["a", 0, 2], ["b", 2, 5]]
-    assert told(spans, None) == {"finish_reason": None, "weight_version": "b"}
-    assert told(spans, {"type": "stop"})["weight_versions"] == [
-        {"version": "a", "start": 0, "end": 2},
-        {"version": "b", "start": 2, "end": 5},
+    columns = [[None, [["a", 0, 2]]], None, [None, [["a", 0, 5], ["b", 5, 6]]], [0, None]]
+    assert told(columns[:2]) == {"finish_reason": None, "weight_version": "a"}
+    assert told(columns) == {"finish_reason": None, "weight_version": "b"}
+    assert told(columns, {"type": "stop"})["weight_versions"] == [
+        {"version": "a", "start": 0, "end": 5},
+        {"version": "b", "start": 5, "end": 8},
     ]
 
 
 def test_without_tokens_there_are_no_versions() -> None:
-    assert told(None, {"type": "stop"})["weight_version"] == "now"
+    assert told([None], {"type": "stop"})["weight_version"] == "now"
 
 
 SPANS = [{"version": "b", "start": 0, "end": 2}]
