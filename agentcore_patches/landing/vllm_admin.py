@@ -7,13 +7,16 @@ that SGLang cannot serve answers 501, and names what to use instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial, wraps
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
+from . import request_fields
 from .vllm_http import (
     BadRequest,
     error_response,
@@ -43,6 +46,11 @@ _POLL_INTERVAL = 0.05
 
 # Seconds in which the engine releases the requests of a paused server.
 _SETTLES_WITHIN = 5.0
+
+_NOT_RESET = (
+    "The prefix cache was not reset: requests use it. New weights have their own "
+    "cache, so a trainer does not need to reset it."
+)
 
 _FROM_DISK = (
     'Save the weights and send {"weight_dir": PATH} to /update_weights, or use '
@@ -103,9 +111,15 @@ def _add_route(
 class _Call:
     """A request to a control endpoint: its query and body as one set of fields."""
 
-    def __init__(self, request: Request, fields: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        fields: dict[str, Any],
+        query: Mapping[str, list[str]],
+    ) -> None:
         self.request = request
-        self._fields = fields
+        self._fields = {**query, **fields}
+        self._in_query = query.keys() - fields.keys()
 
     @classmethod
     async def read(cls, request: Request) -> _Call:
@@ -114,10 +128,10 @@ class _Call:
         Raises:
             BadRequest: the body is not a JSON object.
         """
-        query: dict[str, Any] = {}
+        query: dict[str, list[str]] = {}
         for name, value in request.query_params.multi_items():
-            query[name] = [*query[name], value] if name in query else [value]
-        return cls(request, {**query, **await read_json(request)})
+            query.setdefault(name, []).append(value)
+        return cls(request, await read_json(request), query)
 
     def only(self, *names: str) -> None:
         """Reject every other field that is set.
@@ -177,6 +191,8 @@ class _Call:
     def strings(self, name: str) -> list[str] | None:
         """Return a field as a list of strings, None if it is absent.
 
+        Commas separate the strings of a query.
+
         Raises:
             BadRequest: it is something else.
         """
@@ -186,7 +202,9 @@ class _Call:
         value = [value] if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             raise BadRequest(name, f"{name} must be a list of strings.")
-        return [part for one in value for part in one.split(",") if part]
+        if name in self._in_query:
+            value = [part for one in value for part in one.split(",") if part]
+        return value
 
     def has(self, name: str) -> bool:
         """True if a field is present, even if it is null."""
@@ -264,10 +282,28 @@ class _Control:
         if mode is None:
             mode = "wait" if call.flag("wait_for_inflight_requests") else "abort"
         clear = call.flag("clear_cache")
-        await self._pause(mode)
-        if clear or (clear is None and mode != "keep"):
-            await self._flush("clear_cache")
+        if (
+            clear
+            and mode == "keep"
+            and await self._manager.model_update_lock.is_locked()
+        ):
+            raise BadRequest("clear_cache", _NOT_RESET)
+        async with self._paused(mode):
+            if clear or (clear is None and mode != "keep"):
+                await self._flush("clear_cache")
         return {"status": "paused"}
+
+    @asynccontextmanager
+    async def _paused(self, mode: str) -> AsyncIterator[None]:
+        """Pause, and resume if an error follows."""
+        was_paused = self._manager.is_pause
+        await self._pause(mode)
+        try:
+            yield
+        except ValueError:
+            if not was_paused:
+                await self._resume()
+            raise
 
     async def _pause(self, mode: str) -> None:
         from sglang.srt.managers.io_struct import PauseGenerationReqInput
@@ -289,13 +325,21 @@ class _Control:
                 "not know each other's requests. Use abort or keep.",
             )
         async with manager.is_pause_cond:
+            if not is_held(manager):
+                vars(manager)["pause_mode"] = "wait"
             manager.is_pause = True
-        while manager.is_pause and await manager.model_update_lock.is_locked():
+        while await manager.model_update_lock.is_locked():
+            if not manager.is_pause:
+                raise BadRequest(
+                    "mode", "Generation was resumed before all requests had finished."
+                )
+            if is_held(manager):
+                raise BadRequest(
+                    "mode",
+                    "Generation is paused, so open requests cannot finish. Resume it "
+                    "first, or pause with mode=abort.",
+                )
             await asyncio.sleep(_POLL_INTERVAL)
-        if not manager.is_pause:
-            raise BadRequest(
-                "mode", "Generation was resumed before all requests had finished."
-            )
 
     async def _flush(self, field: str | None) -> None:
         """Flush the prefix cache, once the engine has released finished requests.
@@ -307,20 +351,19 @@ class _Control:
         while not (await self._manager.flush_cache()).success:
             is_busy = await self._manager.model_update_lock.is_locked()
             if is_busy or asyncio.get_running_loop().time() > deadline:
-                raise BadRequest(
-                    field,
-                    "The prefix cache was not reset: requests use it. New weights have "
-                    "their own cache, so a trainer does not need to reset it.",
-                )
+                raise BadRequest(field, _NOT_RESET)
             await asyncio.sleep(_POLL_INTERVAL)
 
     async def resume(self, call: _Call) -> Json:
         """Continue to generate."""
+        call.only()
+        await self._resume()
+        return {"status": "resumed"}
+
+    async def _resume(self) -> None:
         from sglang.srt.managers.io_struct import ContinueGenerationReqInput
 
-        call.only()
         await self._manager.continue_generation(ContinueGenerationReqInput())
-        return {"status": "resumed"}
 
     async def is_paused(self, call: _Call) -> Json:
         """Return whether generation is paused."""
@@ -333,7 +376,7 @@ class _Control:
         call.only("request_ids")
         request_ids = call.strings("request_ids")
         if request_ids is None:
-            n_aborted = len(self._manager.rid_to_state)
+            n_aborted = n_open(self._manager)
             everything: AbortReq = AbortReq(abort_all=True)
             await self._native["abort_request"](everything, call.request)
             self._abort_running(None)
@@ -387,17 +430,20 @@ class _Control:
                 "Level 1 keeps the weights, and this server drops them. Start it with "
                 "--enable-weights-cpu-backup, or send level=2 and update the weights.",
             )
-        was_paused = self._manager.is_pause
-        await self._pause(mode)
-        obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(
-            tags=tags
-        )
-        try:
-            await self._call("release_memory_occupation", obj, call)
-        except ValueError:
-            if not was_paused:
-                await self.resume(_Call(call.request, {}))
-            raise
+        async with self._paused(mode):
+            deadline = asyncio.get_running_loop().time() + _SETTLES_WITHIN
+            while True:
+                obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(
+                    tags=tags
+                )
+                try:
+                    await self._call("release_memory_occupation", obj, call)
+                    break
+                except ValueError:
+                    # With overlap scheduling, a step may run after the last answer.
+                    if asyncio.get_running_loop().time() > deadline:
+                        raise
+                await asyncio.sleep(_POLL_INTERVAL)
         self._asleep |= {*tags}
         return {"status": "sleeping"}
 
@@ -414,7 +460,7 @@ class _Control:
             await self._call("resume_memory_occupation", obj, call)
         self._asleep -= {*tags}
         if not self._asleep:
-            await self.resume(_Call(call.request, {}))
+            await self._resume()
         return {"status": "awake"}
 
     async def is_sleeping(self, call: _Call) -> Json:
@@ -457,7 +503,7 @@ class _Control:
 
     async def load(self, call: _Call) -> Json:
         """Return the number of open requests of this process."""
-        return {"server_load": len(self._manager.rid_to_state)}
+        return {"server_load": n_open(self._manager)}
 
     async def liveness(self, call: _Call) -> Json:
         """Answer while the process is alive."""
@@ -561,11 +607,21 @@ def loaded_adapters(manager: TokenizerManager) -> dict[str, str]:
     return {one.lora_name: one.lora_path for one in adapters.values()}
 
 
+def n_open(manager: TokenizerManager) -> int:
+    """Return the number of open requests, without SGLang's checks of its health."""
+    return sum(not rid.startswith("HEALTH_CHECK") for rid in manager.rid_to_state)
+
+
+def is_held(manager: TokenizerManager) -> bool:
+    """True while a pause keeps open requests from finishing."""
+    mode = vars(manager).get("pause_mode", "abort")
+    return manager.is_pause and mode not in ("abort", "wait")
+
+
 def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Decorate `load_lora_adapter`: replace a loaded adapter of the same name.
 
-    SGLang rejects such a name. New requests wait meanwhile; SGLang waits for the
-    adapter's own requests before it unloads the adapter.
+    SGLang rejects such a name. New requests of the adapter wait meanwhile.
     """
 
     @wraps(load)
@@ -574,25 +630,9 @@ def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
     ) -> Any:
         if obj.lora_name not in loaded_adapters(self):
             return await load(self, obj, *args, **kwargs)
-        from sglang.srt.managers.io_struct import (
-            LoadLoRAAdapterReqOutput,
-            UnloadLoRAAdapterReqInput,
-        )
+        from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
 
-        was_paused = self.is_pause
-        states = self.rid_to_state.values()
-        if was_paused and any(one.obj.lora_path == obj.lora_name for one in states):
-            return LoadLoRAAdapterReqOutput(
-                success=False,
-                error_message=f"The adapter {obj.lora_name!r} cannot be replaced: its "
-                "requests are paused, and SGLang waits for them. Pause with mode=wait "
-                "or abort, or do not pause: new requests wait for the new weights.",
-            )
-        async with self.is_pause_cond:
-            self.is_pause = True
-        try:
-            # Let requests that have passed the pause resolve their adapter first.
-            await asyncio.sleep(_POLL_INTERVAL)
+        async with _changed(self, obj.lora_name):
             old: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
                 lora_name=obj.lora_name
             )
@@ -600,13 +640,77 @@ def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
             if result.success:
                 result = await load(self, obj, *args, **kwargs)
             return result
-        finally:
-            if not was_paused:
-                async with self.is_pause_cond:
-                    self.is_pause = False
-                    self.is_pause_cond.notify_all()
 
     return loaded
+
+
+def unloading(unload: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Decorate the method that unloads an adapter: wait for the adapter's requests.
+
+    SGLang waits for them, too, but for as long as they are paused.
+    """
+
+    @wraps(unload)
+    async def unloaded(
+        self: TokenizerManager,
+        obj: UnloadLoRAAdapterReqInput,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        async with _changed(self, obj.lora_name):
+            registry = self.lora_registry
+            adapter = registry.get_all_adapters().get(obj.lora_name)
+            while adapter is not None and registry._counters[adapter.lora_id].value():
+                if is_held(self):
+                    raise ValueError(
+                        f"The adapter {obj.lora_name!r} was not unloaded: its requests "
+                        "are paused. Resume generation, or abort them."
+                    )
+                await asyncio.sleep(_POLL_INTERVAL)
+            return await unload(self, obj, *args, **kwargs)
+
+    return unloaded
+
+
+@asynccontextmanager
+async def _changed(manager: TokenizerManager, name: str) -> AsyncIterator[None]:
+    """Let new requests of an adapter wait."""
+    names, is_over = _changes(manager)
+    names[name] += 1
+    try:
+        # Let requests that did not wait look up the adapter first.
+        await asyncio.sleep(_POLL_INTERVAL)
+        yield
+    finally:
+        names[name] -= 1
+        async with is_over:
+            is_over.notify_all()
+
+
+def _changes(manager: TokenizerManager) -> tuple[Counter[str], asyncio.Condition]:
+    """Return the number of changes of each adapter, and what tells of their end."""
+    changes: tuple[Counter[str], asyncio.Condition] = vars(manager).setdefault(
+        "adapter_changes", (Counter(), asyncio.Condition())
+    )
+    return changes
+
+
+def resolving(resolve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Decorate the method that looks up a request's adapters: wait for new ones."""
+
+    @wraps(resolve)
+    async def resolved(
+        self: TokenizerManager, obj: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        named = request_fields.read(obj, "lora_path")
+        if named:
+            paths = {*named} if isinstance(named, list) else {named}
+            names, is_over = _changes(self)
+            async with is_over:
+                await is_over.wait_for(lambda: not any(names[p] for p in paths))
+        return await resolve(self, obj, *args, **kwargs)
+
+    return resolved
 
 
 def parallel_sizes(manager: TokenizerManager) -> dict[str, int]:

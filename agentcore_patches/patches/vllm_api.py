@@ -24,6 +24,7 @@ from agentcore_patches.patches.paths import (
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     SERVING_TOKENIZE,
+    TOKENIZER_MANAGER,
 )
 
 RESPONSE_FIELDS = ("prompt_logprobs",)
@@ -77,6 +78,34 @@ VLLM_API: tuple[Hook, ...] = (
             "$control",
             "$control_class.load_lora_adapter",
             "agentcore.vllm_admin.replacing",
+        ),
+    ),
+    Hook(
+        "vllm-api/adapter-unload",
+        "reject the unload of an adapter whose requests are paused",
+        Decorate(
+            "$control",
+            "$control_class._unload_lora_adapter_locked",
+            "agentcore.vllm_admin.unloading",
+        ),
+    ),
+    Hook(
+        "vllm-api/adapter-lookup",
+        "wait for an adapter that is being replaced",
+        Decorate(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._validate_and_resolve_lora",
+            "agentcore.vllm_admin.resolving",
+        ),
+    ),
+    Hook(
+        "vllm-api/pause-mode",
+        "record the mode: a wait for paused requests would never end",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.pause_generation",
+            'vars(self)["pause_mode"] = obj.mode',
+            after="self.is_pause = True",
         ),
     ),
     Hook(

@@ -56,7 +56,10 @@ SCORINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "text": ("/v1/score", {**TEXTS, "apply_softmax": True}),
     "generate": ("/generate", NOTHING),
     "generate, prompt too": ("/generate", {**NOTHING, "logprob_start_len": 0}),
-    "batch": ("/generate", {**NOTHING, "input_ids": [PROMPT[: 2 + i] for i in range(4)]}),
+    "batch": (
+        "/generate",
+        {**NOTHING, "input_ids": [PROMPT[: 2 + i] for i in range(4)]},
+    ),
     "decisions": ("/v1/decisions", {"input": "Rain.", "questions": [QUESTION]}),
 }
 """Requests that generate nothing, by name; every release serves all but the last."""

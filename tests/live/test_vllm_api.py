@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import re
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import requests
@@ -943,6 +946,43 @@ def test_pauses(server: Server, mode_of_pause: str) -> None:
         assert choice["finish_reason"] == "length"
 
 
+@in_modes
+@pytest.mark.usefixtures("_pauses", "slow_engine")
+def test_a_paused_server_refuses_what_would_never_end(server: Server) -> None:
+    def pause(options: str) -> requests.Response:
+        return requests.post(f"{server.base_url}/pause?{options}", timeout=30)
+
+    def load() -> Any:
+        return requests.get(f"{server.base_url}/load", timeout=10).json()["server_load"]
+
+    def check_health() -> int:
+        url = f"{server.base_url}/health"
+        return requests.get(url, timeout=60).status_code
+
+    params = {"max_tokens": 100, "ignore_eos": True, "temperature": 0}
+    with ThreadPoolExecutor(4) as pool:
+        answer = pool.submit(ask, server, prompt_of(server, "long"), params)
+        wait_until(lambda: bool(held(server)))
+        refused = pause("mode=keep&clear_cache=true")
+        assert (refused.status_code, paused(server)) == (400, False)
+        assert pause("mode=keep").status_code == 200
+        for _ in range(2):
+            refused = pause("mode=wait&clear_cache=false")
+            assert refused.status_code == 400
+            assert "Resume it first" in refused.json()["error"]["message"]
+            assert paused(server)
+        checks = [pool.submit(check_health) for _ in range(3)]
+        time_before = time.monotonic()
+        while time.monotonic() < time_before + 1:
+            assert load() == 1
+        assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+        assert answer.result(timeout=60)["usage"]["completion_tokens"] == 100
+        assert [check.result(timeout=60) for check in checks] == [200] * 3
+    assert pause("mode=keep").status_code == 200
+    assert pause("mode=wait").status_code == 200
+    assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+
+
 @pytest.fixture(scope="module")
 def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights") / "step_7"
@@ -1064,7 +1104,8 @@ def test_tokenize_and_detokenize(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(trees: Trees, launch: Launch) -> Iterator[Server]:
-    with launch(trees.patched, "--admin-api-key", "secret") as running:
+    args = ("--admin-api-key", "secret", "--enable-metrics")
+    with launch(trees.patched, *args) as running:
         yield running
 
 
@@ -1239,57 +1280,131 @@ def said_in(event: Json) -> list[Any]:
     return values
 
 
-def test_an_adapter_can_be_replaced_under_its_name(
-    trees: Trees, launch: Launch, tmp_path: Path
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_client_that_leaves_before_the_first_token_ends_its_request(
+    guarded: Server, n: int
 ) -> None:
-    adapters = make_adapters(tmp_path)
+    # The prefill takes a while, since no other test has sent this salt. Starlette then
+    # never starts the stream, if a middleware such as that of the metrics sends it.
+    body = {"token_ids": [7] * 8_000, "cache_salt": f"{uuid.uuid4()}", "stream": True}
+    body["sampling_params"] = {**ENDLESS, "max_tokens": 3000, "n": n}
+    address = guarded.base_url.removeprefix("http://")
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        connection.request("POST", GENERATE, json.dumps(body))
+        wait_until(lambda: bool(held(guarded)))
+    assert held_requests(guarded) == []
+
+
+class Adapted(NamedTuple):
+    """A server with LoRA, and the folders of two adapters."""
+
+    server: Server
+    folders: list[Path]
+
+    def load(self, path: str, folder: int = 0, **more: Any) -> requests.Response:
+        adapter = {"lora_name": "policy", "lora_path": str(self.folders[folder])}
+        return send(self.server, path, **{**adapter, **more})
+
+
+@pytest.fixture(scope="module")
+def adapted(
+    trees: Trees, launch: Launch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Adapted]:
+    adapters = make_adapters(tmp_path_factory.mktemp("adapters"))
     with launch(trees.patched, *ADAPTED) as server:
-        prompt = prompt_of(server, "plain")
-        params = {"max_tokens": 4, "logprobs": 0}
+        yield Adapted(server, adapters)
 
-        def logprobs(**more: Any) -> list[float]:
-            [choice] = ask(server, prompt, params, **more)["choices"]
-            return [entry["logprob"] for entry in choice["logprobs"]["content"]]
 
-        def load(path: str, folder: Path, **more: Any) -> requests.Response:
-            adapter = {"lora_name": "policy", "lora_path": str(folder)}
-            return send(server, path, **adapter, **more)
+def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
+    server, load = adapted.server, adapted.load
+    prompt = prompt_of(server, "plain")
+    params = {"max_tokens": 4, "logprobs": 0}
 
-        base = logprobs()
-        found = []
-        for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
-            for folder in adapters:
-                more = {"load_inplace": True} if path.startswith("/v1") else {}
-                response = load(path, folder, **more)
-                assert response.status_code == 200, response.text
-                found.append(logprobs(model="policy"))
-        refused = load("/v1/load_lora_adapter", adapters[0])
-        assert refused.status_code == 400
-        assert "load_inplace" in refused.text
-        assert found[0] == pytest.approx(found[2], abs=LOGPROB_NOISE)
-        assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
-        assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
-        assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
-        # Running requests finish on the old weights, new requests wait.
-        long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
+    def logprobs(**more: Any) -> list[float]:
+        [choice] = ask(server, prompt, params, **more)["choices"]
+        return [entry["logprob"] for entry in choice["logprobs"]["content"]]
+
+    base = logprobs()
+    found = []
+    for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
+        for folder in (0, 1):
+            more = {"load_inplace": True} if path.startswith("/v1") else {}
+            response = load(path, folder, **more)
+            assert response.status_code == 200, response.text
+            found.append(logprobs(model="policy"))
+    refused = load("/v1/load_lora_adapter")
+    assert refused.status_code == 400
+    assert "load_inplace" in refused.text
+    assert found[0] == pytest.approx(found[2], abs=LOGPROB_NOISE)
+    assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
+    assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
+    assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
+    # Running requests finish on the old weights, new requests wait.
+    long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
+    with ThreadPoolExecutor(2) as pool:
+        old = pool.submit(ask, server, prompt, long, model="policy", stream=True)
+        wait_until(lambda: bool(held(server)))
+        replacing = pool.submit(load, "/load_lora_adapter")
+        new = [logprobs(model="policy")]
+        while new[-1] != pytest.approx(found[0], abs=LOGPROB_NOISE):
+            # The server has not read the request to load yet.
+            assert not replacing.done()
+            new.append(logprobs(model="policy"))
+        assert replacing.result(timeout=60).status_code == 200
+        [choice] = old.result(timeout=60)["choices"]
+        entries = choice["logprobs"]["content"]
+    assert len(entries) == 150
+    assert [e["logprob"] for e in entries[:4]] == pytest.approx(
+        found[1], abs=LOGPROB_NOISE
+    )
+    response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
+    assert response.status_code == 200, response.text
+    left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
+    assert send(server, GENERATE, **left).status_code == 404
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> None:
+    server, load = adapted.server, adapted.load
+
+    def control(path: str) -> None:
+        assert requests.post(server.base_url + path, timeout=30).status_code == 200
+
+    def unload(path: str) -> requests.Response:
+        return send(server, path, lora_name="policy")
+
+    assert load("/v1/load_lora_adapter").status_code == 200
+    params = {"max_tokens": 200, "ignore_eos": True, "logprobs": 0}
+    token_ids = prompt_of(server, "plain")
+    for while_loading in (False, True):
         with ThreadPoolExecutor(2) as pool:
-            old = pool.submit(ask, server, prompt, long, model="policy", stream=True)
+            answer = pool.submit(ask, server, token_ids, params, model="policy")
             wait_until(lambda: bool(held(server)))
-            replacing = pool.submit(load, "/load_lora_adapter", adapters[0])
-            wait_until(lambda: paused(server) or replacing.done())
-            new = logprobs(model="policy")
-            assert replacing.result(timeout=60).status_code == 200
-            [choice] = old.result(timeout=60)["choices"]
-            entries = choice["logprobs"]["content"]
-        assert len(entries) == 150
-        assert [e["logprob"] for e in entries[:4]] == pytest.approx(
-            found[1], abs=LOGPROB_NOISE
-        )
-        assert new == pytest.approx(found[0], abs=LOGPROB_NOISE)
-        response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
-        assert response.status_code == 200, response.text
-        left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
-        assert send(server, GENERATE, **left).status_code == 404
+            if while_loading:
+                loaded = pool.submit(load, "/load_lora_adapter", 1)
+                time.sleep(0.3)  # Hold the load, whose start nothing tells of.
+                control("/pause?mode=keep")
+                refused = [loaded.result(timeout=30)]
+            else:
+                control("/pause?mode=keep")
+                refused = [load("/v1/load_lora_adapter", 1, load_inplace=True)]
+                refused += map(
+                    unload, ("/v1/unload_lora_adapter", "/unload_lora_adapter")
+                )
+            for response in refused:
+                assert response.status_code == 400, response.text
+                assert "its requests are paused" in response.text
+            assert load("/load_lora_adapter", lora_name="other").status_code == 200
+            assert paused(server) and not answer.done()
+            body = {"new_version": "7", "abort_all_requests": False}
+            assert send(server, "/update_weight_version", **body).status_code == 200
+            control("/resume")
+            [choice] = answer.result(timeout=60)["choices"]
+            assert len(choice["logprobs"]["content"]) == 200
+        assert send(server, "/unload_lora_adapter", lora_name="other").ok
+    assert unload("/v1/unload_lora_adapter").status_code == 200
+    assert held_requests(server) == []
 
 
 def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:

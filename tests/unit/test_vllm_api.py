@@ -504,15 +504,23 @@ def test_the_lowest_priority_is_first() -> None:
 
 
 def call(**fields: Any) -> Any:
-    return vllm_admin._Call(None, fields)  # type: ignore[arg-type]
+    request: Any = None
+    return vllm_admin._Call(request, fields, {})
+
+
+def query(**fields: list[str]) -> Any:
+    request: Any = None
+    return vllm_admin._Call(request, {}, fields)
 
 
 def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
-    for fields in ({"mode": ["keep"], "clear_cache": ["false"]}, {"mode": "keep"}):
-        one = call(**fields)
+    asked = query(mode=["keep"], clear_cache=["false"])
+    for one in (asked, call(mode="keep")):
         assert one.text("mode", "keep") == "keep"
         assert not one.flag("clear_cache")
-    assert call(tags=["a,b", "c"]).strings("tags") == ["a", "b", "c"]
+    assert query(tags=["a,b", "c"]).strings("tags") == ["a", "b", "c"]
+    assert call(tags=["a,b", "c"]).strings("tags") == ["a,b", "c"]
+    assert call(tags="a,b").strings("tags") == ["a,b"]
     assert call(tags=["weights"]).strings("tags") == ["weights"]
     assert call(level=2).text("level", "1", "2") == "2"
     assert call().strings("tags") is None
@@ -559,7 +567,7 @@ class Request:
 class Memory:
     """A server that can release memory; records what is done to it."""
 
-    def __init__(self, refuses: bool = False, **server_args: Any) -> None:
+    def __init__(self, refuses: int = 0, **server_args: Any) -> None:
         self.done: list[str] = []
         self.is_pause = False
         args = {"enable_memory_saver": True, "enable_weights_cpu_backup": False}
@@ -583,6 +591,7 @@ class Memory:
     async def _release(self, obj: Request, request: Any) -> Any:
         self.done.append(f"release {obj.tags}")
         if self._refuses:
+            self._refuses -= 1
             body = b'{"error": {"message": "Nothing was released"}}'
             return SimpleNamespace(status_code=400, body=body)
         return None
@@ -619,8 +628,18 @@ def test_a_server_generates_again_once_fully_awake() -> None:
 
 
 @pytest.mark.usefixtures("_requests")
-def test_a_server_that_cannot_sleep_keeps_running() -> None:
-    server = Memory(refuses=True)
+def test_a_server_sleeps_once_the_engine_has_settled() -> None:
+    server = Memory(refuses=2)
+    asyncio.run(server.control.sleep(call(level=["2"], tags=["kv_cache"])))
+    assert server.done == ["pause abort", *["release ['kv_cache']"] * 3]
+
+
+@pytest.mark.usefixtures("_requests")
+def test_a_server_that_cannot_sleep_keeps_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vllm_admin, "_SETTLES_WITHIN", -1)
+    server = Memory(refuses=1)
     with pytest.raises(BadRequest, match="Nothing was released"):
         asyncio.run(server.control.sleep(call(level=["2"], tags=["kv_cache"])))
     assert server.done == ["pause abort", "release ['kv_cache']", "continue"]
