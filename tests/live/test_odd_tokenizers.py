@@ -78,8 +78,8 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
         for prompt in ("Say hello.", ["Say hello.", "Hello"]):
             for streaming in (False, True):
                 added, bare = (
-                    [
-                        choice["prompt_token_ids"]
+                    {
+                        choice["index"]: choice["prompt_token_ids"]
                         for answer in answers(
                             server,
                             COMPLETIONS,
@@ -90,8 +90,8 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
                         )
                         for choice in answer["choices"]
                         if choice.get("prompt_token_ids")
-                    ]
+                    }
                     for more in ({}, {"add_special_tokens": False})
                 )
-                assert added == [[1, *ids] for ids in bare]
+                assert added == {index: [1, *ids] for index, ids in bare.items()}
                 assert len(added) == (1 if isinstance(prompt, str) else 2)

@@ -743,7 +743,7 @@ def test_stop_reasons_and_stop_strings_in_the_text(
     body |= {"temperature": 0, "max_tokens": 700, "return_token_ids": True}
 
     def ended(**more: Any) -> tuple[Any, str]:
-        events = answers(server, path, streaming, **body, **more)
+        events = answers(server, path, streaming, **{**body, **more})
         choices = [choice for event in events for choice in event["choices"]]
         texts = [
             choice.get("text")
