@@ -291,6 +291,12 @@ def _find_field_error(
     for name in _ONE_A_PROMPT:
         value = read(obj, name)
         if isinstance(value, list) and len(value) != count:
+            if name.startswith("bootstrap_") and _has_samples(obj):
+                # Routers send a value for each sample; SGLang has one for all.
+                return (
+                    "n above 1 is not supported with prefill and decoding on separate "
+                    f"servers: {name} may have only one value per prompt."
+                )
             return f"{name} may be a list only in a batch, with one value per prompt."
     priority = read(obj, "priority")
     if priority is not None:
@@ -322,8 +328,13 @@ def _count_prompts(obj: GenerateReqInput | EmbeddingReqInput) -> int | None:
     prompts = obj.text if obj.text is not None else obj.input_ids
     if isinstance(prompts, list) and not any(map(_is_integer, prompts[:1])):
         return len(prompts)
+    return 1 if _has_samples(obj) else None
+
+
+def _has_samples(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
+    """True if a request has `n` above 1."""
     params = obj.sampling_params
-    return 1 if isinstance(params, dict) and (params.get("n") or 1) > 1 else None
+    return isinstance(params, dict) and (params.get("n") or 1) > 1
 
 
 def _each(obj: GenerateReqInput | EmbeddingReqInput, name: str) -> list[Any]:

@@ -83,7 +83,7 @@ def test_the_hidden_states_of_the_last_token_alone_are_served(
 ) -> None:
     if not is_between(release, "0.5.17", ""):
         pytest.skip("from 0.5.17 on")
-    prompt = {
+    prompt: Json = {
         CHAT: {"messages": [{"role": "user", "content": "Say hello."}]},
         COMPLETIONS: {"prompt": PROMPT},
     }[path]

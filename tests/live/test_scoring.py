@@ -144,8 +144,8 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
 @pytest.mark.usefixtures("slow_engine")
 def test_a_request_for_no_token_ids_has_no_logprobs_by_id(server: Server) -> None:
     nothing = {"max_new_tokens": 0, "temperature": 0}
-    more = {"return_logprob": True, "top_logprobs_num": 2, "logprob_start_len": 0}
-    more["token_ids_logprob"] = [10, 11]
+    more: dict[str, Any] = {"return_logprob": True, "token_ids_logprob": [10, 11]}
+    more |= {"top_logprobs_num": 2, "logprob_start_len": 0}
     scoring = {"input_ids": PROMPT, "sampling_params": nothing, **more}
     alone = post(server, "/generate", **scoring)["meta_info"]
     asked = CASES["plain"].body()

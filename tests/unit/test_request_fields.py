@@ -132,7 +132,9 @@ def test_a_flag_may_be_0_or_1() -> None:
 
 
 def test_a_null_flag_or_an_empty_tag_counts_as_absent() -> None:
-    params = {"ignore_eos": None, "skip_special_tokens": None, "max_new_tokens": None}
+    params: dict[str, Any] = dict.fromkeys(
+        ("ignore_eos", "skip_special_tokens", "max_new_tokens")
+    )
     params["structural_tag"] = ""
     assert error(params) is None
     assert params == {"max_new_tokens": None}
@@ -192,6 +194,17 @@ OF_BATCH: list[tuple[dict[str, Any], bool]] = [
     ({"token_ids_logprob": [[5], [-1]]}, False),
     ({"token_ids_logprob": [[5], [[6]]]}, False),
 ]
+
+
+@pytest.mark.parametrize("prompt", [[5, 6], [[5], [6, 7], [8]]])
+@pytest.mark.parametrize("name", ["host", "port", "room", "pair_key"])
+def test_samples_with_separate_prefill_are_refused_as_such(
+    prompt: Any, name: str
+) -> None:
+    fields = {f"bootstrap_{name}": [1, 2]}
+    message = error({"n": 2}, input_ids=prompt, **fields)
+    assert message is not None and message.startswith("n above 1 is not supported")
+    assert "n above" not in str(error({"n": 1}, input_ids=prompt, **fields))
 
 
 @pytest.mark.parametrize(
