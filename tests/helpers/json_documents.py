@@ -274,6 +274,7 @@ class NodeDocument(TypedDict):
     applied: ApplyDocument | None
     status: StatusDocument | None
     error: str | None
+    python: str | None
     complete: bool
     changed: bool
 
