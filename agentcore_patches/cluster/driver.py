@@ -68,7 +68,7 @@ def run_on_node(action: Action, options: dict[str, Any]) -> str:
     if applied and after and not applied.dry_run and not after.complete:
         error = "The sources were changed again right after they were patched."
     error = error and " ".join(error.split())
-    answer = NodeAnswer(before, applied, after, error)
+    answer = NodeAnswer(before, applied, after, error, sys.executable)
     return json.dumps(asdict(answer), default=str)
 
 
@@ -169,9 +169,8 @@ def _task() -> Callable[[str, Action, dict[str, Any]], str]:
             wanted = tool_version.partition("+")[0]
             advice = f"install agentcore-patches=={wanted} on each node"
             answer = {"before": None, "applied": None, "status": None}
-            return json.dumps(
-                {**answer, "error": f"{sys.executable} {found}; {advice}."}
-            )
+            error = f"{sys.executable} {found}; {advice}."
+            return json.dumps({**answer, "error": error, "python": sys.executable})
 
         try:
             from agentcore_patches import __version__

@@ -27,13 +27,14 @@ class NodeAnswer:
     applied: ApplyResult | None
     status: StatusResult | None
     error: str | None
+    python: str
 
     def __post_init__(self) -> None:
         """Raise ValueError if the reply cannot be shown."""
         for status in (self.before, self.status):
             if status is not None and not set(status.wanted) <= set(status.patches):
                 raise ValueError("a patch without a state")
-        if self.error is not None and not self.error.isprintable():
+        if not self.python.isprintable() or not (self.error or "").isprintable():
             raise ValueError("no text")
 
 
@@ -47,6 +48,7 @@ class NodeResult:
         applied: what `apply` did; None if it failed, and for `status`.
         status: what is in place now; None if unknown.
         error: why the node failed, in one line; None if it did not.
+        python: interpreter of the Ray worker that answered; None if none did.
     """
 
     node: RayNode
@@ -54,6 +56,7 @@ class NodeResult:
     applied: ApplyResult | None = None
     status: StatusResult | None = None
     error: str | None = None
+    python: str | None = None
 
     @property
     def complete(self) -> bool:

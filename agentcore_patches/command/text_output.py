@@ -252,13 +252,14 @@ class TextOutput:
                 _summary(result.before),
                 _applied_summary(result),
                 _summary(result.status),
-                _where(result),
+                *_where(result),
             )
             for result in results
         ]
         return _blocks(
             self._table(
-                ("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG"), rows
+                ("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG", "PYTHON"),
+                rows,
             ),
             self.node_errors(results),
             self._paragraph(*_applied_on_ray(results)),
@@ -266,11 +267,11 @@ class TextOutput:
 
     def status_on_ray(self, results: Sequence[NodeResult]) -> str:
         rows = [
-            (*_node(result), _summary(result.status), _where(result))
+            (*_node(result), _summary(result.status), *_where(result))
             for result in results
         ]
         return _blocks(
-            self._table(("NODE", "HOST", "ID", "NOW", "SGLANG"), rows),
+            self._table(("NODE", "HOST", "ID", "NOW", "SGLANG", "PYTHON"), rows),
             self.node_errors(results),
             self._paragraph(*_status_on_ray(results)),
         )
@@ -656,9 +657,11 @@ def _node(result: NodeResult) -> tuple[str, str, str]:
     return result.node.address, result.node.hostname, result.node.node_id[:8]
 
 
-def _where(result: NodeResult) -> str:
+def _where(result: NodeResult) -> tuple[str, str]:
+    """Return the SGLang of a node, and the Python of Ray's worker there."""
     status = result.status or result.before
-    return f"{status.install.version} in {status.install.package}" if status else "?"
+    where = f"{status.install.version} in {status.install.package}" if status else "?"
+    return where, result.python or "?"
 
 
 def _applied_summary(result: NodeResult) -> str:

@@ -50,6 +50,9 @@ _POLL_INTERVAL = 0.05
 # server then crashes. SGLang's watchdog has the same default.
 _RANKS_TIMEOUT = timedelta(seconds=300)
 
+# Time after which the log names the ranks that a starting rank still waits for.
+_PATIENCE = timedelta(seconds=10)
+
 _REFUSED = (
     "New weights are rejected and nothing was changed: {what}. A prompt could reuse KV "
     "cache that other weights computed. {remedy}."
@@ -93,9 +96,53 @@ _weights = _Weights()
 
 
 def start(scheduler: Scheduler, version: str) -> None:
-    """Register the scheduler of this process and the version of its weights."""
+    """Register the scheduler of this process and the version of its weights.
+
+    Raises:
+        RuntimeError: another rank of this server does not run the same patches.
+    """
     _weights.scheduler = scheduler
     _weights.version = version
+    _check_ranks()
+
+
+def _check_ranks() -> None:
+    """Make sure that all ranks run the same patches, or the first update would hang.
+
+    An unpatched rank takes part in no exchange, so each rank leaves a note in the store
+    of the process group and waits for those of the others.
+    """
+    from torch import distributed
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return
+    store, n_ranks = _get_default_store(), distributed.get_world_size()
+    names = [f"agentcore-patch {rank}" for rank in range(n_ranks)]
+    own = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
+    store.set(names[distributed.get_rank()], own)
+    remedy = "Run `agentcore-patch apply`, in the same version, on every node"
+    for timeout in (_PATIENCE, _RANKS_TIMEOUT):
+        try:
+            store.wait(names, timeout)
+            break
+        except RuntimeError:
+            missing = [
+                rank for rank in range(n_ranks) if not store.check([names[rank]])
+            ]
+            problem = (
+                f"Not all ranks of this server run {own}: no patches were reported by "
+                f"ranks {', '.join(map(str, missing))} of {n_ranks}. {remedy}."
+            )
+            logger.warning(problem)
+    else:
+        raise RuntimeError(problem)
+    for rank, name in enumerate(names):
+        if (other := store.get(name).decode()) != own:
+            raise RuntimeError(
+                f"Not all ranks of this server run {own}: rank {rank} runs {other}. "
+                f"{remedy}."
+            )
 
 
 def set_version(version: str | None) -> None:

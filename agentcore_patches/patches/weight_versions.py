@@ -186,11 +186,12 @@ MEMORY: tuple[Hook, ...] = (
 VERSION: tuple[Hook, ...] = (
     Hook(
         "weight-versions/start",
-        "register this scheduler and the version of its weights",
+        "register this scheduler; all its ranks must run the same patches",
         Insert(
             SCHEDULER,
             "Scheduler.__init__",
             "agentcore.weight_versions.start(self, server_args.weight_version)",
+            after="self.init_request_dispatcher()",
         ),
     ),
     Hook(

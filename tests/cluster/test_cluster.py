@@ -61,7 +61,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
         row = shown[member.node.node_id[:8]]
         where = f"0.5.9 in {member.package}"
         assert row[0] == "127.0.0.1"
-        assert row[3:] == ["not applied", WRITTEN, "in place", where]
+        assert row[3:] == ["not applied", WRITTEN, "in place", where, sys.executable]
         assert texts(member.package) == patched
     assert (
         f"{len(registry.names())} patches are in place on all 3 nodes." in first.stdout
@@ -77,7 +77,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
     for told in document["nodes"]:
         assert told["before"] == told["status"]
         assert told["applied"]["changed"] is False
-        assert told["error"] is None
+        assert (told["error"], told["python"]) == (None, sys.executable)
 
     checked = nodes.run("status", "--check", "--ray", nodes.address)
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -100,7 +100,7 @@ def test_nodes_that_cannot_be_patched_report_the_reason(
     assert shown[conflicting.node.node_id[:8]][4:6] == ["failed", "not applied"]
     where = f"0.6.1 in {newer.package}"
     assert shown[newer.node.node_id[:8]][3:] == [
-        *("not applied", "failed", "not applied", where)
+        *("not applied", "failed", "not applied", where, sys.executable)
     ]
     (conflict,) = lines_about(conflicting, ran.stdout)
     assert CHAT in conflict and "Nothing was written" in conflict

@@ -116,9 +116,10 @@ class _OnCpu(_TorchMemorySaverAdapterNoop):
 _TorchMemorySaverAdapterReal = _OnCpu
 """
 
-# Code that needs a GPU: the recorder of experts (moved in 0.5.12), LoRA adapters,
-# and the release of memory (moved in 0.5.13).
+# Code that needs a GPU: NCCL between ranks, the recorder of experts (moved in 0.5.12),
+# LoRA adapters, and the release of memory (moved in 0.5.13).
 FOR_GPU = (
+    "srt/distributed/parallel_state.py",
     "srt/layers/moe/routed_experts_capturer.py",
     "srt/state_capturer/base.py",
     "srt/lora/backend/torch_backend.py",
@@ -128,6 +129,7 @@ FOR_GPU = (
 
 # Their GPU code, and its replacement on the CPU.
 ON_CPU = {
+    "if use_pynccl and": "if use_pynccl and not _is_cpu and",
     "pin_memory=True": "pin_memory=False",
     ".pin_memory()": "",
     "torch.get_device_module()": 'torch.get_device_module("cpu")',

@@ -81,6 +81,32 @@ def update(group: Any, does: str, has_barrier: bool) -> Any:
     return getattr(weight_versions, name)(change)(None, request)
 
 
+# What the second rank runs when the server starts.
+UNPATCHED, OTHER, SAME = "no patches", "another version", "the same version"
+
+
+def start(rank: int, group: Any, second: str) -> tuple[Any, str, str]:
+    """Start a rank; return its error's type and text, which are empty if it starts."""
+    import torch.distributed
+    from sglang.srt.agentcore import release, weight_versions
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    said = ("", "", second)
+    version = release.VERSION
+    try:
+        if rank and second == OTHER:
+            release.VERSION = "0.1.0"
+        if not rank or second != UNPATCHED:
+            weight_versions.start(scheduler(group), "old")
+    except Exception as error:
+        said = type(error).__name__, str(error), second
+    release.VERSION = version
+    torch.distributed.barrier(group=group)
+    _get_default_store().delete_key(f"agentcore-patch {rank}")
+    torch.distributed.barrier(group=group)
+    return said
+
+
 def run_rank(rank: int, store: str, outcomes: Any) -> None:
     """Run every case on a rank; put its answer and the seconds it took."""
     import torch.distributed
@@ -92,6 +118,11 @@ def run_rank(rank: int, store: str, outcomes: Any) -> None:
     both = torch.distributed.new_group(backend="gloo")
     stages = [torch.distributed.new_group([one], backend="gloo") for one in (0, 1)]
     weight_versions._RANKS_TIMEOUT = timedelta(seconds=TIMEOUT)
+    weight_versions._PATIENCE = timedelta(seconds=0.1)
+    for second in (UNPATCHED, OTHER, SAME):
+        began = time.monotonic()
+        said = start(rank, both, second)
+        outcomes.put(((second, False, rank), (*said, time.monotonic() - began)))
     cases = [
         (name, does, has_barrier, both)
         for name, does in CASES.items()
@@ -125,7 +156,7 @@ def outcomes() -> dict[tuple[str, bool, int], Outcome]:
         ]
         for process in ranks:
             process.start()
-        found = [queue.get(timeout=240) for _ in range((2 * len(CASES) + 2) * N_RANKS)]
+        found = [queue.get(timeout=240) for _ in range((2 * len(CASES) + 5) * N_RANKS)]
         for process in ranks:
             process.join(240)
     return dict(found)
@@ -134,6 +165,20 @@ def outcomes() -> dict[tuple[str, bool, int], Outcome]:
 def outcome(name: str, *, has_barrier: bool) -> list[Outcome]:
     """Return the answers of the ranks in a case, in rank order."""
     return [outcomes()[name, has_barrier, rank] for rank in range(N_RANKS)]
+
+
+def test_a_server_whose_ranks_run_other_patches_does_not_start() -> None:
+    first, _ = outcome(UNPATCHED, has_barrier=False)
+    assert first[0] == "RuntimeError"
+    assert "no patches were reported by ranks 1 of 2. " in first[1]
+    assert TIMEOUT <= first[3] < 1.5 * TIMEOUT
+    ours, theirs = outcome(OTHER, has_barrier=False)
+    assert ours[0] == theirs[0] == "RuntimeError"
+    assert "rank 1 runs agentcore-patch 0.1.0: " in ours[1]
+    assert "run agentcore-patch 0.1.0: " in theirs[1] and "rank 0 runs " in theirs[1]
+    assert "`agentcore-patch apply`, in the same version, on every node" in ours[1]
+    for error, _, _, seconds in outcome(SAME, has_barrier=False):
+        assert error == "" and seconds < TIMEOUT
 
 
 def test_an_update_that_succeeds_on_all_ranks_gives_the_version() -> None:

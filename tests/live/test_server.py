@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +32,7 @@ from agentcore_verify.server import (
 )
 from tests.helpers.asking import Case, grammar_serves_required_calls
 from tests.helpers.forking import ForkedServer, ForkServer
-from tests.helpers.servers import arguments_of
+from tests.helpers.servers import Launch, Trees, arguments_of
 from tests.helpers.waiting import wait_until
 
 # The scripted model answers word for word in each of these, and in each dtype.
@@ -252,3 +253,41 @@ def test_the_server_stops_when_its_launcher_dies(
     # Its threads may exit, and close the port, after the process counts as exited.
     wait_until(lambda: port_is_free(HOST, port))
     assert list(temp.glob("agentcore-*")) == []
+
+
+class SecondNode(Server):
+    """The node of a server that answers no requests."""
+
+    def _generates(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("second", ["patched", "vanilla"])
+def test_a_server_of_two_nodes_needs_the_patches_on_both(
+    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path, second: str
+) -> None:
+    """Without the second node's patches, its first update would hang."""
+    first = tmp_path / "first"
+    shutil.copytree(trees.patched, first)
+    with (first / "sglang/srt/agentcore/weight_versions.py").open("a") as landed:
+        landed.write("\n_PATIENCE = _RANKS_TIMEOUT = timedelta(seconds=3)\n")
+    args = [
+        *("--tp", "2", "--nnodes", "2", "--disable-custom-all-reduce"),
+        *("--dist-init-addr", f"{HOST}:{free_port(HOST)}"),
+    ]
+    env = {"SGLANG_CPU_OMP_THREADS_BIND": "0|0", "GLOO_SOCKET_IFNAME": "lo"}
+    nodes = [
+        launch(tree, *args, "--node-rank", str(rank), env=env)
+        for rank, tree in enumerate((first, getattr(trees, second)))
+    ]
+    with SecondNode(nodes[1].options):
+        if second == "patched":
+            with nodes[0] as server:
+                weights = {"model_path": str(scripted_model), "weight_version": "2"}
+                for _ in range(2):
+                    url = f"{server.base_url}/update_weights_from_disk"
+                    assert client.post(url, weights, timeout=60).json()["success"]
+            return
+        with pytest.raises(ServerError):
+            nodes[0].start()
+    assert "no patches were reported by ranks 1 of 2." in nodes[0].log.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
@@ -35,7 +36,7 @@ def received(package: Path, action: driver.Action = "apply") -> NodeAnswer:
 def test_a_reply_arrives_unchanged(package: Path) -> None:
     answer = received(package)
 
-    assert answer.error is None
+    assert (answer.error, answer.python) == (None, sys.executable)
     assert answer.applied is not None and answer.applied.changed
     assert answer.applied.install.package == package
     assert answer.before is not None and not answer.before.complete
@@ -83,6 +84,7 @@ def malformed(package: Path) -> list[Any]:
         spoiled(whole, lambda d: d["status"]["patches"].update(alpha="well")),
         spoiled(whole, lambda d: d["applied"].update(changed="yes")),
         spoiled(whole, lambda d: d.update(error="\x1b[31m")),
+        spoiled(whole, lambda d: d.update(python="\x1b[31m")),
     ]
 
 
