@@ -93,3 +93,12 @@ def test_a_folder_that_is_a_link_is_refused(
         commit(install, path)
     assert list(elsewhere.iterdir()) == []
     (install.package / link).unlink()
+
+
+def test_a_clean_checkout_is_recognized(install: Install) -> None:
+    commit(install, TRACES, FIRST)
+    write(install, FIRST, vanilla(FIRST))
+    (install.package / TRACES).unlink()
+    snapshot = transaction.inspect(install)
+    assert snapshot.superseded and not snapshot.changed
+    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)
