@@ -479,7 +479,7 @@ def test_similar_conversations_do_not_mix(remembering: Server, stream: bool) -> 
                 "message 2",
                 {"messages": [system, USER, called(answered, word), USER]},
             ),
-            ("message 1", {"messages": [system, answered, USER]}),
+            ("message 1", {"messages": [system, {**answered, "content": word}, USER]}),
             (
                 "message 1",
                 {"messages": [unlike, unlike | {"role": "user"}, answered, USER]},
