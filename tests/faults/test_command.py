@@ -150,20 +150,3 @@ def test_only_one_of_32_concurrent_applies_does_the_work(
         changed += json.loads(told)["changed"]
     assert changed == 1
     count["real commands that ran at once"] += 32
-
-
-def test_8_applies_and_8_reverts_leave_a_consistent_state(
-    make: Make, count: Counter[str]
-) -> None:
-    patched, package = make(), make()
-    original = contents(package)
-    agentcore_patches.apply(sglang_dir=patched)
-    crowd = [start(package, action) for action in ("apply", "revert") * 8]
-    for process in crowd:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        assert "Traceback" not in errors
-    assert contents(package) in (original, contents(patched))
-    count["real commands that ran at once"] += 16
-    agentcore_patches.revert(sglang_dir=package)
-    assert contents(package) == original

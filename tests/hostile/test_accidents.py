@@ -16,7 +16,6 @@ from agentcore_patches.api import apply, revert, status
 from agentcore_patches.errors import AccessError, AgentcoreError, SourceConflict
 from agentcore_patches.installs.install import Install
 from agentcore_patches.patches.paths import LANDING
-from agentcore_patches.results import PatchState
 from agentcore_patches.state import transaction
 from agentcore_patches.state.filesystem import FOLDER
 from agentcore_patches.state.lock import Lock
@@ -47,15 +46,6 @@ def test_originals_stay_while_anything_is_patched(package: Path) -> None:
     assert contents(folder / "store") == stored
     (folder / "state.json").write_bytes(record)
     revert(sglang_dir=package)
-    assert contents(package) == SOURCES
-
-
-def test_forced_revert_restores_deleted_files(package: Path) -> None:
-    apply(sglang_dir=package)
-    for path in (MODELS, SERVING):
-        (package / path).unlink()
-    assert set(status(sglang_dir=package).patches.values()) == {PatchState.CHANGED}
-    revert(sglang_dir=package, force=True)
     assert contents(package) == SOURCES
 
 

@@ -265,12 +265,26 @@ def test_a_state_document_that_no_command_writes_is_refused(
     assert photograph(package) == before
 
 
-def test_a_state_document_edited_by_hand_is_refused(package: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"0.5.9", b"0.5.8"),
+        # Formats of 0.1.0 and of a later version.
+        (b'"format": 2', b'"format": 1'),
+        (b'"format": 2', b'"format": 3'),
+    ],
+)
+def test_a_state_document_that_this_version_did_not_write_is_refused(
+    old: bytes, new: bytes, package: Path
+) -> None:
     apply(sglang_dir=package)
     file = package / FOLDER / "state.json"
-    file.write_bytes(file.read_bytes().replace(b"0.5.9", b"0.5.8"))
-    with pytest.raises(AccessError, match=r"state\.json cannot be read"):
-        status(sglang_dir=package)
+    file.write_bytes(file.read_bytes().replace(old, new))
+    before = contents(package)
+    for command in (*COMMANDS, recover):
+        with pytest.raises(AccessError, match=r"state\.json cannot be read"):
+            command(sglang_dir=package)
+    assert contents(package) == before
 
 
 # Links and drafts

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import replace
 
 import pytest
 
-from agentcore_patches.errors import AccessError, SourceConflict
+from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.filesystem import digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.helpers.records import write_dist_info
-from tests.helpers.trees import without_ours
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -110,30 +108,6 @@ def test_a_file_is_missing_if_its_folder_is_missing_or_a_file(
         commit(install, SECOND, edition="two")
 
 
-def test_a_reinstall_is_recognized(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    cache = install.package.parent / "cache"
-    (install.package / SECOND).rename(cache)
-    (install.package / SECOND).symlink_to(cache)
-    for path in (FIRST, SECOND):
-        write(install, path, vanilla(path))
-        # uv links the same files again, so the new record equals the old one.
-        os.utime(install.package / path, (1_600_000_000, 1_600_000_000))
-    snapshot = transaction.inspect(install)
-    assert snapshot.superseded and not snapshot.applied and not snapshot.changed
-    assert set(snapshot.files.values()) == {FileState.ORIGINAL}
-    assert commit(install, FIRST, SECOND) == (FIRST, SECOND)
-    assert transaction.inspect(install).applied
-
-    for path in (FIRST, SECOND):
-        write(install, path, vanilla(path))
-    shutil.rmtree(install.package / FOLDER / "store")
-    before = without_ours(photograph(install))
-    assert revert(install) == ()
-    assert not (install.package / FOLDER).exists()
-    assert photograph(install) == before
-
-
 def test_a_file_equal_to_the_wheels_is_an_original(install: Install) -> None:
     commit(install, FIRST)
     write(install, FIRST, b"# another build of the same version\n")
@@ -160,11 +134,3 @@ def test_a_concurrent_change_is_noticed(text: bytes | None, install: Install) ->
     after = photograph(install)
     assert after.pop(SECOND, None) != before.pop(SECOND)
     assert after == before
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_missing_or_irregular_file_is_refused(install: Install) -> None:
-    with pytest.raises(SourceConflict, match=r"srt/none\.py is missing\. .* Restore"):
-        commit(install, "srt/none.py")
-    with pytest.raises(AccessError, match="Not a regular file"):
-        commit(install, "srt/deep")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import py_compile
 import shutil
 import stat
@@ -12,20 +11,14 @@ import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
-from agentcore_patches.state import transaction
-from agentcore_patches.state.originals import Originals
-from agentcore_patches.state.snapshot import FileState
 from tests.unit.small_install import (
     FIRST,
     FOLDER,
-    SECOND,
     TRACES,
     commit,
     patched,
     photograph,
-    read,
     revert,
-    vanilla,
     write,
 )
 
@@ -34,39 +27,6 @@ PROMPTS = "srt/agentcore/chat/prompts.py"
 
 def folder(install: Install) -> Path:
     return install.package / "srt/agentcore"
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_file_that_was_absent_is_created_and_removed_again(install: Install) -> None:
-    assert commit(install, TRACES, PROMPTS, FIRST) == (TRACES, PROMPTS, FIRST)
-
-    snapshot = transaction.inspect(install)
-    assert snapshot.applied and snapshot.record is not None
-    assert snapshot.files[TRACES] is FileState.PATCHED
-    assert snapshot.record.files[TRACES].original is None
-    assert Originals(install, snapshot).texts([TRACES, FIRST]) == {
-        FIRST: vanilla(FIRST)
-    }
-    assert commit(install, TRACES, PROMPTS, FIRST) == ()
-    assert revert(install) == (FIRST, PROMPTS, TRACES)
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_another_selection_replaces_and_removes_created_files(install: Install) -> None:
-    commit(install, TRACES, PROMPTS, FIRST)
-    py_compile.compile(str(install.package / PROMPTS))
-    assert commit(install, TRACES, FIRST, edition="two") == (PROMPTS, TRACES, FIRST)
-    assert read(install, TRACES) == patched(TRACES, "two")
-    assert not (folder(install) / "chat").exists()
-    revert(install)
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_bytecode_of_a_created_file_is_removed_with_it(install: Install) -> None:
-    commit(install, TRACES, FIRST)
-    py_compile.compile(str(install.package / TRACES))
-    assert (folder(install) / "__pycache__").exists()
-    revert(install)
 
 
 def test_earlier_bytecode_of_a_created_file_is_not_restored(install: Install) -> None:
@@ -133,24 +93,3 @@ def test_a_folder_that_is_a_link_is_refused(
         commit(install, path)
     assert list(elsewhere.iterdir()) == []
     (install.package / link).unlink()
-
-
-def test_leftovers_of_an_old_patch_after_pip_are_removed(install: Install) -> None:
-    before = photograph(install)
-    commit(install, TRACES, FIRST, SECOND)
-    for path in (FIRST, SECOND):
-        (install.package / path).unlink()
-        write(install, path, vanilla(path))
-        os.utime(install.package / path, (1_600_000_000, 1_600_000_000))
-    assert transaction.inspect(install).superseded
-    assert revert(install) == (TRACES,)
-    assert photograph(install) == before
-
-
-def test_a_clean_checkout_is_recognized(install: Install) -> None:
-    commit(install, TRACES, FIRST)
-    write(install, FIRST, vanilla(FIRST))
-    (install.package / TRACES).unlink()
-    snapshot = transaction.inspect(install)
-    assert snapshot.superseded and not snapshot.changed
-    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches import api
-from agentcore_patches.api import apply, revert, status
+from agentcore_patches.api import apply, status
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
@@ -36,45 +36,6 @@ def test_the_rust_server_is_reported_if_it_would_be_used(
     assert json.loads(run("status", "--json").out)["rust_server"] is True
     monkeypatch.setenv("SGLANG_RUST_SERVER", "0")
     assert "SGLANG_RUST_SERVER" not in run("status").out
-
-
-def test_a_reinstall_removes_the_patches(package: Path) -> None:
-    apply(sglang_dir=package)
-    for path, source in SOURCES.items():
-        (package / path).write_bytes(source)
-    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# another release")
-
-    result = status(sglang_dir=package)
-
-    assert set(result.patches.values()) == {PatchState.ABSENT}
-    assert result.applied_by is None and not result.complete
-    assert [(file.state, file.pristine) for file in result.files] == [
-        (FileState.ORIGINAL, True),
-        (FileState.REPLACED, False),
-    ]
-    assert apply(sglang_dir=package, only=["alpha"]).removed == ()
-
-
-@pytest.mark.parametrize("command", [apply, revert])
-@pytest.mark.parametrize(
-    ("renaming", "line"),
-    [
-        ("committed.json", "undid an interrupted apply of alpha, beta"),
-        ("models.py", "finished an interrupted apply of alpha, beta"),
-    ],
-)
-def test_every_command_reports_its_repairs(
-    package: Path, command: Command, renaming: str, line: str
-) -> None:
-    kill_apply(package, renaming)
-    told: list[str] = []
-
-    result = command(sglang_dir=package, notify=told.append)
-
-    assert told == [line]
-    assert result.recovered == line
-    revert(sglang_dir=package)
-    assert contents(package) == SOURCES
 
 
 @pytest.mark.parametrize("renaming", ["committed.json", "models.py"])

@@ -13,69 +13,16 @@ import pytest
 
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
-from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.unit.small_install import (
-    ALL,
     FIRST,
     FOLDER,
     SECOND,
     THIRD,
     commit,
     patched,
-    photograph,
-    read,
-    recover,
     revert,
     vanilla,
 )
-
-
-def test_a_commit_writes_the_files_and_returns_them(install: Install) -> None:
-    assert commit(install, SECOND, FIRST) == (SECOND, FIRST)
-
-    assert read(install, FIRST) == patched(FIRST)
-    assert read(install, SECOND) == patched(SECOND)
-    assert read(install, THIRD) == vanilla(THIRD)
-    snapshot = transaction.inspect(install)
-    assert snapshot.applied and not snapshot.superseded and snapshot.pending is None
-    assert snapshot.files == dict.fromkeys([SECOND, FIRST], FileState.PATCHED)
-    assert snapshot.record is not None
-    assert snapshot.record.patches == ("ours",)
-    assert snapshot.holds(["ours"], "one")
-    assert not snapshot.holds(["ours"], "two")
-    assert not snapshot.holds(["ours", "more"], "one")
-
-
-def test_without_a_record_there_is_nothing_to_report_or_revert(
-    install: Install,
-) -> None:
-    before = photograph(install)
-    snapshot = transaction.inspect(install)
-    assert (snapshot.record, snapshot.files, snapshot.pending) == (None, {}, None)
-    assert not snapshot.applied and not snapshot.superseded
-    assert revert(install) == ()
-    assert recover(install) == (snapshot, None)
-    assert photograph(install) == before
-
-
-def test_repeating_a_commit_writes_nothing(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    before = photograph(install)
-    assert commit(install, FIRST, SECOND) == ()
-    assert photograph(install) == before
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_another_selection_starts_from_the_originals(install: Install) -> None:
-    commit(install, FIRST, SECOND)
-    with transaction.locked(install) as work:
-        assert work.originals.texts(ALL) == {path: vanilla(path) for path in ALL}
-        files = {path: patched(path, "two") for path in (SECOND, THIRD)}
-        changed = work.commit(files, patches=["theirs"], tool_version="two")
-    assert changed == (FIRST, SECOND, THIRD)
-    assert read(install, FIRST) == vanilla(FIRST)
-    assert read(install, SECOND) == patched(SECOND, "two")
-    assert revert(install) == (THIRD, SECOND)
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -106,23 +53,6 @@ def test_files_are_replaced_in_order_and_restored_in_reverse(
     commit(install, SECOND, edition="two")
     revert(install)
     assert order == [THIRD, FIRST, SECOND, FIRST, THIRD, SECOND, SECOND]
-
-
-def test_a_file_is_replaced_and_not_written_into(install: Install) -> None:
-    cache = install.package.parent / "cache"
-    os.link(install.package / FIRST, cache)
-    (install.package / SECOND).rename(cache.with_name("behind"))
-    (install.package / SECOND).symlink_to(cache.with_name("behind"))
-    assert list(patched_files(install.package)) == []
-
-    commit(install, FIRST, SECOND)
-    assert cache.read_bytes() == vanilla(FIRST)
-    assert cache.with_name("behind").read_bytes() == vanilla(SECOND)
-    assert not (install.package / SECOND).is_symlink()
-
-    revert(install)
-    assert (install.package / SECOND).readlink() == cache.with_name("behind")
-    assert cache.stat().st_nlink == 1
 
 
 def test_modes_and_attributes_are_kept(
