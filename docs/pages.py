@@ -12,22 +12,21 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from agentcore_patches import listing, results
-from agentcore_patches.cluster import results as cluster_results
-from agentcore_patches.command import exit_codes
 from agentcore_patches.command.cli import commands, deferred
 from agentcore_patches.command.help_format import HelpContext
 from agentcore_patches.command.help_topics import TOPICS
-from agentcore_patches.installs import install
+from agentcore_patches.command.json_output import KEYS
 from agentcore_patches.patches import registry
-from agentcore_patches.planning import plan
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results
-from tests.helpers import json_documents
+from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -172,57 +171,38 @@ may add keys, but remove none. A key has the name of the result attribute that i
 the results of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
 """
 
-DOCUMENTS = (
-    ("apply", json_documents.ApplyDocument, results.ApplyResult),
-    ("status", json_documents.StatusDocument, results.StatusResult),
-    ("revert", json_documents.RevertDocument, results.RevertResult),
-    ("list", json_documents.ListDocument, None),
-    ("list --edits", json_documents.EditsDocument, None),
-    ("verify", json_documents.ReportDocument, verify_results.Report),
-    ("audit", json_documents.AuditDocument, audit_results.Audit),
-    ("apply and status with --ray", json_documents.RayDocument, None),
-    ("any command that fails", json_documents.ErrorDocument, None),
-)
-
-PARTS: dict[str, Any] = {
-    "LeftoversDocument": install.Leftovers,
-    "SGLangDocument": install.Install,
-    "EditDocument": plan.EditOutcome,
-    "EditInfoDocument": listing.EditInfo,
-    "CheckDocument": verify_results.Result,
-    "ExampleDocument": audit_results.Example,
-    "FindingDocument": audit_results.Row,
-    "VersionsDocument": verify_results.Versions,
-    "FileChangeDocument": results.FileChange,
-    "FailureDocument": exit_codes.Failure,
-    "FileDocument": results.FileStatus,
-    "NodeDocument": cluster_results.NodeResult,
+DOCUMENTS: dict[Any, str] = {
+    results.ApplyResult: "apply",
+    results.StatusResult: "status",
+    results.RevertResult: "revert",
+    listing.PatchList: "list",
+    listing.EditList: "list --edits",
+    verify_results.Report: "verify",
+    audit_results.Audit: "audit",
+    Nodes: "apply and status with --ray",
+    Error: "any command that fails",
 }
-"""Of types within documents, the classes whose docstrings explain their keys."""
 
 
 def json_page() -> str:
     """Every document, key by key, and below them the types that they use."""
-    parts, used = [JSON_INTRODUCTION], dict[str, Any]()
-    shown: set[str] = set()
-    for title, document, explained in DOCUMENTS:
-        used[document.__name__] = document
-        shown.add(document.__name__)
-        parts += [f"## {title}", _typed(document, explained, used)]
-    parts.append("## Types within")
-    while left := [name for name in used if name not in shown]:
-        name = left[0]
-        shown.add(name)
-        summary = (inspect.getdoc(used[name]) or "").partition("\n")[0]
-        parts += [f"### {name}", summary, _typed(used[name], PARTS.get(name), used)]
+    titles = dict(DOCUMENTS)
+    tables = [f"## {titles[kind]}\n\n{_keys(kind, titles)}" for kind in DOCUMENTS]
+    parts = [JSON_INTRODUCTION, *tables, "## Types within"]
+    shown = {*DOCUMENTS}
+    while left := [kind for kind in titles if kind not in shown]:
+        kind = left[0]
+        shown.add(kind)
+        summary = (inspect.getdoc(kind) or "").partition("\n")[0]
+        parts += [f"### {titles[kind]}", summary, _keys(kind, titles)]
     return _joined(*parts)
 
 
-def _typed(document: Any, explained: Any, used: dict[str, Any]) -> str:
-    texts = dict(_attributes(document)) | dict(_attributes(explained))
+def _keys(kind: Any, titles: dict[Any, str]) -> str:
+    texts = {KEYS.get(name, name): text for name, text in _attributes(kind)}
     rows = (
-        (f"`{key}`", _type(hint, used), _meaning(key, texts, explained))
-        for key, hint in typing.get_type_hints(document).items()
+        (f"`{key}`", _type(hint, titles), _meaning(key, texts, kind))
+        for key, hint in keys(kind).items()
     )
     return _table(("key", "type", "meaning"), rows)
 
@@ -236,8 +216,7 @@ def _meaning(key: str, texts: dict[str, str], explained: Any) -> str:
 
 def _attributes(explained: Any) -> Iterator[tuple[str, str]]:
     """Yield each attribute below `Attributes:` of a docstring, with its text."""
-    text = inspect.getdoc(explained) or "" if explained else ""
-    _, _, listed = text.partition("Attributes:\n")
+    _, _, listed = (inspect.getdoc(explained) or "").partition("Attributes:\n")
     for found in re.finditer(
         r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE
     ):
@@ -245,25 +224,33 @@ def _attributes(explained: Any) -> Iterator[tuple[str, str]]:
             yield name, " ".join(found[2].split())
 
 
-def _type(hint: Any, used: dict[str, Any]) -> str:
+def _type(hint: Any, titles: dict[Any, str]) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if typing.is_typeddict(hint):
-        used.setdefault(hint.__name__, hint)
-        titles = {document.__name__: title for title, document, _ in DOCUMENTS}
-        title = titles.get(hint.__name__, hint.__name__)
+    if isinstance(hint, type) and is_dataclass(hint):
+        name = "Finding" if hint is audit_results.Row else hint.__name__
+        title = titles.setdefault(hint, name)
         return f"[{title}](#{title.lower().replace(' ', '-')})"
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_type(argument, used) for argument in arguments)
+        return " or ".join(_type(argument, titles) for argument in arguments)
     if origin is typing.Literal:
         return " or ".join(f'`"{argument}"`' for argument in arguments)
-    if origin is list:
-        return f"list of {_type(arguments[0], used)}"
-    if origin is not None and len(arguments) == 2:
-        return f"object of {_type(arguments[1], used)}"
-    if isinstance(hint, type) and issubclass(hint, str) and hint is not str:
-        return " or ".join(f'`"{member.value}"`' for member in hint)  # type: ignore[attr-defined]
-    names = {str: "string", bool: "boolean", int: "integer", float: "number"}
-    return names.get(hint, "null" if hint is type(None) else str(hint))
+    if origin in (list, tuple):
+        return f"list of {_type(arguments[0], titles)}"
+    if origin is not None:
+        return f"object of {_type(arguments[1], titles)}"
+    if issubclass(hint, Enum):
+        return " or ".join(f'`"{member.value}"`' for member in hint)
+    return NAMES[hint]
+
+
+NAMES: Mapping[Any, str] = {
+    str: "string",
+    Path: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 
 
 PAGES: dict[str, Callable[[], str]] = {

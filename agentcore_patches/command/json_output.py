@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
 
-_KEYS = {"install": "sglang", "package": "path"}
+KEYS = {"install": "sglang", "package": "path"}
 """The keys that differ from the names of their attributes."""
 
-_LEFT_OUT = {"dist_info"}
+LEFT_OUT = {"dist_info"}
 
 
 def as_json(value: object) -> Any:
@@ -34,9 +34,9 @@ def as_json(value: object) -> Any:
         return [as_json(entry) for entry in value]
     if is_dataclass(value):
         return {
-            _KEYS.get(name, name): as_json(getattr(value, name))
+            KEYS.get(name, name): as_json(getattr(value, name))
             for name in _attributes(type(value))
-            if name not in _LEFT_OUT
+            if name not in LEFT_OUT
         }
     return value
 

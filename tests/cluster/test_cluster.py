@@ -36,8 +36,7 @@ from tests.cluster.nodes import (
     texts,
     workers,
 )
-from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import RayDocument
+from tests.helpers.documents import Nodes, mismatches
 from tests.helpers.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
@@ -73,7 +72,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
 
     assert (second.returncode, second.stderr) == (0, ""), second.stdout
     document = json.loads(second.stdout)
-    assert mismatches(document, RayDocument) == []
+    assert mismatches(document, Nodes) == []
     assert (document["complete"], document["changed"]) == (True, False)
     for told in document["nodes"]:
         assert told["before"] == told["status"]
@@ -112,7 +111,7 @@ def test_nodes_that_cannot_be_patched_report_the_reason(
     checked = nodes.run("status", "--check", "--json", "--ray", nodes.address)
     assert checked.returncode == 1
     document = json.loads(checked.stdout)
-    assert mismatches(document, RayDocument) == []
+    assert mismatches(document, Nodes) == []
     assert document["complete"] is False
     told = {node["node_id"]: node for node in document["nodes"]}
     assert told[good.node.node_id]["status"]["complete"] is True

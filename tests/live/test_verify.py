@@ -16,11 +16,11 @@ import pytest
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import checks, parsers
+from agentcore_verify.results import Report
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import ReportDocument
 from tests.helpers.servers import Trees, arguments_of
 from tests.live.proxy import Proxy
 
@@ -120,7 +120,7 @@ def test_a_patched_server_passes_every_check(
     assert list(tmp_path.glob("agentcore-*")) == []
     shown = ["***" if arg == "secret" else arg for arg in server_args]
     assert ran.report["server_args"][-len(shown) :] == shown
-    assert mismatches(ran.report, ReportDocument) == []
+    assert mismatches(ran.report, Report) == []
     assert "secret" not in json.dumps(ran.report) + ran.out + ran.err
     took = ran.report["seconds"] - ran.report["startup"]
     print(f"{took:.1f} s beyond the {ran.report['startup']:.1f} s to start SGLang")

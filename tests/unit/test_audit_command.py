@@ -22,6 +22,7 @@ from agentcore_verify.audit.auditor import Auditor
 from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.audit.readers.fields import BadRecord
+from agentcore_verify.audit.results import Audit
 from tests.helpers.built_records import (
     SHAPES,
     Json,
@@ -30,8 +31,7 @@ from tests.helpers.built_records import (
     save_tokenizer,
     write,
 )
-from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import AuditDocument, ErrorDocument
+from tests.helpers.documents import Error, mismatches
 
 Audited = Callable[..., tuple[int, str, str]]
 
@@ -110,7 +110,7 @@ def test_the_document_has_its_declared_type(
     document = json.loads(out)
 
     assert (code, err) == (1, "")
-    assert mismatches(document, AuditDocument) == []
+    assert mismatches(document, Audit) == []
     assert (document["exit_code"], document["clean"]) == (1, False)
     assert document["files"] == [str(clean), str(defective)]
     rows = {row["name"]: row for row in document["findings"]}
@@ -236,7 +236,7 @@ def test_a_bad_line_is_named(
 
     code, out, err = audited(clean, "--json")
     assert (code, err) == (2, "")
-    assert mismatches(json.loads(out), ErrorDocument) == []
+    assert mismatches(json.loads(out), Error) == []
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
 
-from agentcore_patches import api, listing, results
-from agentcore_patches.cluster import results as ray_results
+from agentcore_patches import api
 from agentcore_patches.cluster.results import NodeResult, RayNode
 from agentcore_patches.command.json_output import document
-from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import (
-    ApplyDocument,
-    ErrorDocument,
-    ListDocument,
-    RayDocument,
-    RevertDocument,
-    StatusDocument,
-)
+from agentcore_patches.listing import PatchList
+from agentcore_patches.results import ApplyResult, RevertResult, StatusResult
+from tests.helpers.documents import Error, Nodes, mismatches
 from tests.unit.running import Run
 from tests.unit.small_sglang import kill_apply
 
@@ -29,28 +21,28 @@ from tests.unit.small_sglang import kill_apply
 @pytest.mark.parametrize(
     ("before", "command", "described"),
     [
-        ([], ["apply", "--diff"], ApplyDocument),
-        ([], ["apply", "--dry-run"], ApplyDocument),
-        ([["apply"]], ["apply"], ApplyDocument),
-        ([["apply"]], ["apply", "--only", "alpha"], ApplyDocument),
-        ([], ["status"], StatusDocument),
-        ([["apply"]], ["status", "--check"], StatusDocument),
-        ([["apply"]], ["revert"], RevertDocument),
-        ([], ["revert"], RevertDocument),
-        ([], ["list"], ListDocument),
-        ([], ["apply", "--no-such-option"], ErrorDocument),
-        ([], ["apply", "--only", "nothing"], ErrorDocument),
-        ([], ["apply", "--lock-timeout", "soon"], ErrorDocument),
-        ([], ["no-such-command"], ErrorDocument),
-        ([], ["--no-such-option"], ErrorDocument),
-        ([], ["list", "too", "much"], ErrorDocument),
-        ([], ["apply", "--ray", "local"], ErrorDocument),
-        ([], ["status", "--ray", "127.0.0.1:1"], ErrorDocument),
-        ([], ["apply", "--ray", "auto", "--diff"], ErrorDocument),
-        ([], ["verify", "--no-such-option"], ErrorDocument),
-        ([], ["verify"], ErrorDocument),
-        ([], ["audit"], ErrorDocument),
-        ([], ["audit", "/no/such/file"], ErrorDocument),
+        ([], ["apply", "--diff"], ApplyResult),
+        ([], ["apply", "--dry-run"], ApplyResult),
+        ([["apply"]], ["apply"], ApplyResult),
+        ([["apply"]], ["apply", "--only", "alpha"], ApplyResult),
+        ([], ["status"], StatusResult),
+        ([["apply"]], ["status", "--check"], StatusResult),
+        ([["apply"]], ["revert"], RevertResult),
+        ([], ["revert"], RevertResult),
+        ([], ["list"], PatchList),
+        ([], ["apply", "--no-such-option"], Error),
+        ([], ["apply", "--only", "nothing"], Error),
+        ([], ["apply", "--lock-timeout", "soon"], Error),
+        ([], ["no-such-command"], Error),
+        ([], ["--no-such-option"], Error),
+        ([], ["list", "too", "much"], Error),
+        ([], ["apply", "--ray", "local"], Error),
+        ([], ["status", "--ray", "127.0.0.1:1"], Error),
+        ([], ["apply", "--ray", "auto", "--diff"], Error),
+        ([], ["verify", "--no-such-option"], Error),
+        ([], ["verify"], Error),
+        ([], ["audit"], Error),
+        ([], ["audit", "/no/such/file"], Error),
     ],
 )
 def test_every_command_prints_one_document_of_its_type(
@@ -62,7 +54,7 @@ def test_every_command_prints_one_document_of_its_type(
     ran = run(*command, "--json")
 
     assert mismatches(ran.document, described) == []
-    if described is ErrorDocument:
+    if described is Error:
         assert ran.code == ran.document["error"]["exit_code"] != 0
         assert ran.err == ""
 
@@ -72,20 +64,20 @@ def test_documents_of_recovered_and_unrecorded_installs(
 ) -> None:
     kill_apply(package, "committed.json")
     for command, described in (
-        (["status"], StatusDocument),
-        (["apply", "--dry-run"], ApplyDocument),
+        (["status"], StatusResult),
+        (["apply", "--dry-run"], ApplyResult),
     ):
         pending = run(*command, "--json").document
         assert mismatches(pending, described) == []
         assert pending["pending"] and not pending.get("recovered")
 
     recovered = run("apply", "--json").document
-    assert mismatches(recovered, ApplyDocument) == []
+    assert mismatches(recovered, ApplyResult) == []
     assert recovered["recovered"]
     for file in (package / ".agentcore-patch").rglob("*.json"):
         file.unlink()
     unrecorded = run("status", "--json").document
-    assert mismatches(unrecorded, StatusDocument) == []
+    assert mismatches(unrecorded, StatusResult) == []
     assert unrecorded["applied_by"] is None and not unrecorded["recorded"]
 
 
@@ -106,7 +98,7 @@ def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
         ((seen, failed), False, False),
     ):
         told = json.loads(document(nodes))
-        assert mismatches(told, RayDocument) == []
+        assert mismatches(told, Nodes) == []
         assert (told["complete"], told["changed"]) == (complete, changed)
         assert told["nodes"][0]["hostname"] == "here"
 
@@ -127,20 +119,6 @@ def test_a_document_names_its_sglang(run: Run, package: Path) -> None:
         "editable": False,
         "leftovers": [],
     }
-
-
-PUBLIC = [
-    value
-    for module in (results, listing, ray_results)
-    for value in vars(module).values()
-    if is_dataclass(value) and value.__module__.startswith("agentcore_patches.")
-]
-
-
-@pytest.mark.parametrize("public", PUBLIC, ids=lambda public: public.__name__)
-def test_the_types_of_results_can_be_resolved(public: type) -> None:
-    hints = get_type_hints(public)
-    assert hints.keys() == public.__annotations__.keys()
 
 
 def test_the_types_of_the_functions_can_be_resolved() -> None:

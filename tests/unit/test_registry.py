@@ -29,6 +29,7 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.errors import PatchError, UsageError
+from agentcore_patches.listing import EditList
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches.hooks import Hook, Patch, absent
@@ -42,7 +43,6 @@ from agentcore_patches.patches.paths import (
 )
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import EditsDocument
 from tests.helpers.planning import VERSION
 from tests.unit.small_sglang import build
 
@@ -442,4 +442,4 @@ def test_the_listed_hooks_are_shown_and_match_their_document_type(
     assert "    0.5.13 to 0.5.23  nothing: SGLang has the field" in shown
     assert cli.main(["list", "--edits", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert mismatches(document, EditsDocument) == []
+    assert mismatches(document, EditList) == []

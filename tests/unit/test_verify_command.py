@@ -20,7 +20,6 @@ from agentcore_verify.progress import Progress
 from agentcore_verify.results import Failed, Outcome, Report, Result
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
-from tests.helpers.json_documents import ReportDocument
 from tests.unit.small_sglang import build
 
 
@@ -90,7 +89,7 @@ def test_no_server_at_the_url_is_a_server_error(
     assert "<error" in junit.read_text()
     code, out, err = said(capsys, *args, "--json")
     document = json.loads(out)
-    assert mismatches(document, ReportDocument) == []
+    assert mismatches(document, Report) == []
     assert document["error"]["exit_code"] == code == 6
     assert "No server answers" in document["error"]["message"]
     assert "error" not in err
@@ -189,7 +188,7 @@ def test_json_is_one_document_on_stdout(
     )
     assert code == 1
     document = json.loads(out)
-    assert mismatches(document, ReportDocument) == []
+    assert mismatches(document, Report) == []
     assert document == json.loads(file.read_text())
     assert err == "agentcore-patch: Starting SGLang\n"
 
