@@ -13,6 +13,7 @@ from agentcore_patches.api import apply, revert, status
 from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.trees import photograph
+from tests.hostile.planting import Planted
 from tests.unit.small_install import TRACES
 from tests.unit.small_sglang import kill_apply
 
@@ -68,6 +69,9 @@ def test_record_is_right_after_a_killed_command(
 ) -> None:
     before = photograph(package.parent)
     kill_apply(package, renaming)
+    revert(sglang_dir=package)
+    assert photograph(package.parent) == before
+    kill_apply(package, renaming)
     apply(sglang_dir=package)
     assert listed(record) == present(package) | OWN
     revert(sglang_dir=package)
@@ -94,3 +98,12 @@ def test_a_record_that_the_installer_did_not_write_is_left_alone(
     } == set()
     revert(sglang_dir=package)
     assert photograph(package.parent) == before
+
+
+def test_a_record_in_a_read_only_folder_is_left_alone(planted: Planted) -> None:
+    folder = planted.package.parent / "sglang-0.5.9.dist-info"
+    folder.chmod(0o555)
+    before = photograph(folder)
+    for command in (apply, revert):
+        assert command(sglang_dir=planted.package).changed
+        assert photograph(folder) == before

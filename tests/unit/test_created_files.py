@@ -11,6 +11,7 @@ import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
+from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     FIRST,
     FOLDER,
@@ -19,6 +20,7 @@ from tests.unit.small_install import (
     patched,
     photograph,
     revert,
+    vanilla,
     write,
 )
 
