@@ -1,4 +1,4 @@
-"""Request fields that are true by default, unless a request sets them to false.
+"""Defaults of boolean request fields, for requests that leave the fields out.
 
 They serve agents that cannot set the fields, and routers that drop unknown fields.
 """
@@ -6,7 +6,7 @@ They serve agents that cannot set the fields, and routers that drop unknown fiel
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,28 +18,38 @@ if TYPE_CHECKING:
 
 VARIABLE = "AGENTCORE_DEFAULTS"
 
+_VALUES = {"": True, "true": True, "false": False}
+
 # Chat rejects a streaming request that sets these.
 _NOT_IN_STREAMS = ("return_prompt_token_ids", "return_meta_info")
 
 
 @cache
-def names() -> tuple[str, ...]:
-    """Return the fields that `AGENTCORE_DEFAULTS` names.
+def values() -> Mapping[str, bool]:
+    """Return the values of the fields that `AGENTCORE_DEFAULTS` names.
 
     Raises:
-        ValueError: a name is not a boolean request field of the installed patches.
+        ValueError: a name is not a boolean request field of the installed patches, or
+            a value is not true or false.
     """
-    text = os.environ.get(VARIABLE, "")
-    named = tuple(name for part in text.split(",") if (name := part.strip()))
+    parts = os.environ.get(VARIABLE, "").split(",")
     known = release.REQUEST_FLAGS
-    for name in named:
+    found: dict[str, bool] = {}
+    for part in filter(None, map(str.strip, parts)):
+        name, _, text = map(str.strip, part.partition("="))
         if name not in known:
             fields = f"those are {', '.join(known)}" if known else "they have none"
             raise ValueError(
                 f"{VARIABLE} names {name!r}, which is not a boolean request field of "
                 f"the installed patches: {fields}. Correct or unset it."
             )
-    return named
+        if text.lower() not in _VALUES:
+            raise ValueError(
+                f"{VARIABLE} has the value {text!r} for {name}, which must be true or "
+                "false. Correct or unset it."
+            )
+        found[name] = _VALUES[text.lower()]
+    return found
 
 
 def fill(request: Any, manager: TokenizerManager) -> None:
@@ -47,7 +57,7 @@ def fill(request: Any, manager: TokenizerManager) -> None:
 
     A field that would get the request rejected is not set.
     """
-    if not names():
+    if not values():
         return
     left_out = _NOT_IN_STREAMS if request_fields.read(request, "stream") else ()
     # /v1/messages and /v1/responses return logprobs without a request field for them.
@@ -62,13 +72,13 @@ def fill_native(obj: GenerateReqInput | EmbeddingReqInput) -> None:
 
     The prompt's token IDs are not requested for sessions: that would be rejected.
     """
-    if names():
+    if values():
         has_session = request_fields.read(obj, "session_params")
         _fill(obj, ("return_prompt_token_ids",) if has_session else ())
 
 
 def _fill(request: Any, left_out: Sequence[str]) -> None:
-    for name in names():
+    for name, value in values().items():
         is_absent = request_fields.read(request, name, False) is None
-        if is_absent and name not in left_out:
-            setattr(request, name, True)
+        if is_absent and not (value and name in left_out):
+            setattr(request, name, value)

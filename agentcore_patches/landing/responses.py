@@ -72,6 +72,12 @@ class Flag(CheckedField):
     name, type = _FIELD, bool | None
 
 
+class PromptFlag(CheckedField):
+    """`return_prompt_token_ids` of a /v1/responses request."""
+
+    name, type = "return_prompt_token_ids", bool | None
+
+
 class LoraPath(CheckedField):
     """`lora_path` of a /v1/responses request."""
 
@@ -114,8 +120,10 @@ class ResponseTrace(traces.Trace):
         results: the engine's results, None before SGLang asks for them.
     """
 
-    def __init__(self, incremental: bool, has_logprobs: bool = True):
-        super().__init__(incremental)
+    def __init__(
+        self, incremental: bool, has_logprobs: bool = True, has_prompt: bool = True
+    ):
+        super().__init__(incremental, prompt_on_chunk=has_prompt)
         self.has_logprobs = has_logprobs
         self.token_ids: list[int] = []
         self.token_logprobs: list[float] = []
@@ -277,7 +285,10 @@ def responses(create: Any) -> Any:
             if is_asked:
                 return self.create_error_response(refusal, param=_FIELD)
             return await create(self, request, *args, **kwargs)
-        trace = ResponseTrace(bool(request.stream) and traces.is_incremental(self))
+        trace = ResponseTrace(
+            bool(request.stream) and traces.is_incremental(self),
+            has_prompt=traces.wants_prompt(request),
+        )
         with exchanges.entered(exchanges.Exchange(response=request, trace=trace)):
             response = await create(self, request, *args, **kwargs)
         if isinstance(response, AsyncGenerator):

@@ -31,7 +31,7 @@ def check_environment(server_args: ServerArgs) -> None:
 
         if envs.SGLANG_RUST_SERVER.get():
             refuse_rust_server()
-    defaults.names()
+    defaults.values()
     conversations.check_server(server_args)
     if "vllm-api" in release.PATCHES:
         vllm_api.shape()
@@ -83,8 +83,10 @@ def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
         )
     else:
         logger.info(patches)
-    if names := defaults.names():
-        logger.info("%s: true by default: %s", defaults.VARIABLE, ", ".join(names))
+    for value in (True, False):
+        if names := [name for name, one in defaults.values().items() if one is value]:
+            text = f"{value} by default: {', '.join(names)}".lower()
+            logger.info("%s: %s", defaults.VARIABLE, text)
     metrics.start(server_args)
     memory = conversations.memory()
     if memory is not None:

@@ -348,7 +348,8 @@ def chat(generate: Any) -> Any:
         trace = Trace(
             is_incremental(self),
             logprobs.ChatLogprobs(self).dump if request.logprobs else None,
-            prompt_on_choices=bool(request.return_token_ids),
+            prompt_on_chunk=wants_prompt(request),
+            prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
             n_choices=request.n,
             at_end=at_end,
             required=bool(request.return_token_ids or request.logprobs or at_end),
@@ -382,7 +383,7 @@ def completions(generate: Any) -> Any:
             is_incremental(self),
             logprobs.completion_writer(self, request) if wants_logprobs else None,
             prompt_on_chunk=False,
-            prompt_on_choices=True,
+            prompt_on_choices=wants_prompt(request),
             at_end=at_end,
         )
         # SGLang's logprobs may be ahead of the text.
@@ -427,6 +428,20 @@ def is_incremental(serving: OpenAIServingBase) -> bool:
     return bool(attrgetter(release.STREAM_OUTPUT)(serving.tokenizer_manager))
 
 
+def wants_prompt(request: Any) -> bool:
+    """True unless a request of the API leaves out the prompt's token IDs."""
+    return request_fields.read(request, "return_prompt_token_ids") is not False
+
+
+def get_prompt_token_ids(
+    request: ChatCompletionRequest | CompletionRequest, ret_item: dict[str, Any]
+) -> list[int] | None:
+    """Return the prompt's token IDs of a non-streaming response, None to omit them."""
+    if request.return_token_ids is False or not wants_prompt(request):
+        return None
+    return ret_item.get("prompt_token_ids")
+
+
 def get_token_ids(
     request: ChatCompletionRequest, ret_item: dict[str, Any]
 ) -> list[int] | None:
@@ -453,7 +468,7 @@ def add_to_chat_choice(
     """
     _add_at_end(serving, choice, request, ret_item)
     if request.return_token_ids:
-        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
         message: ChatMessage = choice.message
         message.content = message.content or ""
 
@@ -468,7 +483,7 @@ def add_to_completion(
     _add_at_end(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.token_ids = ret_item["output_ids"]
-        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
 
 
 def _add_at_end(

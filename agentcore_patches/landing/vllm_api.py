@@ -22,6 +22,7 @@ import orjson
 
 from . import (
     adapters,
+    defaults,
     images,
     logprobs,
     prompts,
@@ -80,6 +81,7 @@ _READ = (
     "stream",
     "stream_options",
     "return_token_ids",
+    "return_prompt_token_ids",
     "output_mode",
     "cache_salt",
     "priority",
@@ -266,7 +268,7 @@ def read(
         model=model,
         token_ids=token_ids,
         n_images=len(urls),
-        wants_prompt=flag("return_token_ids", body.get("return_token_ids")),
+        wants_prompt=_wants_prompt(body),
         wants_text=mode == "text",
         usage=_usage_of_stream(body.get("stream_options")),
     )
@@ -427,6 +429,15 @@ def _rank(manager: TokenizerManager, rank: str) -> int:
             f"X-data-parallel-rank must be from 0 to {ranks - 1} on this server.",
         )
     return int(rank)
+
+
+def _wants_prompt(body: dict[str, Any]) -> bool:
+    """True if a request asks for token IDs, and does not leave out the prompt's."""
+    name = "return_prompt_token_ids"
+    value = body.get(name)
+    wanted = defaults.values().get(name) if value is None else flag(name, value)
+    asked = flag("return_token_ids", body.get("return_token_ids"))
+    return asked and wanted is not False
 
 
 def _usage_of_stream(options: Json) -> str:

@@ -35,6 +35,15 @@ COMPLETIONS: tuple[Hook, ...] = (
         upstream=_UPSTREAM,
     ),
     Hook(
+        "completions/prompt-flag",
+        "return_prompt_token_ids: false omits the prompt's token IDs",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_prompt_token_ids: Optional[bool] = None",
+        ),
+    ),
+    Hook(
         "completions/choice",
         "hold the token IDs of the prompt and of this choice",
         AddField(

@@ -21,7 +21,8 @@ REQUEST_FLAG: tuple[Hook, ...] = (
         AddField(
             ANTHROPIC_PROTOCOL,
             "AnthropicMessagesRequest",
-            "return_token_ids: Optional[bool] = None",
+            "return_token_ids: Optional[bool] = None\n"
+            "return_prompt_token_ids: Optional[bool] = None",
         ),
     ),
 )
@@ -118,7 +119,9 @@ MESSAGES: tuple[Hook, ...] = (
             f"{_SERVING}._convert_to_chat_completion_request",
             'request_data["return_token_ids"] = '
             "bool(anthropic_request.return_token_ids)\n"
-            'request_data["logprobs"] = bool(anthropic_request.return_token_ids)',
+            'request_data["logprobs"] = bool(anthropic_request.return_token_ids)\n'
+            "if anthropic_request.return_prompt_token_ids is False:\n"
+            '    request_data["return_prompt_token_ids"] = False',
             before="chat_request = ChatCompletionRequest(**request_data)",
         ),
     ),

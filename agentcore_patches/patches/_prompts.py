@@ -44,6 +44,20 @@ KEPT_PROMPTS: tuple[Hook, ...] = (
     ),
 )
 
+PROMPT_FLAG: tuple[Hook, ...] = (
+    Hook(
+        "prompts/chat-flag",
+        "true adds the prompt's token IDs to choices, false omits them",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_prompt_token_ids: Optional[bool] = None",
+            native="return_prompt_token_ids: bool = False",
+        ),
+        upstream=_UPSTREAM,
+    ),
+)
+
 PROMPT_TOKEN_IDS: tuple[Hook, ...] = (
     *KEPT_PROMPTS,
     Hook(

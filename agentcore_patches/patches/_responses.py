@@ -19,7 +19,8 @@ REQUEST_FLAG: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "ResponsesRequest",
-            "return_token_ids: agentcore.responses.Flag = None",
+            "return_token_ids: agentcore.responses.Flag = None\n"
+            "return_prompt_token_ids: agentcore.responses.PromptFlag = None",
         ),
     ),
 )

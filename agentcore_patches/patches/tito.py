@@ -14,6 +14,7 @@ from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches._prompts import (
     CHOICE_PROMPT_TOKEN_IDS,
     DROPPED_FIELDS,
+    PROMPT_FLAG,
     PROMPT_TOKEN_IDS,
 )
 from agentcore_patches.patches._release_checks import RELEASE_CHECKS
@@ -30,6 +31,7 @@ _CHAT = "OpenAIServingChat"
 _UPSTREAM = "PR 23751, 0.5.13"
 
 FIELDS: tuple[Hook, ...] = (
+    *PROMPT_FLAG,
     # SGLang's own fields reject null and accept "7" as 7: `prompts` checks elements.
     Hook(
         "tito/request",
@@ -38,12 +40,9 @@ FIELDS: tuple[Hook, ...] = (
             PROTOCOL,
             "ChatCompletionRequest",
             "input_ids: Optional[List[Any]] = None\n"
-            "return_prompt_token_ids: Optional[bool] = None\n"
             "return_meta_info: Optional[bool] = None",
             native=(
-                "input_ids: Optional[List[int]] = None\n"
-                "return_prompt_token_ids: bool = False\n"
-                "return_meta_info: bool = False"
+                "input_ids: Optional[List[int]] = None\nreturn_meta_info: bool = False"
             ),
         ),
         upstream=_UPSTREAM,

@@ -21,6 +21,7 @@ from agentcore_patches.patches._messages import MESSAGES
 from agentcore_patches.patches._prompts import (
     CHOICE_PROMPT_TOKEN_IDS,
     DROPPED_FIELDS,
+    PROMPT_FLAG,
     PROMPT_TOKEN_IDS,
 )
 from agentcore_patches.patches._release_checks import RELEASE_CHECKS
@@ -178,11 +179,7 @@ CHAT: tuple[Hook, ...] = (
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
             "ChatCompletionResponse",
-            "prompt_token_ids=(\n"
-            '    ret[0].get("prompt_token_ids")\n'
-            "    if request.return_token_ids is not False\n"
-            "    else None\n"
-            ")",
+            "prompt_token_ids=agentcore.traces.get_prompt_token_ids(request, ret[0])",
         ),
     ),
 )
@@ -193,6 +190,7 @@ HOOKS: tuple[Hook, ...] = (
     *DEFAULTS,
     *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,
+    *PROMPT_FLAG,
     *CHOICE_PROMPT_TOKEN_IDS,
     *DROPPED_FIELDS,
     *WHOLE_STREAM_OUTPUT,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import aiohttp
 import pytest
 import requests
 
@@ -12,6 +15,7 @@ from agentcore_patches._version import __version__
 from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.registry import names
 from agentcore_patches.patches.releases import is_between
+from agentcore_verify import client
 from agentcore_verify.client import HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
@@ -33,6 +37,9 @@ from tests.helpers.endpoints import (
 )
 from tests.helpers.servers import MODES, Launch, Trees, in_one_mode
 
+GENERATE = "/inference/v1/generate"
+PROMPT = '"prompt_token_ids":['
+IDS = '"token_ids":['
 FLAGS = ("return_token_ids", "return_prompt_token_ids", "return_meta_info")
 
 each_mode = pytest.mark.parametrize(
@@ -192,6 +199,82 @@ def test_generate_has_the_prompt_ids_by_default(defaulting: Server) -> None:
     assert [event.get("prompt_token_ids") for event in events].count([5, 6, 7]) == 1
     without = post(defaulting, "/generate", **body, return_prompt_token_ids=False)
     assert "prompt_token_ids" not in without
+
+
+# Bodies of requests with token IDs in the answer.
+TRACED: dict[str, Json] = {
+    CHAT: {"messages": line("plain").messages, "max_tokens": 9},
+    COMPLETIONS: {"prompt": "Here they are:", "max_tokens": 9},
+    MESSAGES: {"messages": line("plain").messages, "max_tokens": 9},
+    RESPONSES: {"input": line("plain").messages, "max_output_tokens": 9},
+    GENERATE: {"token_ids": [5, 6, 7], "sampling_params": {"max_tokens": 9}},
+}
+
+
+def texts_of(server: Server, path: str, **more: Any) -> list[str]:
+    """Return the non-streaming answer of an endpoint, and its stream."""
+    url, model = server.base_url + path, Subject(server.base_url).served_model()
+    body = {"model": model, "return_token_ids": True, **TRACED[path], **more}
+    texts = []
+    for streaming in (False, True):
+        with client.post(url, {**body, "stream": streaming}) as response:
+            texts.append(response.content.decode())
+    return texts
+
+
+@each_mode
+@pytest.mark.parametrize("path", TRACED)
+def test_a_request_can_leave_out_the_prompt(
+    defaulting: Server, path: str, release: str
+) -> None:
+    require_traced(path, release)
+    for text in texts_of(defaulting, path, return_prompt_token_ids=False):
+        assert PROMPT not in text
+        assert IDS in text
+    for text in texts_of(defaulting, path, return_prompt_token_ids=None):
+        assert PROMPT in text
+    with refused("return_prompt_token_ids"):
+        texts_of(defaulting, path, return_prompt_token_ids=["no"])
+
+
+def test_a_server_can_leave_out_the_prompt(
+    trees: Trees, launch: Launch, release: str
+) -> None:
+    env = {"AGENTCORE_DEFAULTS": "return_token_ids,return_prompt_token_ids=false"}
+    with launch(trees.patched, env=env) as server:
+        for path in TRACED:
+            if path == MESSAGES and is_between(release, "", "0.5.8"):
+                continue
+            if path == RESPONSES and is_between(release, "", "0.5.13"):
+                continue
+            for text in texts_of(server, path, return_prompt_token_ids=None):
+                assert PROMPT not in text
+                assert IDS in text
+            if path != CHAT:
+                for text in texts_of(server, path, return_prompt_token_ids=True):
+                    assert PROMPT in text
+        explicit = post(server, CHAT, **chat_of("plain"), return_prompt_token_ids=True)
+        assert explicit["choices"][0]["prompt_token_ids"]
+        long = {"input_ids": [5] * 9_000, **TRACED[CHAT], "stream": True}
+        asked: Json = {"return_prompt_token_ids": True, "stream": False}
+        whole = post(server, CHAT, **{**long, **asked})
+        lines = asyncio.run(lines_of(server, {**long, "model": "m"}))
+        assert ids_in(events_in(lines)) == whole["choices"][0]["token_ids"]
+
+
+async def lines_of(server: Server, body: Json) -> list[bytes]:
+    """Read a stream line by line; the client takes lines of at most 16 KB."""
+    url = server.base_url + CHAT
+    async with (
+        aiohttp.ClientSession(read_bufsize=8_192) as session,
+        session.post(url, json=body) as response,
+    ):
+        return [line async for line in response.content]
+
+
+def events_in(lines: list[bytes]) -> list[Json]:
+    data = [line[len(b"data: ") :] for line in lines if line.startswith(b"data: {")]
+    return [json.loads(event) for event in data]
 
 
 @each_mode

@@ -18,9 +18,9 @@ from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """A server reads the variable only once; each test reads it again."""
-    defaults.names.cache_clear()
+    defaults.values.cache_clear()
     yield
-    defaults.names.cache_clear()
+    defaults.values.cache_clear()
 
 
 def named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -28,22 +28,23 @@ def named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("text", "values"),
     [
-        ("", ()),
-        (" , ", ()),
-        ("return_token_ids", ("return_token_ids",)),
+        ("", {}),
+        (" , ", {}),
+        ("return_token_ids", {"return_token_ids": True}),
         (
-            " return_token_ids ,return_meta_info,",
-            ("return_token_ids", "return_meta_info"),
+            " return_token_ids ,return_meta_info = False,",
+            {"return_token_ids": True, "return_meta_info": False},
         ),
+        ("return_meta_info=true", {"return_meta_info": True}),
     ],
 )
 def test_names_are_separated_by_commas(
-    monkeypatch: pytest.MonkeyPatch, text: str, names: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, text: str, values: dict[str, bool]
 ) -> None:
     named(monkeypatch, text)
-    assert defaults.names() == names
+    assert defaults.values() == values
 
 
 @pytest.mark.parametrize("name", ["return_everything", "input_ids", "True", "a b"])
@@ -63,7 +64,15 @@ def test_a_field_of_a_missing_patch_is_reported(
     monkeypatch.setattr(release, "REQUEST_FLAGS", ())
     named(monkeypatch, "return_token_ids")
     with pytest.raises(ValueError, match="patches: they have none"):
-        defaults.names()
+        defaults.values()
+
+
+def test_a_value_that_is_no_boolean_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named(monkeypatch, "return_token_ids=no")
+    with pytest.raises(ValueError, match="'no' for return_token_ids"):
+        defaults.values()
 
 
 def filled(refusal: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -91,12 +100,22 @@ def test_fields_that_streams_reject_are_not_set_for_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     named(monkeypatch, "return_token_ids,return_meta_info,return_prompt_token_ids")
-    none = dict.fromkeys(defaults.names())
+    none = dict.fromkeys(defaults.values())
     assert filled(**none, stream=True) == {
         **none,
         "return_token_ids": True,
         "stream": True,
     }
+
+
+def test_a_default_of_false_is_set_in_streams_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named(monkeypatch, "return_prompt_token_ids=false")
+    for stream in (False, True):
+        found = filled(return_prompt_token_ids=None, stream=stream)
+        assert found["return_prompt_token_ids"] is False
+    assert filled(return_prompt_token_ids=True)["return_prompt_token_ids"] is True
 
 
 @pytest.mark.parametrize(("session", "is_filled"), [(None, True), ({"id": "s"}, None)])
