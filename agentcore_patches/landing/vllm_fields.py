@@ -146,6 +146,8 @@ def ask_completion(
     if _echoes_scores(request):
         adapted.logprob_start_len = 0
         adapted.top_logprobs_num = 1
+        if request.stream and not request.return_token_ids:
+            request.logprobs = 1  # SGLang's stream omits the prompt's with 0.
     name = "prompt_logprobs"
     if request.prompt_logprobs is None:
         return
@@ -221,6 +223,8 @@ def finished(build: Any) -> Any:
         if echoes_scores:
             own_top = logprobs.with_own_top
             ret = [{**one, "meta_info": own_top(one["meta_info"])} for one in ret]
+            # With 0, SGLang omits the prompt's from 0.5.21 on.
+            request = request.model_copy(update={"logprobs": 1})
         response = build(self, request, ret, *args, **kwargs)
         for choice, prompt_logprobs in zip(response.choices, found, strict=False):
             choice.prompt_logprobs = prompt_logprobs

@@ -33,6 +33,7 @@ from tests.helpers.endpoints import (
     post,
     prompt_of,
     send,
+    stream,
 )
 from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
@@ -571,6 +572,18 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
             assert ids == [[str(token_id)] for token_id in prompt[1:]]
             assert choice["logprobs"] is None or not choice["logprobs"]["top_logprobs"]
     for more in ({}, flags):
+        streamed = stream(
+            server,
+            COMPLETIONS,
+            **{**body, "prompt": prompts[0], **more, "echo": True, "logprobs": 0},
+        )
+        pieces = [
+            choice["logprobs"]["tokens"]
+            for event in streamed
+            for choice in event["choices"]
+            if choice["logprobs"]
+        ]
+        assert sum(map(len, pieces)) == len(prompts[0]) + 5
         echoed = post(server, COMPLETIONS, **body, **more, echo=True, logprobs=0)
         for prompt, choice in zip(prompts, echoed["choices"], strict=True):
             logprobs = choice["logprobs"]
