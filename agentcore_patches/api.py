@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeAlias
 
 from agentcore_patches._version import __version__
@@ -23,7 +22,7 @@ from agentcore_patches.errors import (
 )
 from agentcore_patches.installs import install as installs
 from agentcore_patches.installs import versions
-from agentcore_patches.installs.install import Install, OnlyLeftovers, StrPath
+from agentcore_patches.installs.install import Install, StrPath
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import FACTS_MODULE
 from agentcore_patches.patches.releases import (
@@ -41,7 +40,7 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.state import leftovers, transaction
+from agentcore_patches.state import transaction
 from agentcore_patches.state.filesystem import FOLDER, digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.ownership import is_created, is_ours
@@ -91,23 +90,6 @@ def apply(
     install = installs.find(sglang_dir, python)
     if not unlisted:
         versions.require_release(install)
-    install = leftovers.examined(install, strict=True)
-    leftovers.refuse_hiding(install)
-    result = _applied(install, patches, dry_run, diff, lock_timeout, notify, warn)
-    if not dry_run:
-        install = leftovers.removed(install, timeout=lock_timeout, notify=notify)
-    return replace(result, install=install)
-
-
-def _applied(
-    install: Install,
-    patches: tuple[str, ...],
-    dry_run: bool,
-    diff: bool,
-    lock_timeout: float,
-    notify: Notify | None,
-    warn: Notify | None,
-) -> ApplyResult:
     snapshot = transaction.inspect(install)
     in_place = snapshot.holds(patches, tool_version())
     if in_place or (dry_run and snapshot.pending):
@@ -158,7 +140,7 @@ def status(
         UsageError, UnsupportedTarget, AccessError
     """
     wanted = select(only)
-    install = leftovers.examined(installs.find(sglang_dir, python))
+    install = installs.find(sglang_dir, python)
     snapshot = transaction.inspect(install)
 
     record = None if snapshot.superseded else snapshot.record
@@ -205,27 +187,7 @@ def revert(
         SourceConflict: a file was changed since, or the originals of the patched files
             are unknown; nothing was changed.
     """
-    try:
-        install, result = installs.find(sglang_dir, python), None
-    except OnlyLeftovers as found:
-        install = found.install
-        result = RevertResult(install, (), (), True, None, None, dry_run)
-    install = leftovers.examined(install, strict=True, force=force)
-    result = result or _reverted(install, force, dry_run, lock_timeout, notify)
-    if not dry_run:
-        install = leftovers.removed(
-            install, force=force, timeout=lock_timeout, notify=notify
-        )
-    return replace(result, install=install)
-
-
-def _reverted(
-    install: Install,
-    force: bool,
-    dry_run: bool,
-    lock_timeout: float,
-    notify: Notify | None,
-) -> RevertResult:
+    install = installs.find(sglang_dir, python)
     snapshot = transaction.inspect(install)
     changed: tuple[str, ...] = ()
     recovered = None

@@ -128,12 +128,7 @@ class StatusResult:
 
     @property
     def complete(self) -> bool:
-        """True if every requested patch is in place, complete and up to date.
-
-        False while leftovers hide the install: Python does not import it.
-        """
-        if any(entry.hides for entry in self.install.leftovers):
-            return False
+        """True if every requested patch is in place, complete and up to date."""
         return all(self.patches[name] is PatchState.IN_PLACE for name in self.wanted)
 
 

@@ -51,7 +51,6 @@ LONGEST_FIRST = (
 THOROUGH = (
     *("clients", "cluster", "site"),
     *("faults/test_command.py", "faults/test_crowd.py", "faults/test_places.py"),
-    "hostile/test_leftovers.py",
     "live/test_audit.py",
     "live/test_defaults.py",
     "live/test_fast_answers.py",

@@ -32,7 +32,6 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
-from agentcore_patches.state.leftovers import some
 from agentcore_patches.state.ownership import is_created
 from agentcore_patches.state.snapshot import FileState
 
@@ -49,10 +48,6 @@ _STATES = {
     FileState.REPLACED: "replaced since",
     FileState.MISSING: "missing",
 }
-
-_ONLY_OURS = (
-    "held only files that agentcore-patch had added to an SGLang that was uninstalled"
-)
 
 _LABELS: Mapping[str, Mapping[str, Any]] = {
     "error": {"fg": "red", "bold": True},
@@ -128,9 +123,7 @@ class TextOutput:
             self._heading(result.install),
             self._table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
             self._paragraph(
-                *_cleared(result.install, would=result.dry_run),
-                *_applied(result),
-                done=not result.dry_run and result.recorded,
+                *_applied(result), done=not result.dry_run and result.recorded
             ),
             self._paragraph(*_source_notes(result)),
         )
@@ -150,7 +143,6 @@ class TextOutput:
             self._heading(result.install),
             self._table(("PATCH", "STATE"), patches if self.verbose else []),
             self._table(("FILE", "STATE", "SOURCE"), files),
-            self._paragraph(*_left(result.install)),
             self._paragraph(*_status(result), done=result.complete),
             self._paragraph(*_source_notes(result)),
         )
@@ -171,11 +163,7 @@ class TextOutput:
         return _blocks(
             self._heading(result.install),
             self._table(("FILE", "ACTION", "SOURCE"), rows),
-            self._paragraph(
-                *_cleared(result.install, would=result.dry_run),
-                *_reverted(result),
-                done=not result.dry_run,
-            ),
+            self._paragraph(*_reverted(result), done=not result.dry_run),
             self._paragraph(*_source_notes(result)),
         )
 
@@ -563,43 +551,7 @@ def _changed(result: StatusResult) -> Iterator[str]:
         )
 
 
-def _left(install: Install) -> Iterator[str]:
-    """Describe leftovers of uninstalled SGLangs, and what to do about them."""
-    for entry in install.leftovers:
-        yield f"{entry.folder} {_ONLY_OURS.replace('held', 'holds')}."
-        if entry.hides:
-            yield f"Python imports it in place of the SGLang in {install.package}."
-        if entry.kept:
-            yield f"It also holds {some(entry.kept)}: move these files away first."
-        if entry.problem:
-            yield f"It cannot be removed: {entry.problem}"
-        else:
-            yield "`agentcore-patch apply` or `agentcore-patch revert` removes it."
-
-
-def _cleared(install: Install, *, would: bool) -> Iterator[str]:
-    """Report leftovers of uninstalled SGLangs that were removed."""
-    for entry in install.leftovers:
-        if entry.problem:
-            yield f"{entry.folder} {_ONLY_OURS}. It cannot be removed: {entry.problem}"
-        elif entry.kept:
-            verb = "Would remove" if would else "Removed"
-            yield f"{verb} agentcore-patch's files from {entry.folder}."
-            yield f"Other files in it stay: {some(entry.kept)}."
-            if entry.hides:
-                yield "Move them away: Python still imports that folder as `sglang`."
-        else:
-            yield f"{'Would remove' if would else 'Removed'} {entry.folder}: it"
-            yield f"{_ONLY_OURS}."
-
-
 def _reverted(result: RevertResult) -> Iterator[str]:
-    if any(
-        entry.folder == result.install.package for entry in result.install.leftovers
-    ):
-        if result.dry_run:
-            yield _DRY_RUN
-        return
     if result.sglang_change:
         yield (
             f"{result.sglang_change} since the last apply; the new files were left as they "

@@ -5,11 +5,19 @@ from __future__ import annotations
 import base64
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agentcore_patches.state.filesystem import read_bytes
+from agentcore_patches.patches.paths import LANDING
+from agentcore_patches.state.filesystem import (
+    FOLDER,
+    draft_path,
+    read,
+    read_bytes,
+    sync,
+    write_draft,
+)
 
 _MOST_RECORD = 64 * 1024 * 1024
 
@@ -50,3 +58,32 @@ def hex_digest(digest: str) -> str:
         return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)).hex()
     except ValueError:
         return "damaged"
+
+
+def list_added(dist_info: Path, package: str, paths: Iterable[str]) -> None:
+    """Make these the only files of agentcore-patch in RECORD, with no hashes.
+
+    pip and uv then remove them with the package. With no paths, RECORD is again what the
+    installer wrote, to the byte and with its time.
+    """
+    record = dist_info / "RECORD"
+    draft_path(record).unlink(missing_ok=True)
+    file = read(record)
+    if file is None or file.info.link is not None:
+        return
+    ours = tuple(f"{package}/{folder}/".encode() for folder in (FOLDER, LANDING))
+    lines = [
+        line
+        for line in file.text.splitlines(keepends=True)
+        if not line.startswith(ours)
+    ]
+    added = "".join(f"{package}/{path},,\n" for path in paths).encode()
+    # If the installer wrote no last line end, the added rows end without one as well.
+    text = b"".join(lines)
+    if not file.text.endswith(b"\n"):
+        text = text.removesuffix(b"\n")
+        added = b"\n" + added.removesuffix(b"\n") if added else b""
+    if text + added != file.text:
+        write_draft(record, file.info, text + added, file.metadata)
+        draft_path(record).replace(record)
+        sync(dist_info)

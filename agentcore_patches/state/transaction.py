@@ -17,6 +17,7 @@ from agentcore_patches.errors import (
     UsageError,
 )
 from agentcore_patches.installs.install import Install
+from agentcore_patches.installs.metadata import list_added
 from agentcore_patches.state.bytecode import Bytecode
 from agentcore_patches.state.filesystem import (
     FOLDER,
@@ -267,6 +268,7 @@ class _Files:
         self._record = RecordFile(self.folder)
         self._journal = JournalFile(self.folder)
         self._gitignore = self.folder / ".gitignore"
+        self._install = install
 
     def carry_out(self, journal: Journal, state: Record | None) -> None:
         """Make all changes of a journal, whose texts are stored; or none, and raise."""
@@ -330,6 +332,7 @@ class _Files:
             if self._journal.exists:
                 return
             self._remove_leftovers()
+            self._list_added(self._record.read())
             if self._record.file.exists():
                 return
             self.lock.file.unlink(missing_ok=True)
@@ -337,6 +340,26 @@ class _Files:
             os.close(lock)
         # The next command may have made its files already.
         remove_if_empty(self.folder)
+
+    def _list_added(self, record: Record | None) -> None:
+        """Name the added files in the RECORD of pip and uv, if it can be written."""
+        install = self._install
+        if install.dist_info is None or install.editable:
+            return
+        added: list[str] = []
+        if record is not None:
+            own = (
+                self.lock.file,
+                self._gitignore,
+                self._record.file,
+                self._record.next,
+            )
+            stored = (self.store.folder / name for name in sorted(record.texts))
+            files = (*own, *self._journal.files, *stored)
+            added += filter(is_created, record.files)
+            added += (str(file.relative_to(self.package)) for file in files)
+        with suppress(OSError):
+            list_added(install.dist_info, self.package.name, added)
 
     def _is_done(self, journal: Journal) -> bool:
         """True if all of a change is made, and only its journal is left."""
@@ -351,6 +374,7 @@ class _Files:
             write_whole(self._gitignore, b"*\n")
         if state is not None:
             self._record.prepare(state)
+            self._list_added(state)
         self._journal.write(journal)
         sync(self.folder)
         sync(self.package)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
-from tests.helpers.records import metadata, record
+from tests.helpers.records import metadata, record, write_dist_info
 
 VERSION = "0.5.9"
 DIST_INFO = f"sglang-{VERSION}.dist-info"
@@ -52,11 +52,13 @@ def build(root: Path) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "_version.py").write_text('__version__ = "0.5.9"\n')
-    for path in SOURCES:
+    files = {path: text(path, "vanilla") for path in SOURCES}
+    for path, vanilla in files.items():
         source = package / path
         source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_bytes(text(path, "vanilla"))
+        source.write_bytes(vanilla)
         os.utime(source, (1_600_000_000, 1_600_000_000))
+    write_dist_info(package.parent, VERSION, files)
     (package / IO_STRUCT).chmod(0o640)
     os.link(package / IO_STRUCT, cache / "io_struct.py")
     (package / MANAGER).rename(cache / "tokenizer_manager.py")
@@ -86,7 +88,8 @@ def copy(package: Path, root: Path) -> Path:
 
 
 def install_of(package: Path, version: str = "0.5.9") -> Install:
-    return Install(package, version, "0.5.9", "a test", False, None)
+    dist_info = package.with_name(DIST_INFO)
+    return Install(package, version, "0.5.9", "a test", False, dist_info)
 
 
 def run(package: Path, action: str) -> str | None:

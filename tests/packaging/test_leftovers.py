@@ -1,4 +1,4 @@
-"""A patched SGLang that is uninstalled, or replaced by an editable install."""
+"""pip and uv remove the patches of an SGLang that they uninstall or replace."""
 
 from __future__ import annotations
 
@@ -70,35 +70,42 @@ def scratch(sglang_python: Path, rest: Path, wheel: Path, tmp_path: Path) -> Scr
 
 
 @pytest.mark.parametrize("tool", ["pip", "uv pip"])
-def test_an_editable_install_over_a_patched_wheel_is_found_and_patched(
+def test_an_editable_install_over_a_patched_wheel_replaces_it(
     tool: str, scratch: Scratch, part: Path
 ) -> None:
     made = shutil.copytree(part, scratch.folder / "checkout/python")
+    scratch.ok("python -c 'import sglang.srt.agentcore.release'")
+
     scratch.ok(f"{tool} install --no-deps --no-build-isolation --editable '{made}'")
-    left = scratch.site / "sglang"
-    assert (left / "srt/agentcore/traces.py").exists()
-    assert scratch.ok(f'python -c "{IMPORTED}"').strip() == "None"
 
-    told = scratch.run(f"{PATCH} status --check {ONLY}")
-    assert told.code == 1 and f"{left} holds only files" in told.out
-    assert f"Removed {left}" in scratch.ok(f"{PATCH} apply {ONLY}")
-
-    assert not left.exists()
+    assert not (scratch.site / "sglang/srt/agentcore").exists()
     assert scratch.ok(f'python -c "{IMPORTED}"').strip() == f"{made}/sglang/__init__.py"
+    scratch.ok(f"{PATCH} apply {ONLY}")
     scratch.ok("python -c 'import sglang.srt.agentcore.release'")
     scratch.ok(f"{PATCH} status --check {ONLY}")
     scratch.ok(f"{PATCH} revert")
     assert not (made / "sglang/srt/agentcore").exists()
 
 
-def test_revert_removes_the_leftovers_of_an_uninstall(scratch: Scratch) -> None:
-    scratch.ok("pip uninstall --yes sglang")
-    left = scratch.site / "sglang"
+@pytest.mark.parametrize("tool", ["pip uninstall --yes", "uv pip uninstall"])
+def test_an_uninstall_removes_the_patches(tool: str, scratch: Scratch) -> None:
+    scratch.ok("python -c 'import sglang.srt.agentcore.release'")
+    scratch.ok("pip check && uv pip check")
 
-    told = scratch.run(f"{PATCH} apply {ONLY}")
-    assert told.code == 3 and "`agentcore-patch revert` removes them" in told.out
-    assert f"Removed {left}" in scratch.ok(f"{PATCH} revert")
+    scratch.ok(f"{tool} sglang")
 
-    assert not left.exists()
+    assert not (scratch.site / "sglang").exists()
     gone = scratch.run(f"{PATCH} status")
     assert gone.code == 3 and "has no SGLang" in gone.out
+
+
+@pytest.mark.parametrize(
+    "tool", ["pip install --force-reinstall", "uv pip install --reinstall"]
+)
+def test_a_reinstall_is_as_the_wheel(tool: str, scratch: Scratch, wheel: Path) -> None:
+    scratch.ok(f"{tool} --no-deps '{wheel}'")
+    assert not [
+        *scratch.site.glob("sglang/.agentcore*"),
+        *scratch.site.rglob("sglang/srt/agentcore"),
+    ]
+    assert "not applied" in scratch.ok(f"{PATCH} status")

@@ -11,6 +11,7 @@ import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
+from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     FIRST,
     FOLDER,
@@ -19,6 +20,7 @@ from tests.unit.small_install import (
     patched,
     photograph,
     revert,
+    vanilla,
     write,
 )
 
@@ -93,3 +95,12 @@ def test_a_folder_that_is_a_link_is_refused(
         commit(install, path)
     assert list(elsewhere.iterdir()) == []
     (install.package / link).unlink()
+
+
+def test_a_clean_checkout_is_recognized(install: Install) -> None:
+    commit(install, TRACES, FIRST)
+    write(install, FIRST, vanilla(FIRST))
+    (install.package / TRACES).unlink()
+    snapshot = transaction.inspect(install)
+    assert snapshot.superseded and not snapshot.changed
+    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)

@@ -279,23 +279,22 @@ def test_an_interpreter_without_sglang_is_refused(
         find()
 
 
-def test_an_editable_install_behind_leftovers_is_found_by_this_interpreter(
+def test_an_editable_install_behind_a_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = make_package(tmp_path / "checkout/sglang")
-    left = tmp_path / "site/sglang"
-    (left / "srt/agentcore").mkdir(parents=True)
+    stray = tmp_path / "site/sglang"
+    stray.mkdir(parents=True)
 
     class Finder:
         @staticmethod
         def find_spec(name: str, *_: object) -> ModuleSpec | None:
             return spec_from_file_location(name, package / "__init__.py")
 
-    monkeypatch.setattr(sys, "path", [str(left.parent)])
+    monkeypatch.setattr(sys, "path", [str(stray.parent)])
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
-    found = find()
-    assert found.package == package
-    assert found.leftovers == (install.Leftovers(left, hides=True),)
+    with pytest.raises(UnsupportedTarget, match=f"{stray}, which holds no SGLang and"):
+        find()
 
 
 @pytest.mark.parametrize("variable", [None, "VIRTUAL_ENV", "CONDA_PREFIX"])

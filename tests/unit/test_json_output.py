@@ -117,7 +117,6 @@ def test_a_document_names_its_sglang(run: Run, package: Path) -> None:
         "release": "0.5.9",
         "found": "given by --sglang-dir",
         "editable": False,
-        "leftovers": [],
     }
 
 
