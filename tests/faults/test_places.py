@@ -357,6 +357,7 @@ def test_other_environments_on_the_same_cache_stay_unchanged(
     }
     assert {name for name in changed if FOLDER not in name} == {
         "one/sglang/srt/agentcore",
+        f"one/{trees.DIST_INFO}/RECORD",
         *(f"one/sglang/{path}" for path in SELECTIONS["apply"]),
     }
     third = environment("third")
