@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches._adapters import ADAPTERS
 from agentcore_patches.patches._prompts import CHECKED_PROMPTS
 from agentcore_patches.patches._request_ids import REQUEST_IDS
 from agentcore_patches.patches.hooks import Hook, absent
@@ -259,5 +258,4 @@ CHECKED_REQUESTS: tuple[Hook, ...] = (
     *ONE_EACH,
     *GRAMMARS,
     *FORMATS,
-    *ADAPTERS,
 )

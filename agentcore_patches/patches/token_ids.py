@@ -8,6 +8,7 @@ trace keeps token IDs and logprobs until the next line of their choice is sent.
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddKeyword, AddMethod, Insert, Replace
+from agentcore_patches.patches._adapters import ADAPTERS
 from agentcore_patches.patches._chat_streams import CHAT_STREAMS
 from agentcore_patches.patches._completions import COMPLETIONS
 from agentcore_patches.patches._defaults import DEFAULTS
@@ -191,6 +192,7 @@ HOOKS: tuple[Hook, ...] = (
     *CHECKED_REQUESTS,
     *PROMPT_TOKEN_IDS,
     *PROMPT_FLAG,
+    *ADAPTERS,
     *CHOICE_PROMPT_TOKEN_IDS,
     *DROPPED_FIELDS,
     *WHOLE_STREAM_OUTPUT,

@@ -203,7 +203,7 @@ def test_generate_has_the_prompt_ids_by_default(defaulting: Server) -> None:
 
 # Bodies of requests with token IDs in the answer.
 TRACED: dict[str, Json] = {
-    CHAT: {"messages": line("plain").messages, "max_tokens": 9},
+    CHAT: {"messages": line("plain").messages, "max_tokens": 9, "temperature": 0},
     COMPLETIONS: {"prompt": "Here they are:", "max_tokens": 9},
     MESSAGES: {"messages": line("plain").messages, "max_tokens": 9},
     RESPONSES: {"input": line("plain").messages, "max_output_tokens": 9},

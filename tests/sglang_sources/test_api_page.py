@@ -116,6 +116,8 @@ CHECKED = {
     (COMPLETIONS, "Request", "structured_outputs"): "object",
     (COMPLETIONS, "Request", "prompt_logprobs"): "integer",
     (RESPONSES, "Request", "return_token_ids"): "boolean",
+    (RESPONSES, "Request", "return_prompt_token_ids"): "boolean",
+    (RESPONSES, "Request", "lora_path"): "string",
     (RESPONSES, "Request", "required_prefix_token_ids"): "list of integers",
 }
 

@@ -315,7 +315,7 @@ def test_defaults_skip_requests_that_cannot_be_traced(
     monkeypatch: pytest.MonkeyPatch, server: Any, asked: Any, why: str
 ) -> None:
     pytest.importorskip("fastapi")
-    monkeypatch.setattr(defaults, "names", lambda: ("return_token_ids",))
+    monkeypatch.setattr(defaults, "values", lambda: {"return_token_ids": True})
     served = serving(result(1), **server)
     assert asyncio.run(served.create(request(None, **asked))) == {"id": "r"}
     whole = asyncio.run(serving(result(1)).create(request(None)))
