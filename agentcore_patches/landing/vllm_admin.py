@@ -7,6 +7,7 @@ that SGLang cannot serve answers 501, and names what to use instead.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -240,6 +241,8 @@ class _Control:
         self._native = native
         self._abort_running = abort_running
         self._asleep: set[str] = set()
+        self._naming = asyncio.Lock()
+        self._contents: dict[str, list[Any]] = {}
 
     def routes(self) -> Iterable[_Route]:
         """Return path, method and handler of each endpoint.
@@ -529,17 +532,32 @@ class _Control:
         )
 
     async def _from_disk(self, folder: str, version: str | None, call: _Call) -> Json:
-        """Update the weights from a folder; its name is the default for the version."""
+        """Update the weights from a folder; its name is the default for the version.
+
+        A folder whose files have changed since its last update gets another name.
+        """
         from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
 
         manager = self._manager
-        name = manager.served_model_name
-        obj: UpdateWeightFromDiskReqInput = UpdateWeightFromDiskReqInput(
-            model_path=folder, weight_version=version or PurePath(folder).name
-        )
-        await self._call("update_weights_from_disk", obj, call)
+        model_name = manager.served_model_name
+        async with self._naming:
+            name, contents = PurePath(folder).name, _contents(folder)
+            known = self._contents.get(name)
+            if known is None:
+                current = (await self.weight_info(call))["weight_version"]
+                known = [None] if current == name else []
+            if contents not in known:
+                known = [*known, contents]
+            number = known.index(contents) + 1
+            obj: UpdateWeightFromDiskReqInput = UpdateWeightFromDiskReqInput(
+                model_path=folder,
+                weight_version=version or (name if number == 1 else f"{name}#{number}"),
+            )
+            await self._call("update_weights_from_disk", obj, call)
+            if version is None:
+                self._contents[name] = known
         # In vLLM, the model keeps the name that clients send.
-        manager.served_model_name = name
+        manager.served_model_name = model_name
         return {"status": "ok", "weight_version": obj.weight_version}
 
     async def collective_rpc(self, call: _Call) -> Json:
@@ -569,11 +587,12 @@ class _Control:
         """Load a LoRA adapter; `load_inplace` replaces one of the same name."""
         from sglang.srt.managers.io_struct import LoadLoRAAdapterReqInput
 
-        call.only("lora_name", "lora_path", "load_inplace", "pinned")
+        call.only("lora_name", "lora_path", "load_inplace", "pinned", "weight_version")
         obj: LoadLoRAAdapterReqInput = LoadLoRAAdapterReqInput(
             lora_name=call.needed("lora_name"),
             lora_path=call.needed("lora_path"),
             pinned=bool(call.flag("pinned")),
+            weight_version=call.text("weight_version"),
         )
         is_loaded = obj.lora_name in loaded_adapters(self._manager)
         if is_loaded and not call.flag("load_inplace"):
@@ -597,6 +616,15 @@ class _Control:
         # SGLang would load it again for the next request that names it.
         self._manager.lora_ref_cache.pop(obj.lora_name, None)
         return {"success": True, "loaded_adapters": loaded_adapters(self._manager)}
+
+
+def _contents(folder: str) -> list[Any]:
+    """Return what tells the contents of a folder from others, without reading them."""
+    try:
+        files = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
+    except OSError:
+        return []  # The update fails, or names a model on the Hub.
+    return sorted((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in files)
 
 
 def loaded_adapters(manager: TokenizerManager) -> dict[str, str]:

@@ -17,10 +17,11 @@ from datetime import timedelta
 from functools import wraps
 from importlib import import_module
 from operator import methodcaller
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from . import metrics, release
+from . import loaded_tensors, metrics, release
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         CompletionRequest,
     )
     from sglang.srt.managers.io_struct import (
+        LoadLoRAAdapterFromTensorsReqInput,
+        LoadLoRAAdapterReqInput,
         ReleaseMemoryOccupationReqOutput,
         ResumeMemoryOccupationReqInput,
         ResumeMemoryOccupationReqOutput,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+    from sglang.srt.server_args import ServerArgs
     from torch.distributed import Work
 
 logger = logging.getLogger(__name__)
@@ -77,6 +81,8 @@ class _Weights:
 
     Attributes:
         scheduler: the only scheduler of this process.
+        checkpoint: the checkpoint whose tensor names are still to be read.
+        names: names of tensors that the models load, or skip on purpose.
         version: the trainer's name for the weights.
         n_updates: number of weight updates so far.
         secret: part of the cache namespaces, so that no client can name one. Ranks need
@@ -86,6 +92,8 @@ class _Weights:
 
     def __init__(self) -> None:
         self.scheduler: Scheduler = None
+        self.checkpoint: str | None = None
+        self.names: set[str] = set()
         self.version = ""
         self.n_updates = 0
         self.secret = secrets.token_hex(8)
@@ -95,15 +103,25 @@ class _Weights:
 _weights = _Weights()
 
 
-def start(scheduler: Scheduler, version: str) -> None:
-    """Register the scheduler of this process and the version of its weights.
+def start(scheduler: Scheduler, server_args: ServerArgs) -> None:
+    """Register the scheduler of this process and its first weights.
 
     Raises:
         RuntimeError: another rank of this server does not run the same patches.
     """
     _weights.scheduler = scheduler
-    _weights.version = version
+    _weights.version = server_args.weight_version
+    _weights.checkpoint = server_args.model_path
+    if Path(server_args.model_path).is_dir():
+        _read_names()  # A trainer may overwrite the folder.
     _check_ranks()
+
+
+def _read_names() -> None:
+    """Read the names in the checkpoint, once; a model's class knows all of them."""
+    if _weights.checkpoint is not None:
+        _weights.names |= loaded_tensors.names_in_checkpoint(_weights.checkpoint)
+        _weights.checkpoint = None
 
 
 def _check_ranks() -> None:
@@ -149,6 +167,48 @@ def set_version(version: str | None) -> None:
     """Set the version of the weights; None keeps the current version."""
     if version is not None:
         _weights.version = version
+
+
+def _rename(version: str | None) -> None:
+    """Set the version of the weights, in SGLang's own record too; None keeps it."""
+    set_version(version)
+    record = getattr(_weights.scheduler, "record_weight_version_change", None)
+    if record is not None:
+        record(new_version=version)
+
+
+def load_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the scheduler's handler that loads an adapter: set the new version."""
+
+    @wraps(load)
+    def loaded(
+        self: Any,
+        recv_req: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
+    ) -> Any:
+        result = load(self, recv_req)
+        if result.success:
+            _rename(recv_req.weight_version)
+        return result
+
+    return loaded
+
+
+def name_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the tokenizer manager's methods that load an adapter, likewise."""
+
+    @wraps(load)
+    async def loaded(
+        self: TokenizerManager,
+        obj: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        result = await load(self, obj, *args, **kwargs)
+        if result.success:
+            self._update_weight_version_if_provided(obj.weight_version)
+        return result
+
+    return loaded
 
 
 def dispatcher() -> Any:
@@ -344,7 +404,7 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
         import torch
 
         scheduler = _weights.scheduler
-        refusals = _tell_ranks(scheduler, _refusal(scheduler))
+        refusals = _tell_ranks(scheduler, _refusal(scheduler) or _lacks(recv_req))
         if any(refusals):
             return _failure(recv_req, next(filter(None, refusals)))
         if recv_req.flush_cache and not _is_idle(scheduler):
@@ -352,9 +412,14 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
         # The last batch must finish before its weights change.
         torch.get_device_module(scheduler.device).synchronize()
         _begin_anew()
+        _read_names()
+        loaded = loaded_tensors.Loaded(_weights.names)
+        # From 0.5.19 on, SGLang would take the new version before it is checked.
+        version, recv_req.weight_version = recv_req.weight_version, None
         answer, timeout = None, None
         try:
-            answer = change(self, recv_req, *args, **kwargs)
+            with loaded.watching(_models(scheduler, recv_req)):
+                answer = change(self, recv_req, *args, **kwargs)
             problem = "" if answer.success else answer.message or "no reason given"
         except Exception as error:
             if not _updates_in_step(scheduler):
@@ -364,13 +429,65 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
             if ends_in_barrier:
                 _enter_barrier(scheduler)
         problems = _tell_ranks(scheduler, problem, timeout)
-        if not any(problems):
-            set_version(recv_req.weight_version)
-        elif answer is None or not all(problems):
-            return _failure(recv_req, _describe(problems))
+        if any(problems):
+            if answer is None or not all(problems):
+                return _failure(recv_req, _describe(problems))
+            return answer
+        untaken = _find_untaken(scheduler, recv_req, loaded)
+        if untaken:
+            logger.error("Failed to update weights: %s", untaken)
+            return _failure(recv_req, untaken)
+        _rename(version)
         return answer
 
     return changed
+
+
+def _lacks(recv_req: Any) -> str:
+    """Return which files a folder with new weights lacks; empty if it is complete."""
+    folder = getattr(recv_req, "model_path", None)
+    missing = loaded_tensors.missing_files(folder) if folder else []
+    if not missing:
+        return ""
+    return (
+        f"The weights are as before: {folder} lacks {len(missing)} of the files that its "
+        f"index lists, such as {missing[0]}."
+    )
+
+
+def _models(scheduler: Scheduler, recv_req: Any) -> list[Any]:
+    """Return the models that an update is for; empty if they are not known."""
+    workers = [scheduler.tp_worker, scheduler.draft_worker]
+    if hasattr(scheduler.tp_worker, "weight_update_runners"):
+        return [
+            runner.model
+            for worker in filter(None, workers)
+            for _, runner in worker.weight_update_runners()
+        ]
+    if scheduler.draft_worker and hasattr(recv_req, "serialized_named_tensors"):
+        return []  # Only the draft model may take some of them.
+    return [scheduler.tp_worker.model_runner.model]
+
+
+def _find_untaken(
+    scheduler: Scheduler, recv_req: Any, loaded: loaded_tensors.Loaded
+) -> str:
+    """Word the failure of an update with tensors that no rank loads, empty for none."""
+    names = loaded.untaken()
+    if _updates_in_step(scheduler):
+        of_ranks = _tell_ranks(scheduler, "\0".join(names))
+        everywhere = set.intersection(*({*one.split("\0")} for one in of_ranks))
+        names = [name for name in names if name in everywhere]
+    elif len(names) < len(loaded.names) or not hasattr(recv_req, "model_path"):
+        return ""  # Another pipeline stage has the layers.
+    if not names:
+        return ""
+    total = len(loaded.names)
+    effect = "as before" if len(names) == total else "mixed now: update all of them"
+    return (
+        f"{total - len(names)} of {total} tensors were loaded: the model has none named "
+        f"{names[0]}. The weights are {effect}. Use the names of its checkpoint."
+    )
 
 
 def _updates_in_step(scheduler: Scheduler) -> bool:

@@ -38,6 +38,8 @@ ORDER = (
     ("prefix/whole", "weight-versions/whole-chat"),
     # The logprobs of the prompt come from the engine's answer.
     ("weight-versions/whole-completion", "vllm-api/finished"),
+    # New requests wait until the version of the replaced adapter is set.
+    ("weight-versions/name-adapter", "vllm-api/adapter"),
     # A response whose token IDs are rejected has no turn.
     ("prefix/responses", "responses/stamp"),
     # Token IDs go on the events that have the metadata.

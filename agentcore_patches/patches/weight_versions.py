@@ -190,7 +190,7 @@ VERSION: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.__init__",
-            "agentcore.weight_versions.start(self, server_args.weight_version)",
+            "agentcore.weight_versions.start(self, server_args)",
             after="self.init_request_dispatcher()",
         ),
     ),
@@ -238,6 +238,34 @@ VERSION: tuple[Hook, ...] = (
             ),
         },
         upstream=_UPSTREAM,
+    ),
+    Hook(
+        "weight-versions/adapter-field",
+        "let the request that loads an adapter name the new weights",
+        AddField(
+            IO_STRUCT, "LoadLoRAAdapterReqInput", "weight_version: Optional[str] = None"
+        ),
+        also=("LoadLoRAAdapterFromTensorsReqInput",),
+    ),
+    Hook(
+        "weight-versions/load-adapter",
+        "assign later tokens to the new adapter's version",
+        Decorate(
+            SCHEDULER,
+            "Scheduler.load_lora_adapter",
+            "agentcore.weight_versions.load_adapter",
+        ),
+        also=("Scheduler.load_lora_adapter_from_tensors",),
+    ),
+    Hook(
+        "weight-versions/name-adapter",
+        "report the new adapter's version",
+        Decorate(
+            "$control",
+            "$control_class.load_lora_adapter",
+            "agentcore.weight_versions.name_adapter",
+        ),
+        also=("$control_class.load_lora_adapter_from_tensors",),
     ),
 )
 

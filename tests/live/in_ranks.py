@@ -20,6 +20,7 @@ N_RANKS = 2
 TIMEOUT = 3.0
 
 FINE, RAISES, FAILS, REFUSES, HANGS = "fine", "raises", "fails", "refuses", "hangs"
+TAKES_A, TAKES_B, TAKES_NONE = "takes a", "takes b", "takes none"
 
 # The update on each rank, by case. HANGING leaves a hanging rank behind.
 CASES = {
@@ -32,12 +33,28 @@ CASES = {
     "one of each": (RAISES, FAILS),
     "the second refuses": (FINE, REFUSES),
     "again none fails": (FINE, FINE),
+    "each takes one tensor": (TAKES_A, TAKES_B),
+    "nobody takes b": (TAKES_A, TAKES_A),
+    "nobody takes any": (TAKES_NONE, TAKES_NONE),
 }
 STAGES = ("a stage of a pipeline", (RAISES, FINE))
 HANGING = ("the second hangs", (RAISES, HANGS))
 
 
-def scheduler(group: Any) -> Any:
+class Model:
+    """A model of one rank, which has some of the tensors."""
+
+    def __init__(self, does: str) -> None:
+        self.name = does.removeprefix("takes ")
+
+    def load_weights(self, weights: Any) -> None:
+        """Copy the values of the rank's own tensor."""
+        for name, tensor in weights:
+            if name == self.name:
+                tensor.clone()
+
+
+def scheduler(group: Any, does: str) -> Any:
     """Build a scheduler without requests, with the attributes that an update reads."""
     return SimpleNamespace(
         tree_cache=None,
@@ -49,6 +66,8 @@ def scheduler(group: Any) -> Any:
         _is_no_request=lambda: True,
         device="cpu",
         tp_cpu_group=group,
+        tp_worker=SimpleNamespace(model_runner=SimpleNamespace(model=Model(does))),
+        draft_worker=None,
         server_args=SimpleNamespace(),
     )
 
@@ -65,15 +84,19 @@ def update(group: Any, does: str, has_barrier: bool) -> Any:
             raise KeyError("no such group")
         if does == HANGS:
             time.sleep(2 * TIMEOUT)
+        if does.startswith("takes"):
+            tensors = [(name, torch.ones(2)) for name in ("a", "b")]
+            made.tp_worker.model_runner.model.load_weights(tensors)
         if has_barrier:
             torch.distributed.barrier(group=group)
         is_fine = does != FAILS
         message = "" if is_fine else "no such file"
         return Answer(success=is_fine, message=message, num_paused_requests=0)
 
-    made = scheduler(group)
+    made = scheduler(group, does)
     made.enable_hicache_storage = does == REFUSES
-    weight_versions.start(made, "old")
+    arguments = SimpleNamespace(weight_version="old", model_path="/nowhere")
+    weight_versions.start(made, arguments)
     name = "update_with_barrier" if has_barrier else "update"
     request = UpdateWeightFromDiskReqInput(
         model_path="x", flush_cache=False, weight_version="new"
@@ -97,7 +120,8 @@ def start(rank: int, group: Any, second: str) -> tuple[Any, str, str]:
         if rank and second == OTHER:
             release.VERSION = "0.1.0"
         if not rank or second != UNPATCHED:
-            weight_versions.start(scheduler(group), "old")
+            arguments = SimpleNamespace(weight_version="old", model_path="/nowhere")
+            weight_versions.start(scheduler(group, FINE), arguments)
     except Exception as error:
         said = type(error).__name__, str(error), second
     release.VERSION = version
@@ -218,6 +242,24 @@ def test_a_refusal_of_one_rank_is_returned_by_all() -> None:
         for answer in outcome("the second refuses", has_barrier=has_barrier):
             assert answer[0] is False
             assert "nothing was changed" in answer[1]
+
+
+def test_a_tensor_that_one_rank_takes_is_loaded() -> None:
+    for has_barrier in (False, True):
+        for answer in outcome("each takes one tensor", has_barrier=has_barrier):
+            assert answer[:3] == (True, "", "new")
+
+
+def test_a_tensor_that_no_rank_takes_fails_the_update() -> None:
+    for has_barrier in (False, True):
+        for answer in outcome("nobody takes b", has_barrier=has_barrier):
+            assert (answer[0], answer[2]) == (False, "old")
+            assert answer[1].startswith("1 of 2 tensors were loaded: ")
+            assert "none named b. The weights are mixed now" in answer[1]
+        for answer in outcome("nobody takes any", has_barrier=has_barrier):
+            assert (answer[0], answer[2]) == (False, "old")
+            assert answer[1].startswith("0 of 2 tensors were loaded: ")
+            assert "The weights are as before." in answer[1]
 
 
 def test_stages_of_a_pipeline_do_not_wait_for_each_other() -> None:

@@ -6,6 +6,7 @@ import http.client
 import json
 import math
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -1050,6 +1051,39 @@ def test_weights_from_a_folder_under_a_pause(
     )
 
 
+def test_a_folder_with_other_contents_is_another_version(
+    server: Server, scripted_model: Path, tmp_path: Path
+) -> None:
+    folder = weights.make(scripted_model, tmp_path / "same", weights.mute)
+
+    def update() -> str:
+        response = send(server, "/update_weights", weight_dir=str(folder))
+        assert response.status_code == 200, response.text
+        [choice] = ask(server, [5, 6, 7], {"max_tokens": 3})["choices"]
+        version: str = choice["weight_versions"][0]["version"]
+        assert response.json()["weight_version"] == version
+        return version
+
+    def rename(version: str) -> None:
+        body = {"new_version": version, "abort_all_requests": False}
+        assert send(server, "/update_weight_version", **body).ok
+
+    try:
+        rename("same")  # Not these weights.
+        assert [update(), update()] == ["same#2"] * 2
+        shutil.rmtree(folder)
+        weights.make(scripted_model, folder, weights.changed)
+        assert update() == "same#3"
+        rename("between")
+        assert update() == "same#3"
+        shutil.rmtree(folder)
+        weights.make(scripted_model, folder, weights.mute)
+        assert update() == "same#4"
+    finally:
+        body = {"weight_dir": str(scripted_model), "weight_version": "default"}
+        assert send(server, "/update_weights", **body).ok
+
+
 REFUSED_ENDPOINTS: dict[str, tuple[str, Json, int]] = {
     "tensors": ("/update_weights", {"update_info": {"names": ["a"]}}, 501),
     "no folder": ("/update_weights", {"weight_dir": None}, 501),
@@ -1348,11 +1382,18 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
     base = logprobs()
     found = []
     for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
+        more: Json = {"load_inplace": True} if path.startswith("/v1") else {}
         for folder in (0, 1):
-            more = {"load_inplace": True} if path.startswith("/v1") else {}
             response = load(path, folder, **more)
             assert response.status_code == 200, response.text
             found.append(logprobs(model="policy"))
+        more["weight_version"] = f"{path}-8"
+        assert load(path, 1, **more).status_code == 200
+        [choice] = ask(server, prompt, params, model="policy")["choices"]
+        [span] = choice["weight_versions"]
+        assert span["version"] == f"{path}-8"
+        info = requests.get(f"{server.base_url}/model_info", timeout=10).json()
+        assert info["weight_version"] == f"{path}-8"
     refused = load("/v1/load_lora_adapter")
     assert refused.status_code == 400
     assert "load_inplace" in refused.text

@@ -8,10 +8,14 @@ weights.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import itertools
+import json
 import pickle
 import shutil
+import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +25,7 @@ from typing import Any
 
 import pytest
 import requests
+import torch
 from safetensors.torch import load_file
 
 from agentcore_patches.patches.releases import is_between
@@ -319,8 +324,23 @@ def test_a_new_version_of_the_same_weights_labels_later_tokens(
         assert [span["version"] for span in answer.spans] == [old, "renamed"]
 
 
+def test_no_client_fills_the_cache_of_later_weights(
+    updated: Server, model: Weights, expected: list[float]
+) -> None:
+    update(updated, model.spoken)
+    start = [40 + i % 90 for i in range(64)]  # Of the prompt in `later`.
+    options = {"temperature": 0, "max_new_tokens": 1}
+    for number in range(1, 200):
+        body = {"input_ids": start, "sampling_params": options}
+        post(updated, "/generate", **body, extra_key=f"weights {number}\0")
+    update(updated, model.changed, flush_cache=False)
+    found = later(updated)
+    assert found["meta_info"]["cached_tokens"] == 0
+    assert logprobs_of(found) == pytest.approx(expected, abs=LOGPROB_NOISE)
+
+
 def update_from_tensor(
-    server: Server, release: str, serialized: bytes, version: str
+    server: Server, release: str, serialized: bytes, version: str, **more: Any
 ) -> requests.Response:
     """Update from a tensor, inside the session that newer releases require."""
     needs_session = is_between(release, "0.5.21", "")
@@ -331,6 +351,7 @@ def update_from_tensor(
         "/update_weights_from_tensor",
         serialized_named_tensors=[base64.b64encode(serialized).decode()],
         weight_version=version,
+        **more,
     )
     if needs_session:
         assert send(server, "/end_weight_update").status_code == 200
@@ -378,6 +399,141 @@ def test_a_failed_update_is_an_error_and_changes_no_version(
     for answer in said:
         assert answer.spans is not None
         assert [span["version"] for span in answer.spans] == [version]
+
+
+def renamed(every: int, tensors: weights.Tensors) -> None:
+    """Change a checkpoint, and rename each tensor or every second one."""
+    weights.changed(tensors)
+    for name in sorted(tensors)[::every]:
+        tensors[f"base_model.{name}"] = tensors.pop(name)
+
+
+def a_file_less(folder: Path) -> Path:
+    """Add an index that lists another file, as if it were not copied yet."""
+    files = {"a": "model.safetensors", "b": "model-2.safetensors"}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": files}))
+    return folder
+
+
+NOT_LOADED: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
+    "all renamed": (
+        "0 of 14 tensors were loaded: the model has none named base_model.",
+        lambda model, folder: weights.make(model, folder, partial(renamed, 1)),
+    ),
+    "an adapter": (
+        "0 of 4 tensors were loaded",
+        lambda _, folder: weights.make_adapter(folder, seed=1),
+    ),
+    "a file is missing": (
+        "lacks 1 of the files that its index lists, such as model-2.safetensors",
+        lambda model, folder: a_file_less(weights.make(model, folder, weights.changed)),
+    ),
+    "half renamed": (
+        "7 of 14 tensors were loaded: the model has none named base_model.",
+        lambda model, folder: weights.make(model, folder, partial(renamed, 2)),
+    ),
+}
+
+
+def names_of(server: Server) -> list[Any]:
+    """Return what the server says of its weights."""
+    info = requests.get(f"{server.base_url}/model_info", timeout=10).json()
+    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()
+    return [
+        info["model_path"],
+        info["weight_version"],
+        [one["id"] for one in models["data"]],
+        post(server, CHAT, **QUESTION, return_weight_versions=True)["metadata"],
+    ]
+
+
+@pytest.mark.parametrize("case", NOT_LOADED)
+def test_an_update_from_disk_that_the_model_does_not_take_fails(
+    updated: Server, model: Weights, tmp_path: Path, case: str
+) -> None:
+    update(updated, model.spoken)
+    reason, make = NOT_LOADED[case]
+    before = names_of(updated)
+    logprobs = logprobs_of(later(updated))
+    folder = make(model.spoken, tmp_path / "new")
+    for _ in range(2):
+        body = {"model_path": str(folder), "weight_version": "no"}
+        response = send(updated, "/update_weights_from_disk", **body)
+        assert response.status_code == 400, response.text
+        assert reason in response.json()["message"]
+        after = names_of(updated)
+        found = logprobs_of(later(updated))
+        if case == "half renamed":
+            assert "The weights are mixed now" in response.json()["message"]
+            assert found != pytest.approx(logprobs, abs=LOGPROB_NOISE)
+            before[-1] = after[-1]
+        else:
+            assert "The weights are as before" in response.json()["message"]
+            assert found == pytest.approx(logprobs, abs=LOGPROB_NOISE)
+        assert after[-1]["weight_version"] != "no"
+        assert after == before
+    update(updated, model.spoken)
+    assert logprobs_of(later(updated)) == pytest.approx(logprobs, abs=LOGPROB_NOISE)
+
+
+def bucket(tensors: list[tuple[str, torch.Tensor]]) -> bytes:
+    """Pickle tensors as one, in SGLang's format."""
+    module = types.ModuleType("sglang.srt.weight_sync.tensor_bucket")
+    fields = ("name", "shape", "dtype", "start_idx", "end_idx", "numel")
+    metadata = dataclasses.make_dataclass("FlattenedTensorMetadata", fields)
+    metadata.__module__ = module.__name__
+    vars(module)["FlattenedTensorMetadata"] = metadata
+    values = [tensor.flatten().view(torch.uint8) for _, tensor in tensors]
+    ends = [*itertools.accumulate(len(value) for value in values)]
+    about = [
+        metadata(name, tensor.shape, tensor.dtype, end - len(value), end, len(value))
+        for (name, tensor), value, end in zip(tensors, values, ends, strict=True)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        return pickle.dumps({"flattened_tensor": torch.cat(values), "metadata": about})
+
+
+NORM = "model.norm.weight"
+QUERY = "model.layers.0.self_attn.q_proj.weight"
+
+# Names of the tensors in one request, and how many of them are loaded.
+BUCKETS: dict[str, tuple[tuple[str, ...], str]] = {
+    "one": ((NORM,), ""),
+    "a part of a merged tensor": ((QUERY,), ""),
+    "only tied embeddings": (("lm_head.weight",), ""),
+    "none": ((), ""),
+    "unknown": (("x.norm.weight",), "0 of 1 tensors were loaded"),
+    "one unknown": ((NORM, "x.norm.weight"), "1 of 2 tensors were loaded"),
+}
+
+
+@pytest.mark.parametrize("way_to_send", [None, "flattened_bucket", "direct"])
+@pytest.mark.parametrize("case", BUCKETS)
+def test_an_update_from_tensors_that_the_model_does_not_take_fails(
+    updated: Server, model: Weights, release: str, case: str, way_to_send: str | None
+) -> None:
+    names, reason = BUCKETS[case]
+    if way_to_send == "flattened_bucket" and not names:
+        pytest.skip("SGLang has no such bucket")
+    if way_to_send == "direct":
+        if case in ("a part of a merged tensor", "only tied embeddings"):
+            pytest.skip("these are not the model's own names")
+        reason = "x.norm.weight" if reason else ""
+    version = update(updated, model.spoken)
+    before = logprobs_of(later(updated))
+    known = load_file(model.spoken / "model.safetensors")
+    tensors = [(name, known.get(name, known[NORM])) for name in names]
+    pickled = bucket if way_to_send == "flattened_bucket" else pickle.dumps
+    response = update_from_tensor(
+        updated, release, pickled(tensors), "tensors", load_format=way_to_send
+    )
+    assert response.status_code == (400 if reason else 200), response.text
+    assert reason in response.text
+    answer = post(updated, CHAT, **QUESTION)
+    assert answer["weight_version"] == (version if reason else "tensors")
+    assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
 
 
 @pytest.mark.usefixtures("slow_engine", "old")
