@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from . import request_fields
 from .vllm_http import (
     BadRequest,
     error_response,
@@ -637,7 +636,8 @@ def loaded_adapters(manager: TokenizerManager) -> dict[str, str]:
 
 def n_open(manager: TokenizerManager) -> int:
     """Return the number of open requests, without SGLang's checks of its health."""
-    return sum(not rid.startswith("HEALTH_CHECK") for rid in manager.rid_to_state)
+    rids: list[str] = [*manager.rid_to_state]
+    return sum(not rid.startswith("HEALTH_CHECK") for rid in rids)
 
 
 def is_held(manager: TokenizerManager) -> bool:
@@ -730,12 +730,11 @@ def resolving(resolve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
     async def resolved(
         self: TokenizerManager, obj: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        named = request_fields.read(obj, "lora_path")
-        if named:
-            paths = {*named} if isinstance(named, list) else {named}
-            names, is_over = _changes(self)
-            async with is_over:
-                await is_over.wait_for(lambda: not any(names[p] for p in paths))
+        named = obj.lora_path
+        paths = named if isinstance(named, list) else [named]
+        names, is_over = _changes(self)
+        async with is_over:
+            await is_over.wait_for(lambda: not any(names[path] for path in paths))
         return await resolve(self, obj, *args, **kwargs)
 
     return resolved

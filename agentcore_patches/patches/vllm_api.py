@@ -95,7 +95,7 @@ VLLM_API: tuple[Hook, ...] = (
         "wait for an adapter that is being replaced",
         Decorate(
             TOKENIZER_MANAGER,
-            "TokenizerManager._validate_and_resolve_lora",
+            "TokenizerManager._resolve_lora_path",
             "agentcore.vllm_admin.resolving",
         ),
     ),
