@@ -112,7 +112,7 @@ def _untaken_class() -> Any:
     """
     import torch
 
-    class Untaken(torch.Tensor):
+    class Untaken(torch.Tensor):  # type: ignore[misc]
         @classmethod
         def __torch_function__(
             cls, func: Any, types: Any, args: Any = (), kwargs: Any = None

@@ -233,7 +233,12 @@ def told(columns: list[Any], finish: Any = None) -> dict[str, Any]:
 
 
 def test_each_output_has_the_last_version_and_the_final_one_has_all() -> None:
-    columns = [[None, [["a", 0, 2]]], None, [None, [["a", 0, 5], ["b", 5, 6]]], [0, None]]
+    columns = [
+        [None, [["a", 0, 2]]],
+        None,
+        [None, [["a", 0, 5], ["b", 5, 6]]],
+        [0, None],
+    ]
     assert told(columns[:2]) == {"finish_reason": None, "weight_version": "a"}
     assert told(columns) == {"finish_reason": None, "weight_version": "b"}
     assert told(columns, {"type": "stop"})["weight_versions"] == [
