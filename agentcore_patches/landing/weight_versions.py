@@ -450,8 +450,8 @@ def _lacks(recv_req: Any) -> str:
     if not missing:
         return ""
     return (
-        f"The weights are as before: {folder} lacks {len(missing)} of the files that its "
-        f"index lists, such as {missing[0]}."
+        f"The weights are as before: {folder} lacks {len(missing)} of the files that "
+        f"its index lists, such as {missing[0]}."
     )
 
 
@@ -483,10 +483,11 @@ def _find_untaken(
     if not names:
         return ""
     total = len(loaded.names)
-    effect = "as before" if len(names) == total else "mixed now: update all of them"
+    n_loaded = total - len(names)
+    effect = "mixed now: update all of them" if n_loaded else "as before"
     return (
-        f"{total - len(names)} of {total} tensors were loaded: the model has none named "
-        f"{names[0]}. The weights are {effect}. Use the names of its checkpoint."
+        f"{n_loaded} of {total} tensors were loaded: the model has none named {names[0]}"
+        f". The weights are {effect}. Use the names of its checkpoint."
     )
 
 
