@@ -15,7 +15,6 @@ from agentcore_patches.edits import (
     RefuseField,
 )
 from agentcore_patches.patches import weight_versions
-from agentcore_patches.patches._adapters import ADAPTERS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
@@ -253,7 +252,6 @@ FIELDS: tuple[Hook, ...] = (
 HOOKS: tuple[Hook, ...] = (
     *weight_versions.HOOKS,
     *IMAGES,
-    *ADAPTERS,
     *VLLM_API,
     *FIELDS,
 )
