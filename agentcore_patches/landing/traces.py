@@ -115,8 +115,8 @@ class Trace:
         self.last: Choice | None = None
         # The only choice, once its lines need nothing but new token IDs.
         self.quiet: Choice | None = None
-        # The prompt that was prefilled, for the conversation memory, and the same until a
-        # line has carried it.
+        # The prompt that was prefilled: for the conversation memory, and until a line
+        # has carried it.
         self.prefilled: list[int] | None = None
         self.prompt_token_ids: list[int] | None = None
         # Metadata of the first chunk, besides the weight version.

@@ -83,11 +83,8 @@ def test_the_hidden_states_of_the_last_token_alone_are_served(
 ) -> None:
     if not is_between(release, "0.5.17", ""):
         pytest.skip("from 0.5.17 on")
-    prompts: dict[str, Json] = {
-        CHAT: {"messages": [{"role": "user", "content": "Say hello."}]},
-        COMPLETIONS: {"prompt": PROMPT},
-    }
-    prompt = prompts[path]
+    message = {"role": "user", "content": "Say hello."}
+    prompt: Json = {"messages": [message]} if path == CHAT else {"prompt": PROMPT}
     body = {**prompt, "max_tokens": 4, "temperature": 0}
     [every], [last] = (
         post(hiding, path, **body, return_hidden_states=mode)["choices"]
