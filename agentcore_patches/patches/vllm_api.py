@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Decorate, Insert
 from agentcore_patches.patches import weight_versions
-from agentcore_patches.patches._adapters import ADAPTERS
 from agentcore_patches.patches._images import IMAGES
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
@@ -186,7 +185,6 @@ FIELDS: tuple[Hook, ...] = (
 HOOKS: tuple[Hook, ...] = (
     *weight_versions.HOOKS,
     *IMAGES,
-    *ADAPTERS,
     *VLLM_API,
     *FIELDS,
 )
