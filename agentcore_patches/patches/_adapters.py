@@ -1,4 +1,4 @@
-"""LoRA adapters by their bare names, on every endpoint, for `token-ids` and `vllm-api`.
+"""LoRA adapters by their bare names, on every endpoint, a part of the patch `token-ids`.
 
 SGLang ignores an adapter that a request names in vLLM's way, and on /v1/messages and
 /v1/responses also in its own: the base model answers.
