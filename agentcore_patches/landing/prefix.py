@@ -97,6 +97,7 @@ class Answer:
         self._texts: list[str] = []
         self._names: list[str] = []
         self._arguments: list[list[str]] = []
+        self._indices: list[int] = []
         # The position of the latest call with an index.
         self._latest: dict[int, int] = {}
 
@@ -107,12 +108,14 @@ class Answer:
 
     @property
     def tool_calls(self) -> list[Any]:
-        """The tool calls, in the order of their first parts."""
+        """The tool calls, ordered by index, then by their first parts."""
         return [
             SimpleNamespace(
-                function=SimpleNamespace(name=name, arguments="".join(parts))
+                function=SimpleNamespace(
+                    name=self._names[at], arguments="".join(self._arguments[at])
+                )
             )
-            for name, parts in zip(self._names, self._arguments, strict=True)
+            for at in sorted(range(len(self._names)), key=self._indices.__getitem__)
         ]
 
     def add(self, delta: dict[str, Any]) -> None:
@@ -126,6 +129,7 @@ class Answer:
             index = part.get("index") or 0
             if part.get("id") or index not in self._latest:
                 self._latest[index] = len(self._names)
+                self._indices.append(index)
                 self._names.append("")
                 self._arguments.append([])
             at = self._latest[index]
@@ -211,8 +215,9 @@ class Turn:
             raise ValueError(error)
         if len(prompt) > self.longest:
             raise ValueError(
-                f"{prefix.name} has {len(required)} tokens, {len(prompt)} with the text "
-                f"after it, but --allow-auto-truncate cuts a prompt after {self.longest}."
+                f"{prefix.name} has {len(required)} tokens, {len(prompt)} with the "
+                "text after it, but --allow-auto-truncate cuts a prompt after "
+                f"{self.longest}."
             )
         if not has_media and images.has_placeholders(manager, required):
             raise ValueError(

@@ -309,7 +309,7 @@ def _engine_request(
         stream=flag("stream", body.get("stream")),
         return_logprob=wanted != (None, None),
         logprob_start_len=-1 if sampling.prompt_logprobs is None else 0,
-        # With `logprobs: 0`, the likeliest token still shows the rank of the sampled one.
+        # With `logprobs: 0`, the likeliest token shows the rank of the sampled one.
         top_logprobs_num=max(
             sampling.logprobs or int(sampling.logprobs == 0),
             sampling.prompt_logprobs or 0,

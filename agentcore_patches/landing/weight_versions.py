@@ -486,8 +486,8 @@ def _find_untaken(
     n_loaded = total - len(names)
     effect = "mixed now: update all of them" if n_loaded else "as before"
     return (
-        f"{n_loaded} of {total} tensors were loaded: the model has none named {names[0]}"
-        f". The weights are {effect}. Use the names of its checkpoint."
+        f"{n_loaded} of {total} tensors were loaded: the model has none named "
+        f"{names[0]}. The weights are {effect}. Use the names of its checkpoint."
     )
 
 
