@@ -26,6 +26,8 @@ Environment variables:
   RAY_ADDRESS      the cluster that --ray auto means
   VIRTUAL_ENV, CONDA_PREFIX
                    where to look for an SGLang to suggest, if there is none
+  SGLANG_RETURN_ORIGINAL_LOGPROB
+                   of a server: 1 returns logprobs from before the temperature
   AGENTCORE_DEBUG  if set, show the traceback of a bug
 
 `agentcore-patch help verify` lists those of verify.""",

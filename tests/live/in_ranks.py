@@ -195,7 +195,8 @@ def test_a_server_whose_ranks_run_other_patches_does_not_start() -> None:
     first, _ = outcome(UNPATCHED, has_barrier=False)
     assert first[0] == "RuntimeError"
     assert "no patches were reported by ranks 1 of 2. " in first[1]
-    assert TIMEOUT <= first[3] < 1.5 * TIMEOUT
+    # A store in a file, unlike SGLang's, waits up to a second longer each time.
+    assert TIMEOUT <= first[3] < 3 * TIMEOUT
     ours, theirs = outcome(OTHER, has_barrier=False)
     assert ours[0] == theirs[0] == "RuntimeError"
     assert "rank 1 runs agentcore-patch 0.1.0: " in ours[1]
