@@ -1371,6 +1371,7 @@ def adapted(
         yield Adapted(server, adapters)
 
 
+@pytest.mark.usefixtures("slow_engine")
 def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
     server, load = adapted.server, adapted.load
     prompt = prompt_of(server, "plain")
