@@ -116,8 +116,6 @@ CHECKED = {
     (COMPLETIONS, "Request", "structured_outputs"): "object",
     (COMPLETIONS, "Request", "prompt_logprobs"): "integer",
     (RESPONSES, "Request", "return_token_ids"): "boolean",
-    (RESPONSES, "Request", "return_prompt_token_ids"): "boolean",
-    (RESPONSES, "Request", "lora_path"): "string",
     (RESPONSES, "Request", "required_prefix_token_ids"): "list of integers",
 }
 
@@ -149,6 +147,8 @@ TYPES = {
     "int": "integer",
     # An integer, or null for 0.
     "agentcore.responses.Flag": "boolean",
+    "agentcore.responses.PromptFlag": "boolean",
+    "agentcore.responses.LoraPath": "string",
     "agentcore.response_turns.PrefixField": "list of integers",
     "agentcore.routed_experts.StartLen": "integer",
     "Literal['npy']": '`"npy"`',
