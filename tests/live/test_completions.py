@@ -85,11 +85,8 @@ def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def n_echoed(body: Json, choice: Json) -> int:
-    """Count the prompt's logprobs before those of the completion.
-
-    None where 0 alternatives are asked for, as in SGLang from 0.5.21 on.
-    """
-    echoes = body.get("echo") and body.get("logprobs")
+    """Count the prompt's logprobs before those of the completion."""
+    echoes = body.get("echo") and body.get("logprobs") is not None
     return len(choice["prompt_token_ids"]) if echoes else 0
 
 
