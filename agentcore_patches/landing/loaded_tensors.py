@@ -157,8 +157,8 @@ def names_in_checkpoint(path: str) -> set[str]:
         for file in () if names else folder.glob("*.safetensors"):
             with safe_open(file, framework="pt") as opened:
                 names.update(opened.keys())
-    except Exception:
-        logger.warning("Cannot read the tensor names of %s", path, exc_info=True)
+    except Exception as error:
+        logger.warning("Cannot read the tensor names of %s: %s", path, error)
     return names
 
 

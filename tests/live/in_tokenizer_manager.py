@@ -91,7 +91,7 @@ class Engine:
 
     def ask(self, **body: Any) -> list[dict[str, Any]]:
         """Return a stream's events, or a list with the one non-streaming response."""
-        request = chat(input_ids=PROMPT, model="m", **body)
+        request = chat(input_ids=PROMPT, **{"model": "m", **body})
         return self._answer(serving(self.manager), request)
 
     def complete(self, **body: Any) -> list[dict[str, Any]]:
@@ -407,8 +407,12 @@ def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
     for stream in (False, True):
         for return_token_ids in (None, False):
             engine = Engine(at_once, enable_lora=True)
+            # With LoRA, another name must be an adapter's.
             events = engine.ask(
-                stream=stream, logprobs=not stream, return_token_ids=return_token_ids
+                model="default",
+                stream=stream,
+                logprobs=not stream,
+                return_token_ids=return_token_ids,
             )
             assert events[-1]["choices"][0]["finish_reason"] == "abort"
             assert engine.manager.rid_to_state == {}
