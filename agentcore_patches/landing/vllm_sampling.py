@@ -170,10 +170,18 @@ def _count(found: dict[str, Any], name: str, most: int) -> int | None:
 
 
 def _check_seed(manager: TokenizerManager, params: dict[str, Any]) -> None:
-    """Reject a seed that SGLang would ignore."""
-    if "sampling_seed" not in params or params.get("temperature") == 0:
+    """Reject a seed that SGLang ignores, and samples that it makes with one seed."""
+    if params.get("temperature") == 0:
         return
-    if not manager.server_args.enable_deterministic_inference:
+    if manager.server_args.enable_deterministic_inference:
+        # A request without a seed has 42; in vLLM, sample i has the seed plus i.
+        if params.get("n", 1) != 1:
+            raise BadRequest(
+                "n",
+                "n above 1 is not supported with --enable-deterministic-inference: "
+                "SGLang gives all samples the same seed. Send n requests.",
+            )
+    elif "sampling_seed" in params:
         raise BadRequest(
             "seed",
             "seed is not supported by this server: SGLang ignores it unless it is "

@@ -128,6 +128,10 @@ def test_parameters_that_sglang_does_not_support_are_named(
 def test_a_seed_needs_a_deterministic_server() -> None:
     server = manager(enable_deterministic_inference=True)
     assert translate(server, {"seed": 5}, False).params["sampling_seed"] == 5
+    for given in ({"n": 2, "seed": 5}, {"n": 2}):
+        with pytest.raises(BadRequest, match="the same seed"):
+            translate(server, given, False)
+        assert translate(server, {**given, "temperature": 0}, False).params["n"] == 2
 
 
 def test_text_needs_detokenize() -> None:
