@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import ModelCard
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
@@ -49,6 +50,12 @@ def by_name(resolve: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return resolved
+
+
+def list_once(model_cards: list[ModelCard]) -> None:
+    """Remove an adapter that has the served name from the list of models."""
+    first = {card.id: card for card in reversed(model_cards)}
+    model_cards[:] = reversed(first.values())
 
 
 def base_names(manager: TokenizerManager) -> set[str]:

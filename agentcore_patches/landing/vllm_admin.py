@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from sglang.srt.managers.io_struct import (
         AbortReq,
+        GenerateReqInput,
         LoadLoRAAdapterReqInput,
         PauseGenerationReqInput,
         ReleaseMemoryOccupationReqInput,
@@ -728,7 +729,7 @@ def resolving(resolve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
 
     @wraps(resolve)
     async def resolved(
-        self: TokenizerManager, obj: Any, *args: Any, **kwargs: Any
+        self: TokenizerManager, obj: GenerateReqInput, *args: Any, **kwargs: Any
     ) -> Any:
         named = obj.lora_path
         paths = named if isinstance(named, list) else [named]

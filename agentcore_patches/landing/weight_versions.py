@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         CompletionRequest,
     )
     from sglang.srt.managers.io_struct import (
+        BatchStrOutput,
         LoadLoRAAdapterFromTensorsReqInput,
         LoadLoRAAdapterReqInput,
         ReleaseMemoryOccupationReqOutput,
@@ -285,7 +286,9 @@ def _of_request(req: Req) -> list[Any] | None:
     ] or None
 
 
-def take(state: ReqState, meta_info: dict[str, Any], output: Any, index: int) -> None:
+def take(
+    state: ReqState, meta_info: dict[str, Any], output: BatchStrOutput, index: int
+) -> None:
     """Store the weight versions of a request, and add them to its `meta_info`.
 
     Args:

@@ -36,15 +36,8 @@ ADAPTERS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "available_models",
-            "if lora_ref.lora_name == served_model_names[0]:\n    continue",
-            before="model_cards.append(\n"
-            "    ModelCard(\n"
-            "        id=lora_ref.lora_name,\n"
-            "        root=lora_ref.lora_path,\n"
-            "        parent=served_model_names[0],\n"
-            "        max_model_len=None,\n"
-            "    )\n"
-            ")",
+            "agentcore.adapters.list_once(model_cards)",
+            before="return $MODELS",
         ),
     ),
     Hook(
