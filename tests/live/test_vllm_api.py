@@ -1278,7 +1278,7 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
                     or found == pytest.approx(values[:n], abs=LOGPROB_NOISE)
                 )
             ]
-            return whose[0] if whose else f"{found}"
+            return whose[0] if whose else f"{found} {response.text[:600]}"
 
         wrong = []
         for endpoint in (GENERATE, CHAT, COMPLETIONS, MESSAGES, RESPONSES):

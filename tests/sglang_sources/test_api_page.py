@@ -140,6 +140,7 @@ BROUGHT = {
 TYPES = {
     "str": "string",
     "bool": "boolean",
+    "None, int, str": "string or integer",
     "List[int]": "list of integers",
     # Landing code checks the elements.
     "List[Any]": "list of integers",
