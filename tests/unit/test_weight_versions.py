@@ -15,6 +15,7 @@ from agentcore_patches.landing.weight_versions import _Weights
 def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
     fresh = _Weights()
     monkeypatch.setattr(weight_versions, "_weights", fresh)
+    monkeypatch.setattr(weight_versions, "_check_ranks", lambda: None)
     arguments: Any = SimpleNamespace(weight_version="a", model_path="/nowhere")
     weight_versions.start(None, arguments)
     return fresh
