@@ -498,6 +498,8 @@ def bucket(tensors: list[tuple[str, torch.Tensor]]) -> bytes:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, module.__name__, module)
+        # Pickle imports the package, which other tests of this process look for.
+        patch.setitem(sys.modules, "sglang", types.ModuleType("sglang"))
         return pickle.dumps({"flattened_tensor": torch.cat(values), "metadata": about})
 
 
