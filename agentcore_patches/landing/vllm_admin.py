@@ -619,7 +619,7 @@ class _Control:
 
 
 def _contents(folder: str) -> list[Any]:
-    """Return what tells the contents of a folder from others, without reading them."""
+    """Return the names, sizes and times of a folder's files, to compare contents."""
     try:
         files = [(entry.name, entry.stat()) for entry in os.scandir(folder)]
     except OSError:
@@ -717,7 +717,7 @@ async def _changed(manager: TokenizerManager, name: str) -> AsyncIterator[None]:
 
 
 def _changes(manager: TokenizerManager) -> tuple[Counter[str], asyncio.Condition]:
-    """Return the number of changes of each adapter, and what tells of their end."""
+    """Return the number of changes of each adapter, and a condition for their end."""
     changes: tuple[Counter[str], asyncio.Condition] = vars(manager).setdefault(
         "adapter_changes", (Counter(), asyncio.Condition())
     )
@@ -732,10 +732,11 @@ def resolving(resolve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
         self: TokenizerManager, obj: GenerateReqInput, *args: Any, **kwargs: Any
     ) -> Any:
         named = obj.lora_path
-        paths = named if isinstance(named, list) else [named]
-        names, is_over = _changes(self)
-        async with is_over:
-            await is_over.wait_for(lambda: not any(names[path] for path in paths))
+        if named:
+            paths = named if isinstance(named, list) else [named]
+            names, is_over = _changes(self)
+            async with is_over:
+                await is_over.wait_for(lambda: not any(names[path] for path in paths))
         return await resolve(self, obj, *args, **kwargs)
 
     return resolved

@@ -263,7 +263,7 @@ def of_output(rids: Iterable[str]) -> list[list[Any] | None] | None:
 
 
 def _of_request(req: Req) -> list[Any] | None:
-    """Return the spans of the tokens of a request that are sent now, None without any.
+    """Return the spans of the tokens of a request that are sent now, or None.
 
     The last span may grow: `take` extends it with each output.
     """
