@@ -21,15 +21,12 @@ _CAUSES = {
     HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
 }
 
-_LOGPROBS = (
-    "output_token_logprobs",
-    "output_top_logprobs",
-    "output_token_ids_logprobs",
-)
-
-# `max_new_tokens: 0` with `token_ids_logprob` scores a prompt: these values are the
-# answer of /v1/score, and belong to no token.
 _OF_TOKENS = ("output_token_logprobs", "output_top_logprobs")
+
+# With `max_new_tokens: 0`, `token_ids_logprob` scores a prompt: its values are the
+# answer of /v1/score, and belong to no token.
+_LOGPROBS = (*_OF_TOKENS, "output_token_ids_logprobs")
+
 _COLUMNS = tuple(f"{name}_{part}" for name in _OF_TOKENS for part in ("val", "idx"))
 
 

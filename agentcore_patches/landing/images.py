@@ -68,7 +68,7 @@ def _runs_in(token_ids: list[int], mm_tokens: Any) -> list[tuple[int, int]]:
             while True:
                 start = token_ids.index(placeholder, end)
                 end = start + 1
-                while token_ids[end : end + 1] == [placeholder]:
+                while end < len(token_ids) and token_ids[end] == placeholder:
                     end += 1
                 runs.append((start, end))
     return sorted(runs)

@@ -548,8 +548,6 @@ BREAKS = {
     "history cut": history_cut,
 }
 
-NEED_MESSAGES = ("system prompt changed", "tools changed")
-
 
 @pytest.mark.parametrize("shape", ["chat", "chat_stream", "messages", "responses"])
 @pytest.mark.parametrize("why", BREAKS)
