@@ -20,6 +20,7 @@ from tests.helpers.asking import (
 )
 from tests.helpers.endpoints import CHAT, post, send
 from tests.helpers.servers import held, held_requests
+from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
@@ -127,8 +128,7 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
     quiet = ask(server, CASES["top_logprobs"])
     with ThreadPoolExecutor() as pool:
         stream = pool.submit(ask, server, CASES["top_logprobs"], stream=True)
-        while not held(server):
-            time.sleep(0.01)
+        wait_until(lambda: bool(held(server)))
         # Requests that arrive during a pause are prefilled in one batch after it.
         post(server, "/pause_generation", mode="in_place")
         asked = {name: pool.submit(score, server, name) for name in SCORED}
@@ -175,6 +175,7 @@ def test_a_request_for_no_token_ids_has_no_logprobs_by_id(server: Server) -> Non
         assert choice["token_ids"] == choice["logprobs"]["content"] == []
 
 
+@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("name", SCORINGS)
 def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
     server: Server, vanilla: Server, release: str, name: str
@@ -188,8 +189,7 @@ def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
 
     with ThreadPoolExecutor() as pool:
         stream = pool.submit(ask, server, CASES["long"], stream=True)
-        while not held(server):
-            time.sleep(0.01)
+        wait_until(lambda: bool(held(server)))
         beside = [pool.submit(scores, server, name) for _ in range(3)]
     for one in beside:
         assert one.result() == pytest.approx(stock, rel=LOGPROB_NOISE)
