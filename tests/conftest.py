@@ -54,7 +54,6 @@ THOROUGH = (
     "live/test_audit.py",
     "live/test_defaults.py",
     "live/test_fast_answers.py",
-    "live/test_hidden_states.py",
     "live/test_images.py",
     "live/test_metrics.py",
     "live/test_not_finite.py",

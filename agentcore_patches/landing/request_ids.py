@@ -3,17 +3,13 @@
 A client may choose the ID of its request (`rid`). The scheduler and the detokenizer
 look up requests by this ID, and an abort ends every request whose ID starts with the
 aborted one. The engine therefore gets the `rid` with a unique suffix. An abort then
-reaches only its own request, and a late output cannot reach another one.
+reaches only its own request, and a late output cannot reach another one. Two tokenizer
+workers may serve one `rid` at a time: the engine tells their requests apart.
 """
 
 from __future__ import annotations
 
 import copy
-import errno
-import hashlib
-import resource
-import socket
-import sys
 import uuid
 from collections import Counter
 from functools import wraps
@@ -57,14 +53,7 @@ def check(
         normalized.normalize_batch_and_arguments()
     except ValueError as error:
         return str(error)
-    found = _find_error(manager, normalized)
-    if found is not None:
-        return found
-    for rid in filter(None, _rids(normalized)):
-        if not _hold_among_workers(manager, rid):
-            return _duplicate(rid)
-        _free_among_workers(manager, rid)
-    return None
+    return _find_error(manager, normalized)
 
 
 def refuse(
@@ -97,14 +86,8 @@ def reserve(
     if error is not None:
         raise ValueError(error)
     suffix = uuid.uuid4().hex
-    vars(obj)["reserved"] = reserved = dict.fromkeys(_rids(obj), suffix)
-    _all_reserved(manager).update(reserved)
-    if not vars(obj).get("rid_is_chosen", True):
-        return  # No other worker makes the same random ID.
-    for rid in reserved:
-        if not _hold_among_workers(manager, rid):
-            _release(manager, obj)
-            raise ValueError(_duplicate(rid))
+    vars(obj)["reserved"] = dict.fromkeys(_rids(obj), suffix)
+    _all_reserved(manager).update(vars(obj)["reserved"])
 
 
 def reserving(generate: Any) -> Any:
@@ -112,8 +95,6 @@ def reserving(generate: Any) -> Any:
 
     @wraps(generate)
     async def generated(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        is_chosen = request_fields.read(obj, "rid") is not None
-        vars(obj).setdefault("rid_is_chosen", is_chosen)
         responses = generate(self, obj, *args, **kwargs)
         is_stream = request_fields.read(obj, "stream")
         try:
@@ -146,50 +127,8 @@ def _find_error(
         return f"Duplicate request IDs detected within the request: {twice}"
     for rid in rids:
         if rid in manager.rid_to_state or rid in _all_reserved(manager):
-            return _duplicate(rid)
+            return f"Duplicate request ID detected: {rid}"
     return None
-
-
-def _duplicate(rid: str) -> str:
-    return f"Duplicate request ID detected: {rid}"
-
-
-def _hold_among_workers(manager: TokenizerManager, rid: str) -> bool:
-    """Hold an ID against the other tokenizer workers; return False if one has it.
-
-    The workers are processes of one machine that share nothing but the engine. Only
-    one can bind an abstract socket name; the kernel frees it when that one exits.
-    Half of the process's descriptors stay free: IDs beyond that are not held.
-    """
-    if manager.server_args.tokenizer_worker_num == 1 or sys.platform != "linux":
-        return True
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and len(_all_held(manager)) >= limit // 2:
-        return True
-    server = f"{manager.server_args.host}:{manager.server_args.port}"
-    name = hashlib.sha256(f"{server}/{rid}".encode(errors="surrogatepass"))
-    held = None
-    try:
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        held.bind(f"\0agentcore-{name.hexdigest()}")
-    except OSError as error:
-        if held is not None:
-            held.close()
-        return error.errno != errno.EADDRINUSE
-    _all_held(manager)[rid] = held
-    return True
-
-
-def _free_among_workers(manager: TokenizerManager, rid: str) -> None:
-    held = _all_held(manager).pop(rid, None)
-    if held is not None:
-        held.close()
-
-
-def _all_held(manager: Any) -> dict[str, socket.socket]:
-    """Return the sockets that hold IDs against other workers, by ID."""
-    held: dict[str, socket.socket] = vars(manager).setdefault("held_rids", {})
-    return held
 
 
 def _rids(obj: GenerateReqInput | EmbeddingReqInput) -> list[Any]:
@@ -208,7 +147,6 @@ def _release(manager: Any, obj: Any) -> None:
     for rid, suffix in vars(obj).get("reserved", {}).items():
         if reserved.get(rid) == suffix:
             del reserved[rid]
-            _free_among_workers(manager, rid)
 
 
 def for_engine(manager: TokenizerManager, message: Any) -> Any:

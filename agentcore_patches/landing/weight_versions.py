@@ -32,9 +32,6 @@ if TYPE_CHECKING:
         BatchStrOutput,
         LoadLoRAAdapterFromTensorsReqInput,
         LoadLoRAAdapterReqInput,
-        ReleaseMemoryOccupationReqOutput,
-        ResumeMemoryOccupationReqInput,
-        ResumeMemoryOccupationReqOutput,
         UpdateWeightFromDiskReqInput,
         UpdateWeightsFromDistributedReqInput,
         UpdateWeightsFromIPCReqInput,
@@ -567,65 +564,6 @@ def _describe(problems: list[str]) -> str:
     )
 
 
-def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse to release memory in use; SGLang's assertion would crash the server."""
-
-    @wraps(release_)
-    def released(self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
-        before = {*self.offload_tags}
-        try:
-            return release_(self, recv_req, *args, **kwargs)
-        except AssertionError as error:
-            if self.offload_tags != before:
-                raise
-            logger.warning("Refused to release memory: %s", error)
-            return _answer(
-                recv_req,
-                refusal=f"Nothing was released: {error} Wait for open requests, or "
-                "pause with mode abort, and try again.",
-            )
-
-    return released
-
-
-def resume_memory(resume: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse to resume memory that was not released; it would crash the server."""
-
-    @wraps(resume)
-    def resumed(
-        self: Any, recv_req: ResumeMemoryOccupationReqInput, *args: Any, **kwargs: Any
-    ) -> Any:
-        from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
-
-        tags = [*dict.fromkeys(recv_req.tags or GPU_MEMORY_ALL_TYPES)]
-        kept = [tag for tag in tags if tag not in self.offload_tags]
-        if kept:
-            return _answer(
-                recv_req,
-                refusal=f"Nothing was resumed: {', '.join(kept)} was not released. "
-                "Name only tags that were released.",
-            )
-        recv_req.tags = tags
-        return resume(self, recv_req, *args, **kwargs)
-
-    return resumed
-
-
-def raise_refusal(
-    answers: Iterable[
-        ReleaseMemoryOccupationReqOutput | ResumeMemoryOccupationReqOutput
-    ],
-) -> None:
-    """Turn a scheduler's refusal to release or resume memory into a 400.
-
-    Raises:
-        ValueError: a scheduler refused.
-    """
-    for answer in answers:
-        if answer.refusal is not None:
-            raise ValueError(answer.refusal)
-
-
 def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse to attach KV cache storage once the weights were updated.
 
@@ -655,10 +593,6 @@ def update_lock(manager: TokenizerManager) -> Any:
     from sglang.srt.utils.aio_rwlock import RWLock
 
     class UpdateLock(RWLock):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.one_update = asyncio.Lock()
-
         @property
         def writer_lock(self) -> Any:
             return self._wait_for_requests()
@@ -682,17 +616,6 @@ def update_lock(manager: TokenizerManager) -> Any:
                     await self.release_writer()
 
     return UpdateLock()
-
-
-def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Run updates from disk one at a time: SGLang keeps only one pending result."""
-
-    @wraps(update)
-    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
-        async with vars(self.model_update_lock)["one_update"]:
-            return await update(self, *args, **kwargs)
-
-    return updated
 
 
 def counted(update: Callable[..., Any]) -> Callable[..., Any]:
@@ -726,10 +649,10 @@ def end_update(end: Callable[..., Any]) -> Callable[..., Any]:
 
 def _failure(recv_req: Any, message: str) -> Any:
     """Build the output for a request that failed."""
-    return _answer(recv_req, success=False, message=message)
+    return answer(recv_req, success=False, message=message)
 
 
-def _answer(recv_req: Any, **said: Any) -> Any:
+def answer(recv_req: Any, **said: Any) -> Any:
     """Build the output object that belongs to the type of a request."""
     from sglang.srt.managers import io_struct
 

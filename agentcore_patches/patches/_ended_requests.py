@@ -11,7 +11,6 @@ from __future__ import annotations
 from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    HTTP_SERVER,
     MULTI_TOKENIZER,
     SCHEDULE_BATCH,
     SCHEDULER,
@@ -51,6 +50,7 @@ ABORTED_ANSWERS: tuple[Hook, ...] = (
         since={
             "0.5.14": absent("SGLang does the same"),
         },
+        upstream="PR 28341, 0.5.14",
     ),
     Hook(
         "ended-requests/finish",
@@ -124,51 +124,6 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
             after='index = content.get("index", 0)',
         ),
     ),
-    # With several tokenizer workers, any of them may be asked to abort a request, but
-    # the scheduler notifies only the worker that sent the request.
-    Hook(
-        "ended-requests/abort-elsewhere",
-        "abort a request even if another tokenizer worker owns it",
-        Insert(
-            HTTP_SERVER,
-            "abort_request",
-            "agentcore.ended_requests.abort_elsewhere(\n"
-            "    _global_state.tokenizer_manager, obj.rid\n"
-            ")",
-            before="_global_state.tokenizer_manager.abort_request(...)",
-        ),
-        since={
-            "0.5.13": absent("a worker passes on the aborts of unknown requests"),
-        },
-    ),
-    Hook(
-        "ended-requests/address",
-        "send the abort to the tokenizer worker that owns the request",
-        Insert(
-            "$output_sender",
-            "SenderWrapper.send_output",
-            "agentcore.ended_requests.address(output, recv_obj)",
-            after="if self.socket is None: ...",
-        ),
-        since={
-            "0.5.18": absent("SGLang addresses the outputs of every request"),
-        },
-    ),
-    Hook(
-        "ended-requests/discard",
-        "abort the discarded request in the engine as well",
-        absent("a request is aborted before it is forgotten"),
-        since={
-            "0.5.18": Insert(
-                TOKENIZER_MANAGER,
-                "TokenizerManager._discard_pending_req_states",
-                "if rid in self.rid_to_state:\n"
-                "    self._dispatch_to_scheduler(AbortReq(rid=rid))",
-                before="self.rid_to_state.pop(rid, None)",
-            ),
-            "0.5.20": absent("SGLang aborts it"),
-        },
-    ),
     # With `n` above 1, SGLang registers `n` requests for a prompt, then makes new ones
     # to run, and removes only the first of the registered ones.
     Hook(
@@ -185,6 +140,7 @@ ENDED_REQUESTS: tuple[Hook, ...] = (
             ),
             "0.5.22": absent("SGLang does it"),
         },
+        upstream="PR 30723, closed; 0.5.22",
     ),
     # From 0.5.20 on, a request is aborted only once. An abort that reached the
     # scheduler before the request, while its images were loading, had no effect.
@@ -220,6 +176,7 @@ ABORTED_STREAMS: tuple[Hook, ...] = (
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
+        upstream="PR 22535, 0.5.11",
     ),
     Hook(
         "ended-requests/aborted-completion",
@@ -234,11 +191,9 @@ ABORTED_STREAMS: tuple[Hook, ...] = (
             ),
             "0.5.11": _STATUS_IS_LOOKED_AT,
         },
+        upstream="PR 22535, 0.5.11",
     ),
 )
-
-_WORKERS_ARE_TOLD = absent("a pause reaches all tokenizer workers")
-_PAUSES_TELL_NO_WORKER = absent("with several tokenizer workers, pauses are rejected")
 
 # A pause may come at any time, also during another pause.
 PAUSES: tuple[Hook, ...] = (
@@ -254,6 +209,7 @@ PAUSES: tuple[Hook, ...] = (
         since={
             "0.5.10": absent("SGLang checks whether they are"),
         },
+        upstream="PR 21514, 0.5.10",
     ),
     Hook(
         "ended-requests/abort-paused",
@@ -266,35 +222,9 @@ PAUSES: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "ended-requests/pause-with-workers",
-        "reject the pause: the other tokenizer workers would not see it",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager.pause_generation",
-            "agentcore.ended_requests.refuse_pause(self)",
-        ),
-        since={
-            "0.5.12": _WORKERS_ARE_TOLD,
-        },
-        also=("TokenizerManager.continue_generation",),
-    ),
-    Hook(
-        "ended-requests/workers-hear",
-        "start the handle loop now, or a worker misses an early pause",
-        _PAUSES_TELL_NO_WORKER,
-        since={
-            "0.5.12": Insert(
-                HTTP_SERVER,
-                "init_multi_tokenizer",
-                "tokenizer_manager.auto_create_handle_loop()",
-                before="return server_args",
-            ),
-        },
-    ),
-    Hook(
         "ended-requests/router-abort-paused",
         "resume the scheduler: a paused one never finishes the aborts",
-        _PAUSES_TELL_NO_WORKER,
+        absent("a pause reaches only one tokenizer worker"),
         since={
             "0.5.12": Insert(
                 MULTI_TOKENIZER,

@@ -101,6 +101,7 @@ _PROCESSORS: tuple[Hook, ...] = (
             ),
             "0.5.13": absent("each request of n > 1 has its own"),
         },
+        upstream="PR 19784, closed; 0.5.13",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Checks for requests that would crash the engine; part of every patch."""
+"""Requests that get the values of others, or bad token IDs; part of every patch."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from agentcore_patches.patches.paths import (
     LLGUIDANCE,
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
-    MIN_NEW_TOKENS,
     OUTPUT_PROCESSOR,
-    PROTOCOL,
     RESULT_PROCESSOR,
     TOKENIZER_MANAGER,
 )
@@ -63,6 +61,7 @@ SCORING: tuple[Hook, ...] = (
             ),
             "0.5.18": absent("SGLang keeps a place for them"),
         },
+        upstream="0.5.18",
     ),
 )
 
@@ -123,6 +122,7 @@ RETRACTED: tuple[Hook, ...] = (
             "$output_streamer_class.stream_output",
             "reqs = agentcore.ended_requests.with_results(reqs)",
         ),
+        upstream="issue 23154; PR 26510, in part",
     ),
 )
 
@@ -143,82 +143,42 @@ REJECTED: tuple[Hook, ...] = (
             ),
             "0.5.21": absent("SGLang skips them"),
         },
+        upstream="PR 23441, closed; 0.5.21",
     ),
 )
 
-
-def _one_each(values: str, wanted: str, *, first: str = "") -> Hook:
-    """Keep one entry per request of an output.
-
-    Up to 0.5.12, SGLang has entries only for the requests that want them. It then gives
-    a request those of another one, or crashes the tokenizer manager.
-
-    Args:
-        values: the list.
-        wanted: the field of a request that wants an entry.
-        first: the first release that has them, empty for all releases.
-    """
-    edit = Insert(
-        OUTPUT_PROCESSOR,
-        "SchedulerOutputProcessorMixin.stream_output_generation",
-        f"if {values} is None and req.{wanted}:\n"
-        f"    {values} = [None] * (len(rids) - 1)\n"
-        f"elif {values} is not None and not req.{wanted}:\n"
-        f"    {values}.append(None)",
-        before=f"if req.{wanted}: ...",
-    )
-    native = absent("SGLang does it")
-    return Hook(
-        f"one-each/{wanted.removeprefix('return_').replace('_', '-')}",
+# Up to 0.5.12, SGLang has entries only for the requests that want them. It then gives a
+# request the experts of another one, or crashes the tokenizer manager.
+ROUTED_EXPERTS_OF_EACH: tuple[Hook, ...] = (
+    Hook(
+        "routed-experts/one-each",
         "keep one entry per request, None if the request wants none",
-        absent("SGLang does not have them") if first else edit,
-        since={first: edit, "0.5.13": native} if first else {"0.5.13": native},
-    )
-
-
-def _left_out(values: str, key: str, native: str) -> Hook:
-    """Leave an entry that is None out of `meta_info`.
-
-    Args:
-        values: the list that has an entry for each request.
-        key: the key in `meta_info`.
-        native: the first release that does so itself.
-    """
-    return Hook(
-        f"one-each/without-{key.replace('_', '-')}",
+        Insert(
+            OUTPUT_PROCESSOR,
+            "SchedulerOutputProcessorMixin.stream_output_generation",
+            "if routed_experts is None and req.return_routed_experts:\n"
+            "    routed_experts = [None] * (len(rids) - 1)\n"
+            "elif routed_experts is not None and not req.return_routed_experts:\n"
+            "    routed_experts.append(None)",
+            before="if req.return_routed_experts: ...",
+        ),
+        since={"0.5.13": absent("SGLang does it")},
+    ),
+    Hook(
+        "routed-experts/without",
         "omit them from responses that do not request them",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
-            f'if "{key}" in meta_info and meta_info["{key}"] is None:\n'
-            f'    del meta_info["{key}"]',
-            after=f'if getattr(recv_obj, "{values}", None): ...',
+            'if "routed_experts" in meta_info and meta_info["routed_experts"] is None:\n'
+            '    del meta_info["routed_experts"]',
+            after='if getattr(recv_obj, "routed_experts", None): ...',
         ),
-        since={native: absent("SGLang does it")},
-    )
-
-
-ONE_EACH: tuple[Hook, ...] = (
-    _one_each("output_hidden_states", "return_hidden_states"),
-    _left_out("output_hidden_states", "hidden_states", "0.5.13"),
-    _one_each("routed_experts", "return_routed_experts"),
-    _left_out("routed_experts", "routed_experts", "0.5.12"),
-    _one_each("indexer_topk", "return_indexer_topk", first="0.5.12"),
+        since={"0.5.12": absent("SGLang does it")},
+    ),
 )
 
-# A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
-# probability, and sampling crashes.
 GRAMMARS: tuple[Hook, ...] = (
-    Hook(
-        "requests/grammar",
-        "keep EOS possible: a grammar may allow nothing else",
-        Insert(
-            MIN_NEW_TOKENS,
-            "BatchedMinNewTokensPenalizer._prepare",
-            "self.stop_token_penalties.clamp_(min=-1e30)",
-            before="self.len_output_tokens = ...",
-        ),
-    ),
     # With --grammar-backend llguidance, a grammar uses its mask again in the next step,
     # where other requests have its rows: without a grammar, these keep the old mask.
     Hook(
@@ -236,26 +196,12 @@ GRAMMARS: tuple[Hook, ...] = (
     ),
 )
 
-FORMATS: tuple[Hook, ...] = (
-    Hook(
-        "requests/response-format",
-        "leave a wrong type to pydantic, whose error names the field",
-        Insert(
-            PROTOCOL,
-            "ChatCompletionRequest.set_json_schema",
-            "if not isinstance(response_format, dict):\n    return values",
-            after="if not response_format: ...",
-        ),
-    ),
-)
-
 CHECKED_REQUESTS: tuple[Hook, ...] = (
     *CHECKED_PROMPTS,
     *REQUEST_IDS,
     *SCORING,
     *RETRACTED,
     *REJECTED,
-    *ONE_EACH,
+    *ROUTED_EXPERTS_OF_EACH,
     *GRAMMARS,
-    *FORMATS,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.hooks import Hook
 from agentcore_patches.patches.paths import HTTP_SERVER
 
 SERVER: tuple[Hook, ...] = (
@@ -28,19 +28,5 @@ SERVER: tuple[Hook, ...] = (
             after="fast_api_app.state.openai_serving_completion = "
             "OpenAIServingCompletion(...)",
         ),
-    ),
-    Hook(
-        "server/answer-first",
-        "start the handle loop now; control requests hang until it runs",
-        Insert(
-            HTTP_SERVER,
-            "lifespan",
-            "_global_state.tokenizer_manager.auto_create_handle_loop()",
-            after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
-        ),
-        since={
-            "0.5.10": absent("SGLang does it in each method that needs it"),
-        },
-        upstream="PR 19610",
     ),
 )

@@ -180,17 +180,6 @@ TOKENIZE: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "prefix/tokenize-length",
-        "report the model's limit: JSON cannot hold the default 10^30",
-        Insert(
-            SERVING_TOKENIZE,
-            "OpenAIServingTokenize._handle_non_streaming_request",
-            "max_model_len = agentcore.prefix.context_length(self)",
-            after='max_model_len = getattr(tokenizer, "model_max_length", -1)',
-        ),
-        upstream="0.5.19, for limits that are integers",
-    ),
-    Hook(
         "prefix/tokenize-ids",
         "copy the token IDs of messages, which model_dump leaves out",
         absent("messages are not dumped"),

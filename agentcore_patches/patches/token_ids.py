@@ -11,6 +11,7 @@ from agentcore_patches.edits import AddField, AddKeyword, AddMethod, Insert, Rep
 from agentcore_patches.patches._adapters import ADAPTERS
 from agentcore_patches.patches._chat_streams import CHAT_STREAMS
 from agentcore_patches.patches._completions import COMPLETIONS
+from agentcore_patches.patches._crash_fixes import CRASH_FIXES
 from agentcore_patches.patches._defaults import DEFAULTS
 from agentcore_patches.patches._ended_requests import (
     ABORTED_STREAMS,
@@ -209,4 +210,5 @@ HOOKS: tuple[Hook, ...] = (
     *MESSAGES,
     *RESPONSES,
     *ROUTED_EXPERTS,
+    *CRASH_FIXES,
 )

@@ -95,15 +95,7 @@ UPDATES: tuple[Hook, ...] = (
             "self.model_update_lock = RWLock()",
             "self.model_update_lock = agentcore.weight_versions.update_lock(self)",
         ),
-    ),
-    Hook(
-        "weight-versions/one-at-a-time",
-        "run updates one by one: SGLang answers only the last of several",
-        Decorate(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._wait_for_model_update_from_disk",
-            "agentcore.weight_versions.one_at_a_time",
-        ),
+        upstream="PR 25319, open",
     ),
     Hook(
         "weight-versions/count-from-disk",
@@ -138,48 +130,7 @@ UPDATES: tuple[Hook, ...] = (
                 "agentcore.weight_versions.attach_storage",
             ),
         },
-    ),
-)
-
-MEMORY: tuple[Hook, ...] = (
-    Hook(
-        "weight-versions/release-memory",
-        "reject this while requests are open: it would crash the server",
-        Decorate(
-            "$weight_updater",
-            "$weight_updater_class.release_memory_occupation",
-            "agentcore.weight_versions.release_memory",
-        ),
-    ),
-    Hook(
-        "weight-versions/resume-memory",
-        "reject tags that were not released: they crash the server",
-        Decorate(
-            "$weight_updater",
-            "$weight_updater_class.resume_memory_occupation",
-            "agentcore.weight_versions.resume_memory",
-        ),
-    ),
-    Hook(
-        "weight-versions/refusal",
-        "hold the reason why nothing was released or resumed",
-        Insert(
-            IO_STRUCT,
-            "ReleaseMemoryOccupationReqOutput",
-            "refusal: Optional[str] = None",
-        ),
-        also=("ResumeMemoryOccupationReqOutput",),
-    ),
-    Hook(
-        "weight-versions/tell-refusal",
-        "turn the scheduler's refusal into a 400",
-        Replace(
-            "$control",
-            "$control_class.release_memory_occupation",
-            "await $COMMUNICATOR(obj)",
-            "agentcore.weight_versions.raise_refusal(\n    await $COMMUNICATOR(obj)\n)",
-        ),
-        also=("$control_class.resume_memory_occupation",),
+        upstream="issue 26792",
     ),
 )
 
@@ -515,7 +466,6 @@ ANSWERS: tuple[Hook, ...] = (
 HOOKS: tuple[Hook, ...] = (
     *token_ids.HOOKS,
     *UPDATES,
-    *MEMORY,
     *VERSION,
     *TOKENS,
     *WIRE,

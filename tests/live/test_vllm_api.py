@@ -395,7 +395,7 @@ BAD_CHATS: dict[str, tuple[Json, str]] = {
     ),
     "a template": ({"chat_template": "{{ messages }}"}, "chat_template"),
     "template arguments": ({"chat_template_kwargs": [1]}, "chat_template_kwargs"),
-    "a format of a wrong type": ({"response_format": "json"}, "response_format"),
+    "a format of a wrong type": ({"response_format": "json"}, "chat request"),
     "prompt logprobs": ({"prompt_logprobs": 1}, "prompt_logprobs"),
     "two grammars": (
         {"structured_outputs": {"regex": "a"}, "regex": "b"},

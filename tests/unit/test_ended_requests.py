@@ -11,7 +11,6 @@ import pytest
 
 from agentcore_patches.landing import release
 from agentcore_patches.landing.ended_requests import (
-    address,
     finish,
     merge_last_batch,
     raise_refusal,
@@ -171,23 +170,6 @@ def test_a_rejection_is_raised_with_its_message() -> None:
 )
 def test_every_other_chunk_is_passed_on(reason: dict[str, Any] | None) -> None:
     raise_refusal(content(reason))
-
-
-@pytest.mark.parametrize(
-    ("request_", "already", "addressed"),
-    [
-        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
-        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
-        (SimpleNamespace(http_worker_ipc=None), None, None),
-        (None, None, None),
-    ],
-)
-def test_an_output_goes_to_the_worker_of_its_request(
-    request_: Any, already: str | None, addressed: str | None
-) -> None:
-    output = SimpleNamespace(http_worker_ipc=already)
-    address(output, request_)
-    assert output.http_worker_ipc == addressed
 
 
 class Batch:

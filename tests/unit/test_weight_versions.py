@@ -182,33 +182,8 @@ def test_an_update_in_several_requests_counts_at_its_end(
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace SGLang's response classes."""
     monkeypatch.setattr(
-        weight_versions, "_answer", lambda recv_req, **said: SimpleNamespace(**said)
+        weight_versions, "answer", lambda recv_req, **said: SimpleNamespace(**said)
     )
-
-
-def release(holder: Any, recv_req: Any) -> Any:
-    """Act like SGLang, simplified."""
-    assert holder.idle, "only when idle."
-    holder.offload_tags.update(recv_req.tags)
-    assert "broken" not in recv_req.tags
-    return "released"
-
-
-@pytest.mark.usefixtures("answers")
-def test_memory_in_use_is_kept_and_the_response_has_the_reason() -> None:
-    release_memory = weight_versions.release_memory(release)
-    holder = SimpleNamespace(idle=False, offload_tags=set())
-    answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
-    with pytest.raises(ValueError, match="Nothing was released: only when idle"):
-        weight_versions.raise_refusal([SimpleNamespace(refusal=None), answer])
-    holder.idle = True
-    assert release_memory(holder, SimpleNamespace(tags=["weights"])) == "released"
-    with pytest.raises(AssertionError):
-        release_memory(holder, SimpleNamespace(tags=["broken"]))
-
-
-def test_released_memory_raises_no_error() -> None:
-    weight_versions.raise_refusal([SimpleNamespace(refusal=None)])
 
 
 @pytest.mark.usefixtures("answers")

@@ -1,0 +1,138 @@
+"""Guards against crashes of SGLang that change no token."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agentcore_patches.landing import crash_fixes, weight_versions
+from agentcore_patches.landing import release as facts
+
+VOCAB_SIZE = 100
+
+MANAGER: Any = SimpleNamespace(
+    model_config=SimpleNamespace(vocab_size=VOCAB_SIZE),
+    server_args=SimpleNamespace(
+        skip_tokenizer_init=False, enable_custom_logit_processor=False
+    ),
+    tokenizer=SimpleNamespace(eos_token_id=2),
+)
+
+
+def refuse(sampling_params: Any = None, **fields: Any) -> None:
+    obj: Any = SimpleNamespace(sampling_params=sampling_params, **fields)
+    crash_fixes.refuse(MANAGER, obj)
+
+
+@pytest.mark.parametrize(
+    ("params", "fields"),
+    [
+        (None, {}),
+        ({"temperature": 0.5, "repetition_penalty": 0.5}, {}),
+        ([{"temperature": None}, {"repetition_penalty": None}], {}),
+        ({"min_new_tokens": 4}, {"top_logprobs_num": VOCAB_SIZE}),
+        ({"n": 1}, {"bootstrap_room": [1, 2]}),
+        ({"n": 2}, {"bootstrap_room": 1}),
+        ({}, {"custom_logit_processor": "x", "top_logprobs_num": [2, None]}),
+    ],
+)
+def test_a_value_that_the_engine_accepts_passes(
+    params: Any, fields: dict[str, Any]
+) -> None:
+    refuse(params, **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "fields"),
+    [
+        ("temperature", {"temperature": float("nan")}, {}),
+        ("temperature", [{}, {"temperature": float("inf")}], {}),
+        ("repetition_penalty", {"repetition_penalty": 0}, {}),
+        ("top_logprobs_num", None, {"top_logprobs_num": VOCAB_SIZE + 1}),
+        ("top_logprobs_num", None, {"top_logprobs_num": [2, VOCAB_SIZE + 1]}),
+        ("bootstrap_room", {"n": 2}, {"bootstrap_room": [1, 2]}),
+    ],
+)
+def test_a_value_that_crashes_the_engine_is_refused_by_name(
+    name: str, params: Any, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        refuse(params, **fields)
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_min_new_tokens_may_need_an_eos_token(
+    is_needed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "MIN_TOKENS_NEED_EOS", is_needed)
+    monkeypatch.setattr(MANAGER.tokenizer, "eos_token_id", None)
+    refused = pytest.raises(ValueError, match="min_new_tokens needs an EOS token")
+    with refused if is_needed else nullcontext():
+        refuse({"min_new_tokens": 1})
+
+
+@pytest.mark.parametrize(
+    ("request_", "already", "addressed"),
+    [
+        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
+        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
+        (SimpleNamespace(http_worker_ipc=None), None, None),
+        (None, None, None),
+    ],
+)
+def test_an_output_goes_to_the_worker_of_its_request(
+    request_: Any, already: str | None, addressed: str | None
+) -> None:
+    output = SimpleNamespace(http_worker_ipc=already)
+    crash_fixes.address(output, request_)
+    assert output.http_worker_ipc == addressed
+
+
+def release(holder: Any, recv_req: Any) -> Any:
+    """Act like SGLang, simplified."""
+    assert holder.idle, "only when idle."
+    holder.offload_tags.update(recv_req.tags)
+    assert "broken" not in recv_req.tags
+    return "released"
+
+
+def test_memory_in_use_is_kept_and_the_response_has_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        weight_versions, "answer", lambda recv_req, **said: SimpleNamespace(**said)
+    )
+    release_memory = crash_fixes.release_memory(release)
+    holder = SimpleNamespace(idle=False, offload_tags=set())
+    answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
+    with pytest.raises(ValueError, match="Nothing was released: only when idle"):
+        crash_fixes.raise_refusal([SimpleNamespace(refusal=None), answer])
+    holder.idle = True
+    assert release_memory(holder, SimpleNamespace(tags=["weights"])) == "released"
+    with pytest.raises(AssertionError):
+        release_memory(holder, SimpleNamespace(tags=["broken"]))
+
+
+def test_released_memory_raises_no_error() -> None:
+    crash_fixes.raise_refusal([SimpleNamespace(refusal=None)])
+
+
+def test_updates_run_one_at_a_time() -> None:
+    running: list[int] = []
+
+    @crash_fixes.one_at_a_time
+    async def update(self: Any, number: int) -> int:
+        running.append(number)
+        await asyncio.sleep(0)
+        assert running == [number]
+        return running.pop()
+
+    async def run() -> list[int]:
+        manager: Any = SimpleNamespace()
+        return await asyncio.gather(*(update(manager, number) for number in range(3)))
+
+    assert asyncio.run(run()) == [0, 1, 2]
