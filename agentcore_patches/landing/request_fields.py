@@ -51,7 +51,7 @@ def find_error(
     """
     for params in all_sampling_params(obj):
         error = _find_tokenizer_error(manager, params)
-        error = error or _find_stop_error(manager, params)
+        error = error or _find_stop_error(manager, params) or _find_bias_error(params)
         if error is not None:
             return error
     return _find_scored_error(manager, obj)
@@ -103,6 +103,14 @@ def _find_stop_error(manager: TokenizerManager, params: dict[str, Any]) -> str |
     vocab_size = manager.model_config.vocab_size
     params["stop_token_ids"] = [i for i in known if 0 <= i < vocab_size]
     return None
+
+
+def _find_bias_error(params: dict[str, Any]) -> str | None:
+    """Return the error in the keys of `logit_bias`; SGLang checks their range."""
+    biases = params.get("logit_bias") or {}
+    if isinstance(biases, dict) and all(str(key).isdecimal() for key in biases):
+        return None
+    return "logit_bias must be an object with token IDs as keys."
 
 
 def _find_scored_error(

@@ -43,6 +43,17 @@ def test_stop_ids_outside_the_vocabulary_are_dropped(more: dict[str, Any]) -> No
     assert params["stop_token_ids"] == [0, VOCAB_SIZE - 1]
 
 
+@pytest.mark.parametrize(
+    ("value", "is_good"),
+    [(None, True), ({}, True), ({"5": -100, 6: 1}, True)]
+    + [(value, False) for value in ({"a": 1}, {"-1": 1}, {"5.0": 1}, [5], "5")],
+)
+def test_biases_are_given_by_token_ids(value: Any, is_good: bool) -> None:
+    message = error({"logit_bias": value})
+    assert is_good == (message is None)
+    assert is_good or "logit_bias" in str(message)
+
+
 @pytest.mark.parametrize("name", ["min_new_tokens", "stop", "stop_regex"])
 def test_a_field_that_needs_a_tokenizer_is_refused_without_one(
     name: str, monkeypatch: pytest.MonkeyPatch
