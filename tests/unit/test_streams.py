@@ -20,11 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import (
-    exchanges,
     messages,
     prefix,
     release,
-    response_turns,
     responses,
     streams,
     traces,
@@ -76,27 +74,16 @@ RESPONSE = tuple(
     )
 )
 
-METADATA = {"required": 3, "kept": 3}
 SERVING: Any = SimpleNamespace(
     tokenizer_manager=SimpleNamespace(server_args=SimpleNamespace(stream_output=True)),
     create_streaming_error_response=lambda message: json.dumps({"error": message}),
 )
 
 
-def turn() -> prefix.Turn:
-    made = prefix.Turn(None, reasoning_parser=None, longest=99)
-    made.metadata = METADATA
-    return made
-
-
-def of_chat(lines: Any, **options: Any) -> Any:
-    trace = traces.Trace(True, **options)
+def of_chat(lines: Any) -> Any:
+    trace = traces.Trace(True)
     trace.push(0, result(1, 2))
     return traces._stamped(SERVING, trace, lines)
-
-
-def of_chat_with_logprobs(lines: Any) -> Any:
-    return of_chat(lines, write_logprobs=json.dumps)
 
 
 def of_ends(lines: Any) -> Any:
@@ -110,7 +97,9 @@ def of_prefix(lines: Any) -> Any:
         trace.push(0, result(1, 2))
         return lines
 
-    request = SimpleNamespace(_exchange=Exchange(turn=turn()))
+    turn = prefix.Turn(None, reasoning_parser=None, longest=99)
+    turn.metadata = {"required": 3, "kept": 3}
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
     return prefix.streamed(generate)(SERVING, None, request)
 
 
@@ -124,34 +113,10 @@ def of_message(lines: Any) -> Any:
     return messages.events(generate)(SimpleNamespace(return_token_ids=True))
 
 
-def of_message_prefix(lines: Any) -> Any:
-    def generate(processed_request: Any) -> Any:
-        return lines
-
-    request = SimpleNamespace(_exchange=Exchange(turn=turn()))
-    return prefix.events(generate)(request)
-
-
 def of_response(lines: Any) -> Any:
     trace = responses.ResponseTrace(incremental=False)
     trace.push(0, result(1, 2))
     return responses._stamped(trace, lines)
-
-
-def of_response_prefix(lines: Any) -> Any:
-    async def create(self: Any, request: Any, raw_request: Any) -> Any:
-        exchange = exchanges.current.get()
-        assert exchange is not None
-        exchange.turn = turn()
-        return lines
-
-    request = SimpleNamespace(
-        required_prefix_token_ids=None,
-        return_token_ids=None,
-        background=False,
-        stream=True,
-    )
-    return asyncio.run(response_turns.followed(create)(SERVING, request))
 
 
 @dataclass(frozen=True)
@@ -172,7 +137,6 @@ class Rewriter:
 
 
 _TRACE = "agentcore_patches.landing.traces.Trace"
-_MESSAGE = "agentcore_patches.landing.messages.MessageTrace"
 _RESPONSE = "agentcore_patches.landing.responses.ResponseTrace"
 _EVENT = "agentcore_patches.landing.streams.Event"
 OPENAI = ("data: {", DONE)
@@ -180,13 +144,10 @@ TYPED = ('event: error\ndata: {"type":"error"',)
 
 REWRITERS = {
     "chat": Rewriter(of_chat, CHAT, f"{_TRACE}._take", OPENAI),
-    "logprobs": Rewriter(of_chat_with_logprobs, CHAT, f"{_TRACE}._take", OPENAI),
     "ends": Rewriter(of_ends, CHAT, f"{_TRACE}._last_words", OPENAI),
     "prefix": Rewriter(of_prefix, CHAT, f"{_EVENT}.text", OPENAI),
     "message": Rewriter(of_message, MESSAGE, f"{_EVENT}.text", TYPED),
-    "message prefix": Rewriter(of_message_prefix, MESSAGE, f"{_EVENT}.text", TYPED),
     "response": Rewriter(of_response, RESPONSE, f"{_RESPONSE}.take", TYPED),
-    "response prefix": Rewriter(of_response_prefix, RESPONSE, f"{_EVENT}.text", TYPED),
 }
 every_rewriter = pytest.mark.parametrize("name", REWRITERS)
 
@@ -217,10 +178,6 @@ def said(text: str) -> list[Any]:
         is_json = data.strip() not in ("", "[DONE]")
         events.append((start, json.loads(data) if is_json else data.strip()))
     return events
-
-
-def each(events: tuple[str, ...]) -> list[str]:
-    return [*events]
 
 
 WAYS: dict[str, Callable[[tuple[str, ...]], list[Any]]] = {
@@ -391,22 +348,6 @@ def test_an_error_of_sglang_passes_unchanged(
     assert not caplog.records
 
 
-@every_rewriter
-def test_an_error_of_the_streams_reader_passes_unchanged(name: str) -> None:
-    async def stream() -> AsyncIterator[str]:
-        for one in REWRITERS[name].events:
-            yield one
-
-    lines = REWRITERS[name].start(stream())
-
-    async def read() -> None:
-        await anext(lines)
-        with pytest.raises(KeyError):
-            await lines.athrow(KeyError("the reader's"))
-
-    asyncio.run(read())
-
-
 @pytest.mark.parametrize("name", ["chat", "prefix"])
 @pytest.mark.usefixtures("planted")
 def test_sglang_answers_an_error_before_the_first_line_if_it_can(
@@ -427,16 +368,3 @@ def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
         with pytest.raises(streams.StreamError, match="agentcore-patch failed"):
             trace.push(0, delivered)
     assert len(caplog.records) == 2
-
-
-def test_missing_chat_logprobs_end_a_message_with_an_error() -> None:
-    async def generate(anthropic_request: Any, trace: Any = None) -> AsyncIterator[str]:
-        yield MESSAGE[0]
-        trace.push('{"choices":[{"token_ids":[1],"logprobs":null}]}')
-        yield MESSAGE[1]
-
-    request = SimpleNamespace(return_token_ids=True)
-    first, error = collected(messages.events(generate)(request))
-    assert first == MESSAGE[0]
-    assert error.startswith(TYPED[0])
-    assert "TypeError" in error
