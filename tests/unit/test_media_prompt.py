@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,32 +104,6 @@ def test_an_async_loader_is_decorated_too() -> None:
     assert (text.input_text, text.token_ids) == ("text", None)
 
 
-def test_a_prompt_that_was_not_decoded_is_left_alone() -> None:
-    @images.keep_token_ids
-    def load(
-        prompt: Any,
-        multimodal_tokens: Any,
-        image_data: Any,
-        video_data: Any = None,
-        audio_data: Any = None,
-    ) -> Any:
-        return SimpleNamespace(input_text="", input_ids=prompt, token_ids=None)
-
-    processed = [{"format": "processor_output"}]
-    prompt = [1, IMAGE, IMAGE]
-    output = load(prompt, TOKENS, processed)
-    assert output.token_ids is None
-    assert output.input_ids is prompt
-
-
-@pytest.mark.parametrize("files", [["a"], ["a", "b", "c"], ["a"] * 9])
-def test_a_wrong_number_of_images_is_refused(files: list[str]) -> None:
-    with pytest.raises(
-        ValueError, match=rf"has 2 placeholders .* {len(files)} of these"
-    ):
-        loaded([IMAGE, IMAGE, 2, IMAGE, IMAGE], *files)
-
-
 TEXT = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
 
@@ -151,45 +124,6 @@ def test_both_turns_are_prefilled_with_their_own_ids(
 def test_adjacent_images_are_expanded_together() -> None:
     made = [7, *[IMAGE] * 6]
     assert restored([1, IMAGE, IMAGE], made, "a", "b") == [1, *[IMAGE] * 6]
-
-
-def test_an_image_expanded_for_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"2 placeholders in a row .* takes 3"):
-        restored([1, IMAGE, IMAGE], [1, IMAGE, IMAGE, IMAGE], "a")
-
-
-def test_an_image_without_a_placeholder_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"has 0 placeholders .* 1 of these"):
-        loaded([1, 2], "a")
-    processed = {"format": "processor_output"}
-    with pytest.raises(ValueError, match="no placeholder for the images"):
-        loaded([1, 2], processed)
-
-
-def test_a_placeholder_without_an_image_is_refused() -> None:
-    output: Any = SimpleNamespace(token_ids=[1, IMAGE, 2, IMAGE])
-
-    def check(*found: tuple[str, Any]) -> None:
-        images.check_loaded(output, [*found], TOKENS)
-
-    with pytest.raises(ValueError, match=r"has 2 placeholders .* finds 1 of them"):
-        check(("image", "a"))
-    check(("image", "a"), ("image", "b"))
-    # Frames of one image; two preprocessed images in one.
-    check(*[("image", "a")] * 3)
-    check(("image", {"format": "processor_output"}))
-
-
-def test_a_text_prompt_is_neither_checked_nor_restored() -> None:
-    output: Any = SimpleNamespace(token_ids=None)
-    images.check_loaded(output, [], TOKENS)
-    made: Any = Ids([1, IMAGE])
-    assert images.restore_token_ids(output, made, TOKENS) is made
-
-
-def test_interrupted_placeholder_runs_are_left_to_the_last_check() -> None:
-    made = [1, IMAGE, 5, IMAGE, 2]
-    assert restored([1, IMAGE, 2], made, "a") == made
 
 
 TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
@@ -241,83 +175,9 @@ def test_the_time_to_compare_prompts_grows_with_their_length() -> None:
     assert least[1] < 2.3 * least[0]
 
 
-def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:
-    manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
-    obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
-    images.check_prefilled(manager, obj, obj.input_ids)
-    images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 2])
-    with pytest.raises(ValueError, match="cannot be used unchanged"):
-        images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 3])
-    images.check_prefilled(manager, SimpleNamespace(input_ids=None), [1, 2])
-
-
-@pytest.mark.parametrize("kind", [dict, SimpleNamespace])
-def test_each_request_has_images_of_its_own(kind: Any) -> None:
-    item = SimpleNamespace(feature="pixels")
-    inputs = kind(mm_items=[item], offset=1)
-    request = SimpleNamespace(mm_inputs=inputs)
-    images.own_images(request)
-    own: Any = request.mm_inputs
-    fields = own if kind is dict else vars(own)
-    assert own is not inputs
-    assert fields == {"mm_items": [item], "offset": 1}
-    assert fields["mm_items"][0] is not item
-
-
-@pytest.mark.parametrize(
-    "request_", [SimpleNamespace(mm_inputs=None), SimpleNamespace()]
-)
-def test_a_request_without_images_is_left_alone(request_: Any) -> None:
-    before = {**vars(request_)}
-    images.own_images(request_)
-    assert vars(request_) == before
-
-
-class Manager:
-    """Generates outputs, and records if the generator was closed."""
-
-    def __init__(self) -> None:
-        self.is_closed = False
-
-    async def generate_request(self, obj: Any, request: Any) -> AsyncIterator[Any]:
-        try:
-            while True:
-                yield {"output_ids": [0], "meta_info": {}}
-        finally:
-            self.is_closed = True
-
-
 def stream(**fields: Any) -> Any:
     given = {"stream": True, "input_ids": [1]}
     return SimpleNamespace(contains_mm_input=lambda: True, **(given | fields))
-
-
-@pytest.mark.parametrize(
-    "obj",
-    [
-        stream(stream=False),
-        stream(input_ids=None),
-        SimpleNamespace(stream=True, input_ids=[1], contains_mm_input=lambda: False),
-    ],
-)
-def test_only_token_id_streams_with_images_are_started_early(obj: Any) -> None:
-    manager: Any = Manager()
-    assert asyncio.run(images.start_stream(manager, obj, None)) is None
-    assert images.started(obj) is None
-
-
-def test_an_unread_stream_is_closed() -> None:
-    manager: Any = Manager()
-    obj = stream()
-
-    async def run() -> None:
-        await images.start_stream(manager, obj, None)
-        assert not manager.is_closed
-        await images.end_stream(obj)
-        assert manager.is_closed
-        await images.end_stream(obj)
-
-    asyncio.run(run())
 
 
 def processor() -> Any:
@@ -332,19 +192,25 @@ def test_the_offsets_of_images_are_returned_unless_images_adjoin() -> None:
     assert vllm_images.placeholders(processor(), [], 1) is None
 
 
-def test_a_text_model_rejects_images() -> None:
-    manager: Any = SimpleNamespace(mm_processor=None)
-    part = {"type": "image_url", "url": "a"}
-    assert vllm_images.read(manager, []) == []
-    with pytest.raises(
-        BadRequest, match=r"^content_parts: this model does not support images"
-    ):
-        vllm_images.read(manager, [part])
-    assert vllm_images.read(processor(), [part]) == ["a"]
+URL = {"type": "image_url", "url": "a"}
 
 
-def test_an_unknown_field_of_a_content_part_is_refused() -> None:
-    image = {"type": "image_url", "image_url": {"url": "a"}, "uuid": None}
-    assert vllm_images.read(processor(), [image]) == ["a"]
-    with pytest.raises(BadRequest, match=r"content_parts\[0\]: uuid is not supported"):
-        vllm_images.read(processor(), [{**image, "uuid": "b"}])
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ("an image", "content_parts must be a list"),
+        ([7], r"content_parts\[0\] must be an object"),
+        ([URL, {"type": "video_url", "url": "a"}], r"content_parts\[1\] must be"),
+        ([{"type": "image_url"}], r"content_parts\[0\] must have the image's url"),
+        ([{"type": "image_url", "image_url": {"url": 7}}], "the image's url"),
+        ([{**URL, "detail": "high"}], "detail is not supported"),
+        ([{**URL, "uuid": "b"}], r"content_parts\[0\]: uuid is not supported"),
+    ],
+)
+def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
+    assert vllm_images.read(processor(), [{**URL, "uuid": None}]) == ["a"]
+    with pytest.raises(BadRequest, match=said):
+        vllm_images.read(processor(), parts)
+    text_model: Any = SimpleNamespace(mm_processor=None)
+    with pytest.raises(BadRequest, match="this model does not support images|a list"):
+        vllm_images.read(text_model, parts)
