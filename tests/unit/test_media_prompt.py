@@ -212,5 +212,5 @@ def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
     with pytest.raises(BadRequest, match=said):
         vllm_images.read(processor(), parts)
     text_model: Any = SimpleNamespace(mm_processor=None)
-    with pytest.raises(BadRequest, match="this model does not support images|a list"):
+    with pytest.raises(BadRequest, match=r"does not support images|a list"):
         vllm_images.read(text_model, parts)

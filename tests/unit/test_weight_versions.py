@@ -57,16 +57,6 @@ def launch() -> Any:
     return batch
 
 
-def test_a_token_has_the_version_that_its_batch_ran_on() -> None:
-    req = request()
-    run(req, launch())
-    in_flight = launch()
-    weight_versions.set_version("b")
-    run(req, in_flight)
-    run(req, launch(), n_tokens=3)
-    assert sent(req, 5) == [["a", 0, 2], ["b", 2, 5]]
-
-
 def test_a_result_without_sampled_tokens_has_no_span() -> None:
     req = request()
     run(req, launch(), n_tokens=0)
@@ -113,17 +103,6 @@ def test_the_tokens_of_a_beam_search_have_no_versions() -> None:
     assert sent(req, 1) is None
 
 
-def test_an_update_without_a_version_keeps_the_old_one() -> None:
-    weight_versions.set_version(None)
-    assert launch().weight_version == "a"
-
-
-def test_a_batch_without_a_version_has_the_current_one() -> None:
-    req = request()
-    run(req, SimpleNamespace(weight_version=None))
-    assert sent(req, 1) == [["a", 0, 1]]
-
-
 def test_versions_of_lost_tokens_are_dropped() -> None:
     req = request()
     run(req, launch())
@@ -133,12 +112,6 @@ def test_versions_of_lost_tokens_are_dropped() -> None:
     weight_versions.renew(req)
     run(req, launch(), n_tokens=2)
     assert sent(req, 2) == [["a", 0, 2]]
-
-
-def test_without_an_update_the_cache_key_is_the_requests() -> None:
-    req = request()
-    weight_versions.renew(req)
-    assert req.extra_key is None
 
 
 def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
@@ -155,18 +128,6 @@ def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
     weights.n_updates = 2
     weight_versions.renew(one)
     assert one.extra_key.split("\0")[1:] == ["salt ep=4"]
-
-
-def test_a_client_cannot_name_the_cache_of_later_weights(weights: _Weights) -> None:
-    guess = request()
-    guess.extra_key = "weights 1\0"
-    weight_versions.renew(guess)
-    weights.n_updates = 1
-    req = request()
-    weight_versions.renew(req)
-    assert guess.extra_key == "weights 1\0"
-    assert weights.secret in req.extra_key
-    assert _Weights().secret != weights.secret
 
 
 def test_an_update_in_several_requests_counts_at_its_end(
@@ -194,78 +155,3 @@ def test_no_storage_is_attached_after_an_update(weights: _Weights) -> None:
     answer = attach(None, None)
     assert not answer.success
     assert "older weights" in answer.message
-
-
-def told(columns: list[Any], finish: Any = None) -> dict[str, Any]:
-    """Return `meta_info` of the last of some outputs, which add two tokens each."""
-    state: Any = SimpleNamespace()
-    for n_outputs, column in enumerate(columns, 1):
-        meta_info = {"finish_reason": finish, "weight_version": "now"}
-        output = SimpleNamespace(
-            weight_versions=column, completion_tokens=[None, 2 * n_outputs]
-        )
-        weight_versions.take(state, meta_info, output, 1)
-    return meta_info
-
-
-def test_each_output_has_the_last_version_and_the_final_one_has_all() -> None:
-    columns = [
-        [None, [["a", 0, 2]]],
-        None,
-        [None, [["a", 0, 5], ["b", 5, 6]]],
-        [0, None],
-    ]
-    assert told(columns[:2]) == {"finish_reason": None, "weight_version": "a"}
-    assert told(columns) == {"finish_reason": None, "weight_version": "b"}
-    assert told(columns, {"type": "stop"})["weight_versions"] == [
-        {"version": "a", "start": 0, "end": 5},
-        {"version": "b", "start": 5, "end": 8},
-    ]
-
-
-def test_without_tokens_there_are_no_versions() -> None:
-    assert told([None], {"type": "stop"})["weight_version"] == "now"
-
-
-SPANS = [{"version": "b", "start": 0, "end": 2}]
-
-
-def whole(version: str = "b", **asked: Any) -> Any:
-    """Return a non-streaming answer whose tokens have this weight version."""
-
-    @weight_versions.whole
-    def build(serving: Any, request: Any, ret: Any) -> Any:
-        metadata = {"weight_version": version}
-        return SimpleNamespace(choices=[], metadata=metadata, weight_version=None)
-
-    flags = {"return_token_ids": None, "return_weight_versions": None, **asked}
-    meta_info = {"weight_version": version, "weight_versions": SPANS}
-    return build(None, SimpleNamespace(**flags), [{"meta_info": meta_info}])
-
-
-def test_a_chat_answer_has_versions_unless_opted_out() -> None:
-    answer = whole(messages=[])
-    assert answer.metadata["weight_versions"] == SPANS
-    assert answer.weight_version == "b"
-    answer = whole(messages=[], return_token_ids=False)
-    assert "weight_versions" not in answer.metadata
-    assert answer.weight_version is None
-    answer = whole(messages=[], return_token_ids=False, return_weight_versions=True)
-    assert answer.metadata["weight_versions"] == SPANS
-
-
-def test_a_completion_has_versions_on_request() -> None:
-    assert "weight_versions" not in whole().metadata
-    assert whole(return_token_ids=True).metadata["weight_versions"] == SPANS
-
-
-def test_unnamed_weights_have_no_top_level_version() -> None:
-    assert whole("default", return_token_ids=True).weight_version is None
-
-
-def test_an_error_response_passes_unchanged() -> None:
-    @weight_versions.whole
-    def build(serving: Any, request: Any, ret: Any) -> Any:
-        return "error"
-
-    assert build(None, SimpleNamespace(), []) == "error"
