@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, Optional, Union
 
 import pytest
@@ -20,7 +18,6 @@ responses = pytest.importorskip("fastapi.responses")
 from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
 from agentcore_patches.landing.answers import (  # noqa: E402
     RequestTokenIds,
-    is_plain,
     prepare_for_orjson,
     write_generated,
 )
@@ -102,47 +99,6 @@ def test_the_engines_answer_parses_to_what_fastapi_writes(content: Any) -> None:
         assert repr(json.loads(written)) == repr(json.loads(expected))
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_number_that_is_not_finite_is_left_to_fastapi(bad: float) -> None:
-    for content in (
-        bad,
-        {"a": [1.0, bad]},
-        [(0.5, 1, None), (bad, 2, None)],
-        [(0.5, 1), (bad, 2, None)],
-        [[(0.5, 1, None)], [(bad, 1, None)]],
-        [{"a": {"b": bad}}],
-        [None, "a", bad],
-    ):
-        assert not is_plain(content)
-        assert write_generated(content) is None
-        assert fastapi(content) is None
-        assert orjson_bytes(json.loads(json.dumps(content))) is None
-
-
-class Text(str):
-    """A string type that json accepts and orjson rejects."""
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {"_sampler": 1},
-        [{"a": {"_sa": 1}}],
-        {1: 2},
-        {"a": 2**64},
-        {"a": {1, 2}},
-        {"a": Text("x")},
-        {"a": b"x"},
-        "\ud83d",
-        ["\ud83d"],
-    ],
-    ids=repr,
-)
-def test_values_that_fastapi_writes_differently_are_left_to_it(content: Any) -> None:
-    assert write_generated(content) is None
-    assert orjson_bytes(content) is None
-
-
 ROW = st.tuples(st.floats(-40, 0), st.integers(0, 99), st.text(max_size=3))
 
 
@@ -157,7 +113,6 @@ def test_logprobs_are_written_as_from_their_models(rows: Any, with_top: bool) ->
     assert dump_logprobs(meta_info) == expected
 
 
-NAN = {"output_token_logprobs": [(float("nan"), 7, "a")]}
 PROMPTS = st.recursive(
     st.one_of(
         st.integers(),
@@ -183,112 +138,3 @@ def validated(kind: Any, value: Any) -> Any:
         return repr(pydantic.TypeAdapter(kind).validate_python(value))
     except pydantic.ValidationError as error:
         return repr(error.errors())
-
-
-class Choice(pydantic.BaseModel):  # type: ignore[misc,name-defined]
-    index: int
-    logprobs: Optional[chat_logprobs.Logprobs] = None  # noqa: UP045
-    meta_info: Optional[dict[str, Any]] = None  # noqa: UP045
-
-
-class Response(pydantic.BaseModel):  # type: ignore[misc,name-defined]
-    choices: list[Choice]
-    created: float
-
-
-class Serving(chat_logprobs.Serving):
-    """Makes chat responses like SGLang."""
-
-    def __init__(self, ret: list[Any], suffix: str = "") -> None:
-        super().__init__(suffix)
-        self.ret = ret
-
-    async def _handle_non_streaming_request(self, logprobs: bool = True) -> Any:
-        await asyncio.sleep(0)
-        choices = [
-            Choice(
-                index=index,
-                logprobs=answers.build_logprobs(self, ret_item) if logprobs else None,
-                meta_info=ret_item["meta_info"],
-            )
-            for index, ret_item in enumerate(self.ret)
-        ]
-        return Response(choices=choices, created=1e-7)
-
-    def answer(self, **options: Any) -> Any:
-        return asyncio.run(
-            answers.answer(self._handle_non_streaming_request(**options))
-        )
-
-
-def engines(n_choices: int, n_tokens: int) -> list[Any]:
-    """Draw the engine's answers, with logprobs."""
-    return [
-        {
-            "meta_info": {
-                "output_token_logprobs": [
-                    (-i / 7, i, f"<{i}>") for i in range(n_tokens)
-                ],
-                "output_top_logprobs": [[(-1e-7, 9, "b")] for _ in range(n_tokens)],
-            }
-        }
-        for _ in range(n_choices)
-    ]
-
-
-@pytest.mark.parametrize("pydantic_answers", [False, True])
-@pytest.mark.parametrize("suffix", ["", "changed"])
-def test_a_whole_answer_has_the_bytes_of_its_models(
-    monkeypatch: pytest.MonkeyPatch, pydantic_answers: bool, suffix: str
-) -> None:
-    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
-    serving = Serving(engines(3, 5), suffix)
-    whole = asyncio.run(serving._handle_non_streaming_request())
-    assert serving.n_models == 15, "only `answer` may skip models"
-    expected = (
-        whole.model_dump_json().encode()
-        if pydantic_answers
-        else fastapi(json.loads(whole.model_dump_json()))
-    )
-    serving.n_models = 0
-    answer = serving.answer()
-    if hasattr(answer, "choices"):
-        assert pydantic_answers
-        assert suffix
-        assert answer == whole
-    else:
-        assert answer.body == expected
-        assert answer.media_type == "application/json"
-    assert serving.n_models == (18 if suffix else 3)
-
-
-@pytest.mark.parametrize("pydantic_answers", [False, True])
-def test_an_answer_without_logprobs_is_left_to_pydantic_if_it_writes_whole_answers(
-    monkeypatch: pytest.MonkeyPatch, pydantic_answers: bool
-) -> None:
-    monkeypatch.setattr(release, "PYDANTIC_ANSWERS", pydantic_answers)
-    answer = Serving(engines(1, 2)).answer(logprobs=False)
-    assert hasattr(answer, "choices") is pydantic_answers
-    if not pydantic_answers:
-        assert json.loads(answer.body)["choices"][0]["logprobs"] is None
-
-
-def test_the_next_request_of_a_task_is_given_all_models() -> None:
-    serving = Serving(engines(1, 4))
-
-    async def ask() -> Any:
-        await answers.answer(serving._handle_non_streaming_request())
-        return await serving._handle_non_streaming_request()
-
-    assert len(asyncio.run(ask()).choices[0].logprobs.content) == 4
-
-
-def test_generate_is_written_by_orjson_and_callers_get_the_answer() -> None:
-    def endpoint() -> None: ...
-
-    content = {"text": "x"}
-    of_generate: Any = SimpleNamespace(scope={"endpoint": endpoint})
-    assert answers.generated(content, of_generate, endpoint).body == b'{"text":"x"}'
-    of_others: Any = SimpleNamespace(scope={"endpoint": len})
-    assert answers.generated(content, of_others, endpoint) is content
-    assert answers.generated(NAN, of_generate, endpoint) is NAN
