@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import release, routed_experts
+from agentcore_patches.landing import routed_experts
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pybase64")
@@ -77,29 +77,11 @@ def test_the_dtype_is_the_smallest_that_fits_the_experts(
     assert (found == rows).all()
 
 
-def test_no_rows_become_an_array_without_rows() -> None:
-    found = said(experts(3, n_tokens=0), num_experts=8)
-    assert found.shape == (0, LAYERS, TOP_K)
-    assert found.dtype == np.uint8
-
-
 def test_a_negative_number_is_an_error() -> None:
     rows = experts(3)
     rows[1, 0, 0] = -1
     with pytest.raises(ValueError, match="negative number"):
         said(rows, num_experts=8)
-
-
-def test_without_a_format_experts_are_passed_unchanged() -> None:
-    meta_info = {"routed_experts": encoded(experts(3))}
-    assert routed_experts.of_choice(serving(), request(None, 2), meta_info) == {
-        **meta_info,
-        "routed_experts_start_len": 2,
-    }
-    assert routed_experts.of_choice(serving(), request(), {}) == {}
-    assert (
-        routed_experts.of_choice(serving(), request(), {"routed_experts": None}) == {}
-    )
 
 
 @pytest.mark.parametrize(
@@ -117,36 +99,6 @@ def test_token_ids_false_omits_experts_unless_a_format_is_named(
     asked: dict[str, Any], expected: bool
 ) -> None:
     assert routed_experts.is_wanted(request(**asked)) is expected
-
-
-def state(start: int = 0, asks: bool = True) -> Any:
-    obj = SimpleNamespace(return_routed_experts=asks, routed_experts_start_len=start)
-    return SimpleNamespace(obj=obj)
-
-
-@pytest.mark.parametrize("native", [False, True])
-@pytest.mark.parametrize("start", [0, 1, 5, 9])
-def test_experts_begin_at_the_start_and_return_it(
-    monkeypatch: pytest.MonkeyPatch, start: int, native: bool
-) -> None:
-    monkeypatch.setattr(release, "ROUTED_EXPERTS_HAVE_START", native)
-    rows = experts(7)
-    meta_info = {"routed_experts": encoded(rows)}
-    routed_experts.take(serving().tokenizer_manager, state(start), meta_info)
-    assert meta_info == {
-        "routed_experts": encoded(rows if native else rows[start:]),
-        "routed_experts_start_len": start,
-    }
-
-
-def test_requests_without_the_flag_get_no_experts() -> None:
-    for found in ({"routed_experts": None}, {"routed_experts": "AAAA"}, {}):
-        meta_info: dict[str, Any] = {"id": 1, **found}
-        routed_experts.take(serving().tokenizer_manager, state(asks=False), meta_info)
-        assert meta_info == {"id": 1}
-    meta_info = {"routed_experts": None}
-    routed_experts.take(serving().tokenizer_manager, state(), meta_info)
-    assert meta_info == {"routed_experts": None}
 
 
 def prompt(start: int, **more: Any) -> Any:
@@ -191,31 +143,11 @@ def test_a_start_beyond_the_prompt_is_refused(obj: Any, expected: str | None) ->
         assert str(expected) in error
 
 
-def test_the_engine_request_asks_for_experts() -> None:
-    adapted = prompt(0, input_ids=[1, 2, 3], return_routed_experts=False)
-    routed_experts.ask(serving(), request(start=2), adapted)
-    found = (adapted.return_routed_experts, adapted.routed_experts_start_len)
-    assert found == (True, 2)
-    beyond = prompt(4, input_ids=[1, 2, 3])
-    with pytest.raises(ValueError, match=r"is 4, and the prompt has only 3 tokens"):
-        routed_experts.ask(serving(), request(start=4), beyond)
-
-
-def test_without_a_tokenizer_text_is_not_counted() -> None:
-    manager = SimpleNamespace(tokenizer=None)
-    assert routed_experts.check(manager, prompt(9, text="abc")) is None
-
-
-@pytest.mark.parametrize("value", [0, 7, None])
-def test_a_start_is_an_integer_or_null(value: int | None) -> None:
+def test_a_start_is_an_integer_or_null() -> None:
     pydantic = pytest.importorskip("pydantic")
     adapter = pydantic.TypeAdapter(routed_experts.StartLen)
-    assert adapter.validate_python(value) == (value or 0)
-    assert adapter.json_schema()["type"] == "integer"
-
-
-@pytest.mark.parametrize("value", [-1, "7", 1.0, 1.5, True, [1], {}])
-def test_an_invalid_start_is_refused(value: object) -> None:
-    pydantic = pytest.importorskip("pydantic")
-    with pytest.raises(pydantic.ValidationError):
-        pydantic.TypeAdapter(routed_experts.StartLen).validate_python(value)
+    for value in (0, 7, None):
+        assert adapter.validate_python(value) == (value or 0)
+    for bad in (-1, "7", 1.0, 1.5, True, [1], {}):
+        with pytest.raises(pydantic.ValidationError):
+            adapter.validate_python(bad)
