@@ -35,15 +35,7 @@ def read(*events: object) -> client.Answer:
     return client.read_events(client.parse_events(sse(*events)))
 
 
-def entry(token: str) -> dict[str, Any]:
-    return {"token": token, "logprob": -0.5}
-
-
 class TestEvents:
-    def test_end_at_done(self) -> None:
-        lines = sse({"a": 1}, {"b": 2}) + sse({"after": "done"})
-        assert list(client.parse_events(lines)) == [{"a": 1}, {"b": 2}]
-
     def test_arrive_one_by_one(self) -> None:
         events = client.parse_events(iter([b'data: {"a": 1}', b"", b"data: cut"]))
         assert next(events) == {"a": 1}
@@ -78,71 +70,11 @@ class TestEvents:
 
 
 class TestStream:
-    def test_joins_the_pieces_of_a_choice(self) -> None:
-        answer = read(
-            chunk({"role": "assistant", "content": ""}, prompt=[1, 2]),
-            chunk({"reasoning_content": "Hm"}, token_ids=[3]),
-            chunk({"reasoning_content": "m."}, token_ids=[4]),
-            chunk({"content": "你"}, token_ids=[5, 6]),
-            chunk({"content": None}, token_ids=[7], finish_reason="stop"),
-            {"choices": [], "usage": {"completion_tokens": 5}},
-        )
-        (completion,) = answer.completions
-        assert completion.token_ids == (3, 4, 5, 6, 7)
-        assert completion.reasoning_content == "Hmm."
-        assert completion.content == "你"
-        assert completion.finish_reason == "stop"
-        assert [piece.position for piece in completion.pieces] == [0, 1, 2, 3, 4]
-        assert [piece.token_ids for piece in completion.pieces][:2] == [None, (3,)]
-        assert answer.prompt_token_ids == (1, 2)
-        assert answer.prompt_positions == (0,)
-        assert answer.usage == {"completion_tokens": 5}
-        assert len(answer.events) == 6
-
-    def test_keeps_choices_apart(self) -> None:
-        answer = read(
-            chunk({"content": "b"}, index=1, token_ids=[2]),
-            chunk({"content": "a"}, index=0, token_ids=[1]),
-            chunk({"content": "b"}, index=1, token_ids=[2], finish_reason="length"),
-            chunk({"content": "a"}, index=0, token_ids=[1], finish_reason="stop"),
-        )
-        assert [c.content for c in answer.completions] == ["aa", "bb"]
-        assert [c.token_ids for c in answer.completions] == [(1, 1), (2, 2)]
-        assert [c.finish_reason for c in answer.completions] == ["stop", "length"]
-
     def test_distinguishes_no_token_ids_field_from_an_empty_one(self) -> None:
         vanilla = read(chunk({"content": "x"}, finish_reason="stop"))
         empty = read(chunk({"content": "x"}, token_ids=[], finish_reason="stop"))
         assert vanilla.completions[0].token_ids is None
         assert empty.completions[0].token_ids == ()
-
-    def test_joins_logprobs(self) -> None:
-        answer = read(
-            chunk({"content": "x"}, logprobs={"content": [entry("x")]}),
-            chunk({"content": None}, logprobs=None),
-            chunk({"content": None}, logprobs={"content": None}),
-            chunk(logprobs={"content": [entry("y"), entry("z")]}, finish_reason="stop"),
-        )
-        (completion,) = answer.completions
-        assert completion.logprobs == (entry("x"), entry("y"), entry("z"))
-        assert [p.logprobs is None for p in completion.pieces] == [0, 1, 0, 0]
-
-    def test_joins_the_deltas_of_tool_calls(self) -> None:
-        def call(index: int, **function: str | None) -> dict[str, Any]:
-            id_ = f"call_{index}" if function.get("name") else None
-            return {"tool_calls": [{"index": index, "id": id_, "function": function}]}
-
-        answer = read(
-            chunk(call(0, name="get_weather", arguments="")),
-            chunk(call(0, name=None, arguments='{"city": ')),
-            chunk(call(0, name=None, arguments='"Oslo"}')),
-            chunk(call(1, name="get_time", arguments="{}")),
-            chunk({"content": None}, finish_reason="tool_calls"),
-        )
-        assert answer.completions[0].tool_calls == (
-            client.ToolCall("get_weather", '{"city": "Oslo"}', "call_0"),
-            client.ToolCall("get_time", "{}", "call_1"),
-        )
 
     def test_two_calls_of_one_index_have_two_ids(self) -> None:
         def call(id_: str | None, **function: str) -> dict[str, Any]:
@@ -217,35 +149,6 @@ class TestResponse:
         (completion,) = client.read_response({"choices": [choice]}).completions
         assert [call.name for call in completion.tool_calls] == ["f", "g"]
 
-    def test_is_read_like_a_stream_of_one_chunk(self) -> None:
-        call = {"id": "c", "index": 0, "function": {"name": "f", "arguments": "{}"}}
-        message = {
-            "content": None,
-            "reasoning_content": "Hm.",
-            "tool_calls": [call, {**call, "index": 1, "id": "d"}],
-        }
-        choice = {
-            "index": 0,
-            "message": message,
-            "finish_reason": "tool_calls",
-            "token_ids": [3, 4],
-            "logprobs": {"content": [entry("x"), entry("y")]},
-        }
-        usage = {"completion_tokens": 2}
-        answer = client.read_response(
-            {"choices": [choice], "prompt_token_ids": [1], "usage": usage}
-        )
-        (completion,) = answer.completions
-        assert completion.token_ids == (3, 4)
-        assert completion.logprobs == (entry("x"), entry("y"))
-        assert completion.content == ""
-        assert completion.reasoning_content == "Hm."
-        assert [call.id for call in completion.tool_calls] == ["c", "d"]
-        assert completion.finish_reason == "tool_calls"
-        assert completion.raw == choice
-        assert answer.prompt_token_ids == (1,)
-        assert answer.usage == usage
-
     @pytest.mark.parametrize("response", [{}, {"choices": []}, {"error": "no"}])
     def test_of_another_shape_is_broken(self, response: dict[str, Any]) -> None:
         with pytest.raises(client.BrokenAnswer):
@@ -288,28 +191,6 @@ def base_url(canned: type[Canned]) -> Iterator[str]:
 
 
 class TestOverHttp:
-    def test_streams_only_if_the_request_says_so(
-        self, base_url: str, canned: type[Canned]
-    ) -> None:
-        choice = {"index": 0, "message": {"content": "é"}, "finish_reason": "stop"}
-        canned.body = json.dumps({"choices": [choice]}, ensure_ascii=False).encode()
-        assert client.ask(base_url, messages=[]).completions[0].content == "é"
-        canned.body = b"\n".join(sse(chunk({"content": "é"}, finish_reason="stop")))
-        streamed = client.ask(base_url, messages=[], stream=True, api_key="k")
-        assert streamed.completions[0].content == "é"
-        (path, key, first), (_, second_key, second) = canned.seen
-        assert path == "/v1/chat/completions"
-        assert (key, first["stream"]) == (None, False)
-        assert (second_key, second["stream"]) == ("Bearer k", True)
-
-    def test_generates_in_both_modes(self, base_url: str, canned: type[Canned]) -> None:
-        canned.body = b'[{"text": "a"}, {"text": "b"}]'
-        assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
-        canned.body = b"\n".join(sse({"text": "a"}, {"text": "ab"}))
-        events = list(client.generate_stream(base_url, text="a"))
-        assert events == [{"text": "a"}, {"text": "ab"}]
-        assert [path for path, _, _ in canned.seen] == ["/generate"] * 2
-
     @pytest.mark.parametrize("stream", [False, True])
     def test_an_http_error_has_status_and_body(
         self, base_url: str, canned: type[Canned], stream: bool

@@ -70,24 +70,6 @@ def test_an_incremental_chunk_has_the_new_values(
     assert chunks == [{} if new is None else {"key": new} for new in outputs]
 
 
-@given(OUTPUTS, OUTPUTS)
-def test_keys_are_kept_apart(
-    one: list[list[int] | None], other: list[list[int] | None]
-) -> None:
-    state = a_stream()
-    added(one, False, "one", state)
-    state.output_ids = []
-    last = added(other, False, "other", state)[-1]
-    assert last == {"other": [value for new in other for value in new or ()]}
-
-
-def test_a_request_beyond_the_end_of_a_batch_has_no_values() -> None:
-    state = a_stream()
-    meta_info: dict[str, Any] = {}
-    add(a_manager(), state, meta_info, "key", [[1]], 1)
-    assert meta_info == state.customized_info_accumulated == {}
-
-
 @given(st.lists(st.booleans(), max_size=12))
 def test_a_token_without_a_value_keeps_its_place(given_at: list[bool]) -> None:
     values: list[int | None] = []
@@ -118,17 +100,6 @@ def test_values_go_to_their_request(
             new = values[start:end]
             assert sent == new + [None] * (end - start - len(new))
             assert of_request({"key": column}, n_before) == {"key": [sent]}
-
-
-def test_a_request_that_has_a_key_but_no_values_gets_none_for_each_token() -> None:
-    column: list[list[Any] | None] = [[7]]
-    send(column, None, 1, 1, 3)
-    assert column == [[7], [None, None]]
-
-
-def test_the_output_of_one_request_is_a_batch_of_one() -> None:
-    columns = {"one": [[1], [2]], "other": [[3]]}
-    assert of_request(columns, 1) == {"one": [[2]], "other": [None]}
 
 
 @given(OUTPUTS)

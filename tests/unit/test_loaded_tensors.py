@@ -121,29 +121,6 @@ def test_a_tensor_that_models_may_skip_is_not_missed(name: str) -> None:
     assert loaded.untaken() == [*loaded.names] == ["other"]
 
 
-def test_a_name_of_the_checkpoint_is_not_watched() -> None:
-    assert update(Model(copy), "visual.a", known="visual.a").untaken() == []
-
-
-def test_a_model_whose_loader_sglang_replaced_keeps_it() -> None:
-    model = Model(copy)
-    vars(model)["load_weights"] = own = lambda weights: fuse(model.parameters, weights)
-    assert update(model, "a", "x").untaken() == ["x"]
-    assert model.load_weights is own
-
-
-def test_a_failed_load_leaves_nothing_behind() -> None:
-    def fail(parameters: Any, weights: Iterable[tuple[str, Any]]) -> None:
-        parameters["a"] = next(iter(weights))[1]
-        raise KeyError("b")
-
-    model = Model(fail)
-    with pytest.raises(KeyError):
-        update(model, "a", stream=True)
-    assert "load_weights" not in vars(model)
-    assert type(model.parameters["a"]) is torch.Tensor
-
-
 def test_the_names_of_a_checkpoint_come_from_its_index_or_files(tmp_path: Path) -> None:
     assert loaded_tensors.names_in_checkpoint(str(tmp_path / "no")) == set()
     safetensors_torch.save_file({"a": torch.ones(1)}, tmp_path / "one.safetensors")

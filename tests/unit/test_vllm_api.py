@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing import (
-    release,
     routed_experts,
     server,
     vllm_admin,
@@ -307,25 +306,6 @@ def test_parameters_that_vllm_does_not_have_are_named(name: str) -> None:
         in_vllm_terms({name: {"a": 1}})
 
 
-def test_masks_are_requested_only_from_engines_that_have_them() -> None:
-    def asked_of(obj: Any, **given: Any) -> Json:
-        vllm_api._ask_for_masks(obj, translate(manager(), given, False))
-        return {**vars(obj)}
-
-    nothing = {"return_sampling_mask": None, "sampling_logprobs_mode": None}
-    assert asked_of(SimpleNamespace()) == {}
-    masks = {"return_sampling_mask": True}
-    found = asked_of(SimpleNamespace(**nothing), **masks)
-    assert found == {**nothing, **masks}
-    found = asked_of(SimpleNamespace(**nothing), return_sampling_mask_logprobs=True)
-    assert found == {**masks, "sampling_logprobs_mode": "support"}
-    with pytest.raises(BadRequest, match=r"0\.5\.16"):
-        asked_of(SimpleNamespace(), **masks)
-    with pytest.raises(BadRequest, match=r"0\.5\.21"):
-        old = SimpleNamespace(return_sampling_mask=None)
-        asked_of(old, return_sampling_mask_logprobs=True)
-
-
 def test_the_rank_of_an_unlikely_prompt_token_is_the_last() -> None:
     info = {
         "prompt_tokens": 3,
@@ -425,36 +405,6 @@ def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json
     logprobs = [(-float(token_id), token_id, None) for token_id in ids]
     info = {"finish_reason": reason, "output_token_logprobs": logprobs, **meta_info}
     return {"output_ids": ids, "text": "", "meta_info": info}
-
-
-def chunk_of(choices: Any, item: Json) -> Json:
-    event = choices.chunk(item).decode()
-    assert event.startswith("data: ") and event.endswith("\n\n")
-    [choice] = json.loads(event[6:])["choices"]
-    found: Json = choice
-    return found
-
-
-@pytest.mark.parametrize("ids_are_new", [False, True])
-@pytest.mark.parametrize("logprobs_are_new", [False, True])
-def test_chunks_hold_each_token_once(
-    monkeypatch: pytest.MonkeyPatch, ids_are_new: bool, logprobs_are_new: bool
-) -> None:
-    monkeypatch.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
-    choices = vllm_api._Choices(manager(stream_output=ids_are_new), asked())
-    every = [3, 4, 5, 6]
-    found: list[int] = []
-    for start, end in ((0, 2), (2, 2), (2, 4)):
-        item = output(every[:end], {"type": "stop"} if end == 4 else None)
-        if ids_are_new:
-            item["output_ids"] = every[start:end]
-            if logprobs_are_new:
-                item["meta_info"] = output(every[start:end])["meta_info"]
-        choice = chunk_of(choices, item)
-        entries = choice["logprobs"]["content"]
-        assert [entry["token_id"] for entry in entries] == choice["token_ids"]
-        found += choice["token_ids"]
-    assert found == every
 
 
 def test_too_few_logprobs_are_an_error() -> None:
