@@ -23,16 +23,10 @@ BAD_PREFIXES: tuple[tuple[dict[str, Any], str], ...] = tuple(
     ({"required_prefix_token_ids": value}, said)
     for value, said in (
         ([-1], "must be from 0 to 447"),
-        ([448], "must be from 0 to 447"),
+        ([[7]], "flat list of integers"),
         # Some releases read it as a float.
         ([2**70], "required_prefix_token_ids"),
-        (["7"], "flat list of integers"),
-        ([[7]], "flat list of integers"),
-        ([True], "flat list of integers"),
-        ([7.0], "flat list of integers"),
-        (7, "required_prefix_token_ids"),
         ("7", "required_prefix_token_ids"),
-        ({"7": 7}, "required_prefix_token_ids"),
         ([7] * 40000, "longer than"),
     )
 )

@@ -25,10 +25,8 @@ from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
     MESSAGES,
-    MESSAGES_TOOLS,
     RESPONSES,
     Json,
-    answers,
     ids_in,
     post,
     refused,
@@ -42,9 +40,7 @@ PROMPT = '"prompt_token_ids":['
 IDS = '"token_ids":['
 FLAGS = ("return_token_ids", "return_prompt_token_ids", "return_meta_info")
 
-each_mode = pytest.mark.parametrize(
-    "mode", ["default", "stream-output", "two-workers"], indirect=True
-)
+each_mode = pytest.mark.parametrize("mode", ["default", "two-workers"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,18 +81,6 @@ def test_a_non_streaming_chat_response_has_all_default_fields(
 
 
 @each_mode
-@pytest.mark.parametrize("streamed", [False, True])
-def test_an_explicit_false_overrides_the_default(
-    defaulting: Server, streamed: bool
-) -> None:
-    body = chat_of("emoji", **dict.fromkeys(FLAGS, False))
-    for event in answers(defaulting, CHAT, streamed, **body):
-        assert "prompt_token_ids" not in event
-        for choice in event["choices"]:
-            assert not {"token_ids", "prompt_token_ids", "meta_info"} & choice.keys()
-
-
-@each_mode
 def test_a_stream_has_the_default_fields_that_streams_support(
     defaulting: Server,
 ) -> None:
@@ -112,75 +96,25 @@ def test_a_stream_has_the_default_fields_that_streams_support(
 
 
 @in_one_mode
-@pytest.mark.parametrize("flag", ["return_prompt_token_ids", "return_meta_info"])
 def test_a_stream_that_requests_an_unsupported_field_is_refused(
-    defaulting: Server, flag: str
+    defaulting: Server,
 ) -> None:
-    with refused(flag, "stream=false"):
-        stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
+    for flag in ("return_prompt_token_ids", "return_meta_info"):
+        with refused(flag, "stream=false"):
+            stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
+    with refused("return_meta_info"):
+        post(defaulting, CHAT, **chat_of("plain", return_meta_info=["true"]))
 
 
 @in_one_mode
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("flag", FLAGS)
-def test_a_wrong_type_is_refused_by_name(
-    defaulting: Server, flag: str, streamed: bool
+def test_an_untraced_response_is_served_without_the_default(
+    defaulting: Server, release: str
 ) -> None:
-    with refused(flag):
-        answers(defaulting, CHAT, streamed, **chat_of("plain", **{flag: ["true"]}))
-
-
-@each_mode
-def test_completions_have_ids_by_default(defaulting: Server) -> None:
-    body = {"prompt": "Here they are:", "max_tokens": 12, "temperature": 0}
-    [choice] = post(defaulting, COMPLETIONS, **body)["choices"]
-    assert choice["prompt_token_ids"] and len(choice["token_ids"]) == 12
-    events = stream(defaulting, COMPLETIONS, **body)
-    assert events[0]["choices"][0]["prompt_token_ids"] == choice["prompt_token_ids"]
-    assert ids_in(events) == choice["token_ids"]
-    without = post(defaulting, COMPLETIONS, **body, return_token_ids=False)
-    assert not {"token_ids", "prompt_token_ids"} & without["choices"][0].keys()
-
-
-@each_mode
-def test_messages_have_ids_by_default(defaulting: Server, release: str) -> None:
-    require_traced(MESSAGES, release)
-    body: Json = {
-        "messages": line("text_then_tool").messages,
-        "tools": MESSAGES_TOOLS,
-        "max_tokens": 300,
-        "temperature": 0,
-    }
-    message = post(defaulting, MESSAGES, **body)
-    assert len(message["token_ids"]) == message["usage"]["output_tokens"]
-    assert len(message["token_logprobs"]) == len(message["token_ids"])
-    events = stream(defaulting, MESSAGES, **body)
-    assert events[0]["message"]["prompt_token_ids"] == message["prompt_token_ids"]
-    assert ids_in(events) == message["token_ids"]
-    without = post(defaulting, MESSAGES, **body, return_token_ids=False)
-    assert "token_ids" not in without
-
-
-@each_mode
-def test_responses_have_ids_by_default(defaulting: Server, release: str) -> None:
     require_traced(RESPONSES, release)
-    body: Json = {
-        "model": Subject(defaulting.base_url).served_model(),
-        "input": line("emoji").messages,
-        "max_output_tokens": 300,
-        "temperature": 0,
-    }
-    response = post(defaulting, RESPONSES, **body)
-    assert len(response["token_logprobs"]) == len(response["token_ids"]) > 0
-    events = stream(defaulting, RESPONSES, **body)
-    created, last = events[0]["response"], events[-1]["response"]
-    assert created["prompt_token_ids"] == response["prompt_token_ids"]
-    assert last["token_ids"] == response["token_ids"]
-    without = post(defaulting, RESPONSES, **body, return_token_ids=False)
-    assert "token_ids" not in without
-    # Requests that cannot be traced are served, since the client did not request it.
+    model = Subject(defaulting.base_url).served_model()
+    body: Json = {"model": model, **TRACED[RESPONSES], "background": True}
     try:
-        queued = post(defaulting, RESPONSES, **body, background=True)
+        queued = post(defaulting, RESPONSES, **body)
     except HttpError as refused:
         assert "Response store is disabled" in refused.body
     else:
@@ -224,10 +158,16 @@ def texts_of(server: Server, path: str, **more: Any) -> list[str]:
 
 @each_mode
 @pytest.mark.parametrize("path", TRACED)
-def test_a_request_can_leave_out_the_prompt(
+def test_each_endpoint_has_ids_by_default_and_a_request_can_leave_them_out(
     defaulting: Server, path: str, release: str
 ) -> None:
     require_traced(path, release)
+    if path != GENERATE:
+        for text in texts_of(defaulting, path, return_token_ids=None):
+            assert PROMPT in text and IDS in text
+        flags = FLAGS if path == CHAT else FLAGS[:2]
+        for text in texts_of(defaulting, path, **dict.fromkeys(flags, False)):
+            assert PROMPT not in text and IDS not in text
     for text in texts_of(defaulting, path, return_prompt_token_ids=False):
         assert PROMPT not in text
         assert IDS in text

@@ -122,56 +122,44 @@ def test_a_continued_message_starts_from_its_own_tokens(
     assert together == ids_of(whole)
 
 
-@in_one_mode
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        *BAD_PREFIXES,
-        ({"required_prefix_token_ids": [7], "input_ids": [7]}, "input_ids"),
-        ({"required_prefix_token_ids": [7], "messages": [USER]}, "assistant message"),
-        (
-            {
-                "required_prefix_token_ids": [7],
-                "messages": [USER, {"role": "assistant", "content": "Hello."}],
-            },
-            "last message",
-        ),
-    ],
+BAD: tuple[tuple[dict[str, Any], str], ...] = (
+    *BAD_PREFIXES,
+    ({"required_prefix_token_ids": [7], "input_ids": [7]}, "input_ids"),
+    ({"required_prefix_token_ids": [7], "messages": [USER]}, "assistant message"),
+    (
+        {
+            "required_prefix_token_ids": [7],
+            "messages": [USER, {"role": "assistant", "content": "Hello."}],
+        },
+        "last message",
+    ),
 )
-def test_a_bad_prefix_is_refused(
-    server: Server, asked: dict[str, Any], said: str, stream: bool
-) -> None:
+
+# What is wrong about the IDs on a message, and their name in the refusal.
+BAD_ON_A_MESSAGE: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"prompt_token_ids": "7", "token_ids": [7]}, "prompt_token_ids"),
+    ({"prompt_token_ids": [7], "token_ids": {"7": 7}}, "token_ids"),
+    (
+        {"prompt_token_ids": [7], "generation_token_ids": [-1]},
+        "prompt_token_ids with its generation_token_ids",
+    ),
+)
+
+
+@in_one_mode
+def test_a_bad_prefix_is_refused(server: Server) -> None:
     messages = [USER, {"role": "assistant", "content": "Hello."}, USER]
-    named = () if "longer than" in said else ("required_prefix_token_ids",)
-    with refused(said, *named):
-        client.ask(server.base_url, **body(messages, stream=stream) | asked)
+    for asked, said in BAD:
+        named = () if "longer than" in said else ("required_prefix_token_ids",)
+        for stream in (False, True):
+            with refused(said, *named):
+                client.ask(server.base_url, **body(messages, stream=stream) | asked)
+    for carried, name in BAD_ON_A_MESSAGE:
+        with refused(f"messages[1].{name}"):
+            client.ask(
+                server.base_url, **body([USER, {**messages[1], **carried}, USER])
+            )
     client.ask(server.base_url, **body([USER]))
-
-
-@in_one_mode
-@pytest.mark.parametrize(
-    ("carried", "named"),
-    [
-        ({"prompt_token_ids": "7", "token_ids": [7]}, "prompt_token_ids"),
-        ({"prompt_token_ids": [7], "token_ids": {"7": 7}}, "token_ids"),
-        (
-            {"prompt_token_ids": [7], "generation_token_ids": [-1]},
-            "prompt_token_ids with its generation_token_ids",
-        ),
-        ({"prompt_token_ids": [7.0], "token_ids": [7]}, "prompt_token_ids"),
-        (
-            {"prompt_token_ids": [7], "token_ids": [None]},
-            "prompt_token_ids with its token_ids",
-        ),
-    ],
-)
-def test_bad_ids_on_a_message_are_refused(
-    server: Server, carried: dict[str, Any], named: str
-) -> None:
-    messages = [USER, {"role": "assistant", "content": "Hello.", **carried}, USER]
-    with refused(f"messages[1].{named}"):
-        client.ask(server.base_url, **body(messages))
 
 
 @in_one_mode
@@ -659,8 +647,9 @@ IDENTIFYING = ("tools", "tool_choice", "response_format", "text")
 
 # With a reasoning parser, the tiny model's turns here are only reasoning.
 @pytest.mark.parametrize("remembering", ["default"], indirect=True)
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("how", CHOSEN)
+@pytest.mark.parametrize(
+    ("how", "stream"), [("prefix", True), *((how, False) for how in CHOSEN)]
+)
 def test_a_turn_whose_tokens_the_client_chose_is_not_remembered(
     remembering: Server, release: str, how: str, stream: bool
 ) -> None:
@@ -670,7 +659,7 @@ def test_a_turn_whose_tokens_the_client_chose_is_not_remembered(
         pytest.skip("this release ignores the field")
     history = opened(f"{how}, {stream}")
     said = turn(remembering, path, history, **chosen)[1]
-    if stream and path == CHAT:
+    if stream:
         streamed = client.ask(
             remembering.base_url,
             **(body(history, tools=None, stream=True) | chosen),
@@ -730,10 +719,9 @@ def cutting(trees: Trees, launch: Launch) -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
 def test_a_prefix_is_refused_if_its_prompt_would_be_cut(
-    cutting: Server, release: str, path: str, stream: bool
+    cutting: Server, release: str, path: str
 ) -> None:
     require_traced(path, release)
     history = [USER, HELLO]
@@ -746,7 +734,7 @@ def test_a_prefix_is_refused_if_its_prompt_would_be_cut(
                 "max_output_tokens" if path == RESPONSES else "max_tokens": 6,
                 "input" if path == RESPONSES else "messages": asked,
                 "required_prefix_token_ids": [66] * n_prefix,
-                "stream": stream,
+                "stream": True,
             },
             timeout=60,
         )

@@ -249,30 +249,23 @@ def test_null_and_empty_count_as_absent(server: Server, nothing: Any) -> None:
     assert prefix_of(response) is None
 
 
-@in_one_mode
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        *BAD_PREFIXES,
-        ({"required_prefix_token_ids": [7], "input": "Hi."}, "assistant message"),
-        ({"required_prefix_token_ids": [7], "input": [USER]}, "assistant message"),
-        ({"required_prefix_token_ids": [7], "input": [USER, HELLO]}, "last message"),
-        ({"required_prefix_token_ids": [7], "background": True}, "background=false"),
-    ],
+BAD: tuple[tuple[Json, str], ...] = (
+    *BAD_PREFIXES,
+    ({"required_prefix_token_ids": [7], "input": "Hi."}, "assistant message"),
+    ({"required_prefix_token_ids": [7], "input": [USER, HELLO]}, "last message"),
+    ({"required_prefix_token_ids": [7], "background": True}, "background=false"),
 )
-def test_a_bad_prefix_is_refused(
-    server: Server, more: Json, said: str, streaming: bool
-) -> None:
+
+
+@in_one_mode
+def test_a_bad_prefix_is_refused(server: Server) -> None:
     before = set(held(server))
-    body = asked(server, [USER, HELLO, USER]) | more
-    for flag in (True, False):
-        body["return_token_ids"] = flag
-        if flag and "background" in more:
-            continue
-        with refused(said, "required_prefix_token_ids") as refusal:
-            answers(server, RESPONSES, streaming, **body)
-        assert " None" not in refusal.value.body
+    body = asked(server, [USER, HELLO, USER])
+    for more, said in BAD:
+        for streaming in (False, True):
+            with refused(said, "required_prefix_token_ids") as refusal:
+                answers(server, RESPONSES, streaming, **body | more)
+            assert " None" not in refusal.value.body
     wait_until(lambda: set(held(server)) <= before)
     assert ids_of(respond(server, [USER]))
 
@@ -457,18 +450,17 @@ def test_twenty_streams_each_have_their_own_prefix(server: Server) -> None:
 
 
 @in_one_mode
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize(
-    ("prefix", "said"), [([7], "0.5.14 is the first"), ("7", "list"), (7, "list")]
-)
-def test_a_prefix_is_refused_by_early_releases(
-    server: Server, release: str, prefix: Any, said: str, streaming: bool
-) -> None:
+def test_a_prefix_is_refused_by_early_releases(server: Server, release: str) -> None:
     if is_between(release, "0.5.14", ""):
         pytest.skip(f"/v1/responses of SGLang {release} accepts a prefix")
     body: Json = {"input": "Say hello.", "max_output_tokens": 3}
     body["model"] = Subject(server.base_url).served_model()
-    with refused("required_prefix_token_ids", said):
-        answers(server, RESPONSES, streaming, **body, required_prefix_token_ids=prefix)
+    wrong: tuple[tuple[Any, str], ...] = (([7], "0.5.14 is the first"), (7, "list"))
+    for prefix, said in wrong:
+        body["required_prefix_token_ids"] = prefix
+        for streaming in (False, True):
+            with refused("required_prefix_token_ids", said):
+                answers(server, RESPONSES, streaming, **body)
+    del body["required_prefix_token_ids"]
     post(server, RESPONSES, **body, required_prefix_token_ids=None)
     post(server, RESPONSES, **body, required_prefix_token_ids=[])

@@ -142,8 +142,7 @@ SEVERAL: dict[str, tuple[str, dict[str, Any], int]] = {
 """An endpoint, what it is asked, and how many choices the answer has."""
 
 
-@pytest.mark.parametrize("format", [None, "npy"])
-@pytest.mark.parametrize("start", [0, 4])
+@pytest.mark.parametrize(("start", "format"), [(0, None), (4, "npy")])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("path", "more", "n_choices"), SEVERAL.values(), ids=SEVERAL)
 def test_each_choice_has_its_own_experts(
@@ -241,34 +240,25 @@ def test_requests_with_and_without_experts_run_together(
     assert held_requests(routing) == []
 
 
-BAD: list[tuple[str, Any]] = [
-    *(("routed_experts_start_len", bad) for bad in (-1, 10**6, 2**70, "7", 1.5, True)),
-    ("routed_experts_start_len", [1]),
-    *(("routed_experts_format", bad) for bad in ("int32", "", 7, ["npy"], True)),
-]
+# An endpoint, and a value that it refuses; tests/unit has a table of more.
+BAD: tuple[tuple[str, dict[str, Any]], ...] = (
+    (CHAT, {"routed_experts_start_len": "7"}),
+    (CHAT, {"routed_experts_start_len": 10**6}),
+    (CHAT, {"routed_experts_format": "int32"}),
+    (COMPLETIONS, {"routed_experts_start_len": 2**70}),
+    (COMPLETIONS, {"routed_experts_format": ["npy"]}),
+    ("/generate", {"input_ids": [60, 61, 62], "routed_experts_start_len": -1}),
+    ("/generate", {"text": "abc", "routed_experts_start_len": 10**6}),
+)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("name", "bad"), BAD)
-def test_bad_values_are_refused_by_name(
-    routing: Server, path: str, stream: bool, name: str, bad: Any
-) -> None:
-    body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True, name: bad}
-    with refused(name):
-        answers(routing, path, stream, **body)
+def test_bad_values_are_refused_by_name(routing: Server) -> None:
+    for path, bad in BAD:
+        for stream in (False, True):
+            body = {**PROMPTS.get(path, {}), "return_routed_experts": True, **bad}
+            with refused([*bad][-1]):
+                answers(routing, path, stream, **body)
     assert held_requests(routing) == []
-
-
-@pytest.mark.parametrize("start", [-1, 10**6])
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("prompt", [{"input_ids": [60, 61, 62]}, {"text": "abc"}])
-def test_generate_refuses_a_bad_start(
-    routing: Server, prompt: dict[str, Any], stream: bool, start: int
-) -> None:
-    body = {**prompt, "return_routed_experts": True, "routed_experts_start_len": start}
-    with refused("routed_experts_start_len"):
-        answers(routing, "/generate", stream, **body)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -299,23 +289,19 @@ def test_without_the_flag_every_byte_is_unpatched(
     assert_same(routing, unpatched, path, body)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", PATHS)
-def test_sglext_is_unchanged(
-    routing: Server, unpatched: Server, path: str, stream: bool
-) -> None:
-    found = []
-    for server in (routing, unpatched):
-        body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True}
-        chunks = answers(server, path, stream, **body)
-        found.append([chunk["sglext"] for chunk in chunks if chunk.get("sglext")])
-    assert found[0] == found[1]
+def test_sglext_is_unchanged(routing: Server, unpatched: Server) -> None:
+    for path, stream in product(PATHS, (False, True)):
+        found = []
+        for server in (routing, unpatched):
+            body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True}
+            chunks = answers(server, path, stream, **body)
+            found.append([chunk["sglext"] for chunk in chunks if chunk.get("sglext")])
+        assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("format", [None, "npy"])
 def test_an_aborted_answer_has_the_experts_of_its_tokens_or_none(
-    routing: Server, model: Path, format: str | None
+    routing: Server, model: Path
 ) -> None:
     with ThreadPoolExecutor() as pool:
         asking = pool.submit(
@@ -325,7 +311,7 @@ def test_an_aborted_answer_has_the_experts_of_its_tokens_or_none(
             stream=True,
             max_tokens=400,
             rid="to-be-aborted",
-            routed_experts_format=format,
+            routed_experts_format="npy",
         )
         wait_until(lambda: "to-be-aborted" in held(routing), 30)
         time.sleep(0.3)
@@ -334,7 +320,7 @@ def test_an_aborted_answer_has_the_experts_of_its_tokens_or_none(
     assert choice.finish == "abort"
     assert len(choice.token_ids) < 400
     if choice.experts is not None:
-        assert_choice(model, choice, 0, format)
+        assert_choice(model, choice, 0, "npy")
 
 
 @pytest.mark.usefixtures("slow_engine")

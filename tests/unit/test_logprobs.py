@@ -73,7 +73,7 @@ def test_a_server_that_records_no_logprobs_is_recognized(
 
 
 def test_tokens_without_text_are_named_by_their_ids() -> None:
-    rows = [(-0.5, 7, None), (None, 8, None)]
+    rows: list[Any] = [(-0.5, 7, None), (None, 8, None)]
     named = [(-0.5, 7, "token_id:7"), (None, 8, "token_id:8")]
     assert logprobs.name_by_id(rows) == named
     assert logprobs.name_top_by_id([rows, None, []]) == [named, None, []]

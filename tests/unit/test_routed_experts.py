@@ -148,6 +148,7 @@ def test_a_start_is_an_integer_or_null() -> None:
     adapter = pydantic.TypeAdapter(routed_experts.StartLen)
     for value in (0, 7, None):
         assert adapter.validate_python(value) == (value or 0)
-    for bad in (-1, "7", 1.0, 1.5, True, [1], {}):
+    refused: tuple[Any, ...] = (-1, "7", 1.0, 1.5, True, [1], {})
+    for bad in refused:
         with pytest.raises(pydantic.ValidationError):
             adapter.validate_python(bad)

@@ -187,7 +187,7 @@ def test_a_bad_field_is_named(bad: Json, field: str) -> None:
 
 def fields_of(**asked: Any) -> Any:
     """Return a request of SGLang's endpoints, with vLLM's fields."""
-    fields = {
+    fields: Json = {
         "vllm_fields": {},
         "prompt_logprobs": None,
         "chat_template": None,
