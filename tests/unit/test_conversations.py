@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import conversations, release, remembered
+from agentcore_patches.landing import conversations, remembered
 from agentcore_patches.landing.remembered import Conversation, Memory
 
 SERVING: Any = SimpleNamespace(
@@ -200,27 +199,6 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_fresh")
-def test_patterns_of_the_environment_do_not_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pattern = "^<total_tokens>\\d+ tokens left</total_tokens>$"
-    monkeypatch.setenv(conversations.IGNORE, f"\n  {pattern}\n\nToday is [^.]*\\.\n")
-    budget = "<total_tokens>80 tokens left</total_tokens>"
-    alike = [
-        # Some agents merge messages, so the system prompt grows turn by turn.
-        "You code.",
-        f"You code.\n\n{budget}\n\n{budget}",
-        f"{HEADER}5;\nYou code.\n{budget}",
-        f"Today is Friday.\nYou code.\n{budget}",
-    ]
-    keys = {known(system(text), USER, ANSWER) for text in alike}
-    # A system message with only a budget.
-    keys.add(known(system("You code."), USER, system(budget), ANSWER))
-    assert len(keys) == 1
-    assert known(system("You code. Today is Friday."), USER, ANSWER) not in keys
-
-
-@pytest.mark.usefixtures("_fresh")
 @pytest.mark.parametrize(
     ("variable", "value", "arguments", "said"),
     [
@@ -259,13 +237,6 @@ def test_a_bad_variable_fails_at_start(
         conversations.check_server(server)
 
 
-def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conversations.VARIABLE, "64")
-    monkeypatch.setattr(release, "PATCHES", ("token-ids",))
-    with pytest.raises(ValueError, match="the patch prefix is not installed"):
-        conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))
-
-
 def numbered(number: int) -> Conversation:
     """Return a conversation of one message, different for each number."""
     made = Conversation.of("a", [number] * 5)
@@ -295,14 +266,6 @@ def test_the_least_recently_used_are_evicted() -> None:
     assert memory.explain(numbered(2)) == "message 0"
     assert len(memory) == 3
     assert memory.n_bytes == memory.max_bytes
-
-
-def test_a_conversation_that_is_too_large_evicts_nothing() -> None:
-    memory = Memory(5000)
-    memory.put(numbered(1), [1, 2])
-    memory.put(numbered(2), [1] * 5000)
-    assert tokens(memory, numbered(1)) == [1, 2]
-    assert memory.get(numbered(2)) is None
 
 
 def test_a_memory_counts_the_bytes_that_it_uses() -> None:
@@ -358,30 +321,16 @@ def memory_of_two() -> Memory:
 @pytest.mark.parametrize(
     ("messages", "more", "why"),
     [
-        ([SYSTEM, USER, ANSWER, NEXT], {"model": "other"}, "model"),
         ([SYSTEM, USER, ANSWER, NEXT], {"lora_path": "adapter"}, "model"),
         ([SYSTEM, USER, ANSWER, NEXT], {"cache_salt": "tenant"}, "cache_salt"),
-        ([system("You."), USER, ANSWER, NEXT], {}, "system"),
         ([USER, ANSWER, NEXT], {}, "system"),
-        ([SYSTEM, USER, ANSWER, NEXT], {"tools": [TOOL]}, "tools"),
         ([SYSTEM, USER, ANSWER, NEXT], {"tool_choice": "required"}, "tools"),
-        (
-            [SYSTEM, USER, ANSWER, NEXT],
-            {"chat_template_kwargs": {"enable_thinking": False}},
-            "template",
-        ),
         ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
         # The first that differs.
         ([system("You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
         ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
-        ([SYSTEM, said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1"),
-        (
-            [SYSTEM, USER, said("assistant", "no", tool_calls=ANSWER.tool_calls)],
-            {},
-            "message 2",
-        ),
         ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2"),
         *(
             (
@@ -399,11 +348,6 @@ def memory_of_two() -> Memory:
             [SYSTEM, USER, ANSWER, said("tool", "42", tool_call_id="z"), ANSWER],
             {},
             "message 3",
-        ),
-        (
-            [SYSTEM, USER, ANSWER, RESULT, said("assistant", "OK"), NEXT],
-            {},
-            "message 4",
         ),
         # Another client hears nothing of these conversations.
         ([SYSTEM, USER, ANSWER, NEXT], {"client": "b"}, "unknown"),
@@ -428,22 +372,6 @@ def test_what_other_conversations_have_does_not_hide_a_difference() -> None:
         memory.put(answered(said("user", effort), ANSWER, reasoning_effort=effort), [1])
     user = said("user", "low")
     assert why_missed(memory, user, ANSWER, reasoning_effort="high") == "template"
-
-
-def test_misses_are_logged_periodically(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    memory = Memory(1000)
-    for number in range(100):
-        memory.count(None)
-        memory.count("system" if number % 2 else f"message {number}")
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 7
-    assert lines[-1] == (
-        "Conversation memory: 64 turns found, 64 not found (message: 32, "
-        "system: 32); metadata.prefix.missed of an answer says why"
-    )
 
 
 def test_arguments_nested_too_deeply_are_treated_as_text() -> None:

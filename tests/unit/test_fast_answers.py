@@ -15,13 +15,12 @@ encoders = pytest.importorskip("fastapi.encoders")
 pydantic = pytest.importorskip("pydantic")
 responses = pytest.importorskip("fastapi.responses")
 
-from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
+from agentcore_patches.landing import release  # noqa: E402
 from agentcore_patches.landing.answers import (  # noqa: E402
     RequestTokenIds,
     prepare_for_orjson,
     write_generated,
 )
-from tests.helpers import chat_logprobs  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -31,12 +30,6 @@ def _release() -> Iterator[None]:
         patch.setattr(release, "PYDANTIC_ANSWERS", False)
         patch.setattr(release, "BYTES_OF_ID", False)
         yield
-
-
-def dump_logprobs(meta_info: dict[str, Any]) -> bytes:
-    """Write the logprobs of a non-streaming response."""
-    openings = logprobs.Openings(None)
-    return logprobs.write(meta_info, openings, answers.dump_numbers).encode()
 
 
 def fastapi(content: Any) -> bytes | None:
@@ -97,20 +90,6 @@ def test_the_engines_answer_parses_to_what_fastapi_writes(content: Any) -> None:
         assert expected is not None
         # Digit for digit, except for the spelling of an exponent.
         assert repr(json.loads(written)) == repr(json.loads(expected))
-
-
-ROW = st.tuples(st.floats(-40, 0), st.integers(0, 99), st.text(max_size=3))
-
-
-@given(st.lists(st.tuples(ROW, st.lists(ROW, max_size=4))), st.booleans())
-def test_logprobs_are_written_as_from_their_models(rows: Any, with_top: bool) -> None:
-    meta_info: dict[str, Any] = {"output_token_logprobs": [entry for entry, _ in rows]}
-    if with_top:
-        meta_info["output_top_logprobs"] = [top for _, top in rows]
-    expected = responses.JSONResponse(
-        chat_logprobs.chat_logprobs(meta_info).model_dump()
-    ).body
-    assert dump_logprobs(meta_info) == expected
 
 
 PROMPTS = st.recursive(

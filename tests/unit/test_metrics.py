@@ -53,18 +53,6 @@ def counted() -> dict[tuple[str, ...], int]:
     return {key: one.value for key, one in metrics._series.items() if one.value}
 
 
-def test_without_the_flag_nothing_is_imported_or_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    disabled: Any = SimpleNamespace(enable_metrics=False)
-    metrics.start(disabled)
-    metrics.count(metrics.MIXED_REQUESTS)
-    metrics.set_to(metrics.MEMORY_BYTES, 7)
-    metrics.count_miss("system")
-    assert not metrics.is_on() and metrics._series == {}
-
-
 def test_each_reason_of_the_memory_has_a_label_of_its_own(on: None) -> None:
     reasons = {
         **{part: part for part in remembered.HEAD_PARTS},

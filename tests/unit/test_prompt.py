@@ -105,13 +105,6 @@ def test_the_prompt_has_room_for_one_more_token(
     assert f"longer than the {longest} that" in message
 
 
-def test_a_long_prompt_is_accepted_if_the_server_truncates() -> None:
-    manager = tokenizer_manager(allow_auto_truncate=True)
-    assert prompts.check_prompt(manager, [1] * 50) is None
-    message = refused([*[1] * 50, VOCAB_SIZE], allow_auto_truncate=True)
-    assert "input_ids[50] is not" in message
-
-
 def test_each_prompt_of_a_batch_is_checked() -> None:
     assert prompts.check_prompt(tokenizer_manager(), [[1], [2, 3]]) is None
     assert "input_ids[1][2] is not" in refused([[1], [2, 3, -1]])

@@ -233,22 +233,6 @@ def test_text_that_looks_like_json_is_left_alone(
         ]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"data: {json.dumps(read(line_of(0)))}\n\n",
-        line_of(0).replace('"logprobs":null,', ""),
-    ],
-    ids=["with spaces", "without logprobs"],
-)
-def test_a_line_with_another_json_layout_is_stamped(line: str) -> None:
-    trace = pushed(2, write_logprobs=write_logprobs)
-    chunk = read(trace.stamp(line))
-    assert chunk["choices"][0]["token_ids"] == [0, 1]
-    assert chunk["choices"][0]["logprobs"] == logprobs([0, 1])
-    assert chunk["prompt_token_ids"] == PROMPT
-
-
 def test_a_stream_cannot_end_while_token_ids_are_pending() -> None:
     for last in ("", DONE):
         trace = pushed(1, 2)

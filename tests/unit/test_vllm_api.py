@@ -18,7 +18,6 @@ from agentcore_patches.landing import (
     vllm_admin,
     vllm_api,
     vllm_fields,
-    vllm_http,
     vllm_render,
 )
 from agentcore_patches.landing.vllm_http import BadRequest
@@ -263,43 +262,6 @@ def test_a_field_of_vllm_that_sglang_cannot_honour_is_named(
         ask(**asked)
 
 
-NEUTRAL: Json = {
-    "allowed_token_ids": None,
-    "bad_words": [],
-    "best_of": 1,
-    "use_beam_search": False,
-    "vllm_xargs": {},
-    "truncate_prompt_tokens": -1,
-    "routed_experts_prompt_start": 0,
-    "thinking_token_budget": -1,
-    "include_stop_str_in_output": False,
-}
-
-
-def test_fields_without_effect_are_accepted() -> None:
-    ask_chat(vllm_fields={**NEUTRAL, "add_generation_prompt": True})
-    ask_chat(vllm_fields={"add_generation_prompt": False}, continue_final_message=True)
-    ask_completion(vllm_fields={**NEUTRAL, "add_special_tokens": True})
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"max_new_tokens": 7, "min_new_tokens": 2, "temperature": 0.0, "n": 2},
-        {"regex": "a+"},
-        {"ebnf": "root ::= x"},
-        {"json_schema": "{}"},
-        {"structural_tag": "{}"},
-        {"no_stop_trim": True, "stop": ["a"], "stop_token_ids": [3]},
-        {"sampling_seed": 5, "temperature": 0, "logit_bias": {"3": 1.0}},
-    ],
-)
-def test_parameters_are_translated_back(given: Json) -> None:
-    unused = {"regex": None, "custom_params": None, "stop_regex": None}
-    assert params_of(**in_vllm_terms({**unused, **given})) == {**NOTHING, **given}
-
-
 @pytest.mark.parametrize("name", ["stop_regex", "custom_params", "later"])
 def test_parameters_that_vllm_does_not_have_are_named(name: str) -> None:
     with pytest.raises(BadRequest, match=name):
@@ -320,17 +282,6 @@ def test_the_rank_of_an_unlikely_prompt_token_is_the_last() -> None:
     assert third["8"]["logprob"] == -9999.0
     _, second, _ = vllm_api.prompt_logprobs(0, info)
     assert [one["rank"] for one in second.values()] == [None]
-
-
-@pytest.mark.parametrize(
-    ("matched", "ignores_eos", "expected"),
-    [(2, False, None), (2, True, 2), (7, False, 7), ("end", False, "end")],
-)
-def test_the_stop_reason_is_what_matched_unless_it_is_eos(
-    matched: int | str, ignores_eos: bool, expected: int | str | None
-) -> None:
-    info = {"finish_reason": {"type": "stop", "matched": matched}}
-    assert vllm_http.stop_reason(manager(), ignores_eos, info) == expected
 
 
 def test_no_alternative_is_below_the_lowest_logprob() -> None:
