@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,8 @@ CASES = {
 }
 """Lines of the script, and whether the request has tools."""
 
-REFUSED: dict[str, Json] = {
-    "temperature": {"temperature": -1},
-    "top_p": {"top_p": 7},
-    "max_tokens": {"max_tokens": 10**9},
-}
-"""Requests that chat answers with a 400, by the field that the error names."""
+REFUSED: tuple[Json, ...] = ({"temperature": -1}, {"max_tokens": 10**9})
+"""What chat answers with a 400."""
 
 CALLS = ("tool_use", "function_call")
 """The types of what calls a tool, in a message and in a response."""
@@ -178,36 +175,28 @@ def test_events_have_the_ids_of_their_text(
 
 
 @in_one_mode
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [
+def test_requests_that_cannot_be_traced_are_refused(server: Server) -> None:
+    for more, named in (
         ({"return_token_ids": [1]}, "return_token_ids"),
         ({"background": True}, "background=false"),
-    ],
-)
-def test_requests_that_cannot_be_traced_are_refused(
-    server: Server, more: Json, named: str, streaming: bool
-) -> None:
-    with refused(named):
-        events_of(server, streaming=streaming, **body_of("plain", **more))
+    ):
+        for streaming in (False, True):
+            with refused(named):
+                events_of(server, streaming=streaming, **body_of("plain", **more))
 
 
 @in_one_mode
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize(
-    ("flag", "said"),
-    [(True, "0.5.14 is the first"), ("yes", "0.5.14 is the first"), ([1], "bool")],
-)
 def test_releases_without_traces_refuse_the_request(
-    server: Server, release: str, flag: object, said: str, streaming: bool
+    server: Server, release: str
 ) -> None:
     if is_between(release, "0.5.14", ""):
         pytest.skip(f"/v1/responses of SGLang {release} is traced")
-    with refused("return_token_ids", said):
-        events_of(
-            server, streaming=streaming, **body_of("plain", return_token_ids=flag)
-        )
+    flags: dict[str, Any] = {"0.5.14 is the first": True, "bool": [1]}
+    for said, flag in flags.items():
+        for streaming in (False, True):
+            body = body_of("plain", return_token_ids=flag)
+            with refused("return_token_ids", said):
+                events_of(server, streaming=streaming, **body)
 
 
 def test_a_stream_that_is_closed_early_leaves_no_request(server: Server) -> None:
@@ -307,21 +296,18 @@ def test_a_message_reports_the_matched_stop_sequence(
 
 @pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("mode", ["default"], indirect=True, scope="session")
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("path", [MESSAGES])
 def test_a_message_is_refused_with_the_error_of_chat(
-    server: Server, release: str, path: str, name: str, traced: bool, streaming: bool
+    server: Server, release: str, path: str
 ) -> None:
-    asked = {"messages": line("plain").messages, "max_tokens": 9, **REFUSED[name]}
-    chat = send(server, CHAT, model="default", **asked)
-    assert chat.status_code == 400
-
-    asked |= {"model": "default", "return_token_ids": traced, "stream": streaming}
-    error = error_of(send(server, path, **asked), release)
-
-    assert error["message"] == chat.json()["message"]
+    for more in REFUSED:
+        asked = {"messages": line("plain").messages, "max_tokens": 9, **more}
+        chat = send(server, CHAT, model="default", **asked)
+        assert chat.status_code == 400
+        for traced, streaming in product((False, True), repeat=2):
+            flags = {"return_token_ids": traced, "stream": streaming}
+            answer = send(server, path, model="default", **asked, **flags)
+            assert error_of(answer, release)["message"] == chat.json()["message"]
 
 
 @pytest.mark.parametrize("path", [MESSAGES])

@@ -11,11 +11,10 @@ import pytest
 import requests
 
 from agentcore_patches.command.cli import main
-from agentcore_patches.errors import ServerError, UsageError
+from agentcore_patches.errors import ServerError
 from agentcore_verify import checks, runner
 from agentcore_verify.checks import weight_versions
 from agentcore_verify.client import HttpError, Json
-from agentcore_verify.launching import existing_model
 from agentcore_verify.progress import Progress
 from agentcore_verify.results import Failed, Outcome, Report, Result
 from agentcore_verify.subject import Subject
@@ -159,11 +158,6 @@ def test_the_home_folder_of_an_unknown_user_is_a_readable_error(
     assert "~no-such-user/x" in err
 
 
-def test_a_model_in_the_home_folder_of_an_unknown_user_does_not_exist() -> None:
-    with pytest.raises(UsageError, match="~no-such-user/model does not exist"):
-        existing_model("~no-such-user/model")
-
-
 def test_the_checks_are_listed_with_their_summaries(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -191,22 +185,6 @@ def test_json_is_one_document_on_stdout(
     assert mismatches(document, Report) == []
     assert document == json.loads(file.read_text())
     assert err == "agentcore-patch: Starting SGLang\n"
-
-
-@pytest.mark.parametrize(
-    ("args", "kind", "code"),
-    [
-        (("--json",), "usage", 2),
-        (("--json", "--model", "m", "--svg", "/no/such/folder/x.svg"), "access", 5),
-    ],
-)
-def test_an_error_before_the_run_is_one_json_document(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], kind: str, code: int
-) -> None:
-    returned, out, err = said(capsys, *args)
-    error = json.loads(out)["error"]
-    assert (returned, error["kind"], error["exit_code"]) == (code, kind, code)
-    assert err == ""
 
 
 def test_a_server_that_crashes_during_the_run_is_an_error(
@@ -299,18 +277,6 @@ def test_a_passed_quiet_run_is_silent_and_a_verbose_one_has_details(
     assert said(capsys, "--model", "m", "-q") == (0, "", "")
     assert "stop: passed\nall well" in said(capsys, "--model", "m", "-v")[1]
     assert "stop: passed\n" not in said(capsys, "--model", "m")[1]
-
-
-@pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("color", ["always", "never", "auto"])
-def test_the_table_has_the_requested_colours(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, color: str
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    _, out, _ = said(capsys, "--model", "m", "--color", color)
-
-    assert ("\x1b[1;31mFAILED" in out) is (color == "always")
 
 
 def test_release_capabilities_follow_the_table_of_releases() -> None:
