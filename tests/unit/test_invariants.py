@@ -69,18 +69,6 @@ def test_ids_may_come_before_their_text() -> None:
     assert_whole(SUBJECT, reply)
 
 
-def test_text_may_not_come_before_its_ids() -> None:
-    reply = streamed(
-        chunk({"content": "a"}, token_ids=ids("a")),
-        chunk({"content": "b"}),
-        chunk({"content": "c"}, token_ids=ids("bc")),
-    )
-    with pytest.raises(Failed, match="chunk 1 of the stream has text") as caught:
-        assert_whole(SUBJECT, reply)
-    assert caught.value.difference is not None
-    assert caught.value.difference.rows[0].left == "'a'"
-
-
 REPEATED = (
     # Chunks of a 0.5.9 server with --stream-interval 4, spelled in characters.
     chunk({"content": 'ty": "'}, token_ids=ids('ty": "')),
@@ -144,19 +132,6 @@ def test_text_that_a_parser_adds_is_not_compared_with_the_ids() -> None:
 def test_a_value_that_is_not_a_token_id_is_named(bad: object) -> None:
     reply = streamed(chunk({"content": "a"}, token_ids=[97, bad]))
     with pytest.raises(Failed, match="at position 1 is not a token ID"):
-        assert_whole(SUBJECT, reply)
-
-
-def test_the_prompt_must_contain_the_question() -> None:
-    asked = [{"role": "user", "content": "something else"}]
-    reply = streamed(chunk({"content": "a"}, token_ids=ids("a")), messages=asked)
-    with pytest.raises(Failed, match="the question 'something else' is not in"):
-        assert_whole(SUBJECT, reply)
-
-
-def test_the_number_of_choices_must_be_n() -> None:
-    reply = streamed(chunk({"content": "a"}, token_ids=ids("a")), n=2)
-    with pytest.raises(Failed, match=r"choices \[0\]"):
         assert_whole(SUBJECT, reply)
 
 

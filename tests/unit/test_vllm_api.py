@@ -472,6 +472,20 @@ def test_the_salt_precedes_the_adapter() -> None:
         assert made.extra_key == key
 
 
+def test_unsent_requests_are_dropped() -> None:
+    engine = Engine()
+    manager: Any = engine
+    one, several = engine.run("one"), engine.run("several")
+    several.sampling.params["n"] = 2
+    engine.send(one, "one")
+    engine.send(several, "unsent")
+    engine.send(several, "sent", engine_rid="a")
+    engine.send(engine.run("other"), "other")
+    for asked_ in (one, several):
+        vllm_api.forget_unsent(manager, asked_)
+    assert set(engine.rid_to_state) == {"sent", "other"}
+
+
 def priority_of(value: Any, **server_args: Any) -> int | None:
     return vllm_api._priority(manager(**server_args), value)
 

@@ -130,6 +130,18 @@ def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
     assert one.extra_key.split("\0")[1:] == ["salt ep=4"]
 
 
+def test_a_client_cannot_name_the_cache_of_later_weights(weights: _Weights) -> None:
+    guess = request()
+    guess.extra_key = "weights 1\0"
+    weight_versions.renew(guess)
+    weights.n_updates = 1
+    req = request()
+    weight_versions.renew(req)
+    assert guess.extra_key == "weights 1\0"
+    assert weights.secret in req.extra_key
+    assert _Weights().secret != weights.secret
+
+
 def test_an_update_in_several_requests_counts_at_its_end(
     weights: _Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
