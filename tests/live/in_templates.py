@@ -339,27 +339,6 @@ def test_the_memory_falls_back_to_the_template_if_it_is_uncertain() -> None:
         assert prompt[:2] == [5, 6] if is_certain else prompt == plain
 
 
-def test_an_evicted_turn_is_reported() -> None:
-    from sglang.srt.agentcore import conversations
-
-    family = family_of("qwen2.5")
-    chat = endpoint(family)
-    memory = conversations.Memory(50_000)
-    with mock.patch.object(conversations, "memory", return_value=memory):
-        for number in range(20):
-            asked = [{"role": "user", "content": str(number)}]
-            _, turn = prompt_of(chat, family, asked)
-            said = SimpleNamespace(content="Yes.", tool_calls=None)
-            turn.remember(said, "stop", None, [5] * 1000, [6])
-        answer = {"role": "assistant", "content": "Yes."}
-        oldest = 20 - len(memory)
-        for number in (oldest - 1, oldest):
-            asked = [{"role": "user", "content": str(number)}, answer, USER]
-            _, turn = prompt_of(chat, family, asked)
-            expected = {"source": "template", "missed": "message 0"}
-            assert (turn.metadata == expected) == (number < oldest), turn.metadata
-
-
 MORE_TESTS = {str(family): partial(assert_continues, family) for family in FAMILIES}
 
 

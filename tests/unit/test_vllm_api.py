@@ -568,32 +568,32 @@ class Memory:
 
     def __init__(self, refuses: int = 0, **server_args: Any) -> None:
         self.done: list[str] = []
-        self.is_pause = False
         args = {"enable_memory_saver": True, "enable_weights_cpu_backup": False}
         self.server_args = SimpleNamespace(**{**args, **server_args})
         self._refuses = refuses
         native = {
-            f"{name}_memory_occupation": getattr(self, f"_{name}")
-            for name in ("release", "resume")
+            "release_memory_occupation": self._release,
+            "resume_memory_occupation": self._resume,
         }
         manager: Any = self
         self.control = vllm_admin._Control(manager, native, lambda _: 0)
 
+    @property
+    def is_pause(self) -> bool:
+        return "pause abort" in self.done and "continue" not in self.done
+
     async def pause_generation(self, obj: Request) -> None:
-        self.is_pause = True
         self.done.append(f"pause {obj.mode}")
 
     async def continue_generation(self, obj: Request) -> None:
-        self.is_pause = False
         self.done.append("continue")
 
     async def _release(self, obj: Request, request: Any) -> Any:
         self.done.append(f"release {obj.tags}")
-        if self._refuses:
-            self._refuses -= 1
-            body = b'{"error": {"message": "Nothing was released"}}'
-            return SimpleNamespace(status_code=400, body=body)
-        return None
+        if len(self.done) > 1 + self._refuses:
+            return None
+        body = b'{"error": {"message": "Nothing was released"}}'
+        return SimpleNamespace(status_code=400, body=body)
 
     async def _resume(self, obj: Request, request: Any) -> Any:
         self.done.append(f"resume {obj.tags}")
@@ -601,10 +601,10 @@ class Memory:
 
 @pytest.fixture
 def _requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"{name}Generation" for name in ("Pause", "Continue")]
-    names += [f"{name}MemoryOccupation" for name in ("Release", "Resume")] + [
-        "Generate"
-    ]
+    names = (
+        *("PauseGeneration", "ContinueGeneration", "Generate"),
+        *("ReleaseMemoryOccupation", "ResumeMemoryOccupation"),
+    )
     module = SimpleNamespace(**{f"{name}ReqInput": Request for name in names})
     for name in ("sglang", "sglang.srt", "sglang.srt.managers"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
@@ -617,7 +617,7 @@ def test_a_server_generates_again_once_fully_awake() -> None:
     asyncio.run(server.control.sleep(call(level=["2"])))
     assert asyncio.run(server.control.is_sleeping(call())) == {"is_sleeping": True}
     asyncio.run(server.control.wake_up(call(tags=["weights"])))
-    assert server.is_pause
+    assert "continue" not in server.done
     asyncio.run(server.control.wake_up(call(tags=["kv_cache"])))
     assert server.done == [
         "pause abort",
