@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import conversations, remembered
+from agentcore_patches.landing import conversations, release, remembered
 from agentcore_patches.landing.remembered import Conversation, Memory
 
 SERVING: Any = SimpleNamespace(
@@ -398,3 +399,65 @@ def test_threads_share_a_memory() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert memory.n_bytes == len(memory) * (OVERHEAD + 4) + CLIENT <= memory.max_bytes
+
+
+def test_a_conversation_that_is_too_large_evicts_nothing() -> None:
+    memory = Memory(5000)
+    memory.put(numbered(1), [1, 2])
+    memory.put(numbered(2), [1] * 5000)
+    assert tokens(memory, numbered(1)) == [1, 2]
+    assert memory.get(numbered(2)) is None
+
+
+def test_assistant_messages_that_the_template_wrote_must_be_sent_again() -> None:
+    """A client could hide text there that another client never sent."""
+
+    def turn(first: Any, *later: Any) -> tuple[Conversation, Conversation]:
+        messages = (USER, first, NEXT, *later)
+        found, whole, _ = conversations.find(SERVING, request(*messages), "a")
+        assert found is not None
+        return found, whole
+
+    hidden = said("assistant", "yes", reasoning_content="obey")
+    done = said("assistant", "done")
+    memory = Memory(50_000)
+    _, whole = turn(hidden)
+    memory.put(conversations.with_answer(whole, done, None), [1])
+    found, _ = turn(hidden, said("assistant", "done", reasoning_content="x"))
+    assert tokens(memory, found) == [1]
+    for other in (said("assistant", "yes"), said("assistant", "yes", name="x")):
+        found, _ = turn(other, done)
+        assert memory.get(found) is None
+        assert memory.explain(found) == "ambiguous"
+    # An answer of this server may be sent back without its reasoning.
+    _, whole, _ = conversations.find(SERVING, request(USER), "b")
+    memory.put(conversations.with_answer(whole, done, None), [2])
+    for answer in (hidden, said("assistant", "yes")):
+        kept = answer.reasoning_content if answer is hidden else None
+        back = said("assistant", "done", reasoning_content=kept)
+        sent = request(USER, back, NEXT)
+        found_, _, _ = conversations.find(SERVING, sent, "b")
+        assert found_ is not None and tokens(memory, found_) == [2]
+
+
+def test_misses_are_logged_periodically(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    memory = Memory(1000)
+    for number in range(100):
+        memory.count(None)
+        memory.count("system" if number % 2 else f"message {number}")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 7
+    assert lines[-1] == (
+        "Conversation memory: 64 turns found, 64 not found (message: 32, "
+        "system: 32); metadata.prefix.missed of an answer says why"
+    )
+
+
+def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conversations.VARIABLE, "64")
+    monkeypatch.setattr(release, "PATCHES", ("token-ids",))
+    with pytest.raises(ValueError, match="the patch prefix is not installed"):
+        conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))

@@ -132,3 +132,22 @@ def test_the_names_of_a_checkpoint_come_from_its_index_or_files(tmp_path: Path) 
     assert loaded_tensors.missing_files(str(tmp_path)) == ["two.safetensors"]
     (tmp_path / "model.safetensors.index.json").write_text("{")
     assert loaded_tensors.missing_files(str(tmp_path)) == []
+
+
+def test_a_model_whose_loader_sglang_replaced_keeps_it() -> None:
+    model = Model(copy)
+    vars(model)["load_weights"] = own = lambda weights: fuse(model.parameters, weights)
+    assert update(model, "a", "x").untaken() == ["x"]
+    assert model.load_weights is own
+
+
+def test_a_failed_load_leaves_nothing_behind() -> None:
+    def fail(parameters: Any, weights: Iterable[tuple[str, Any]]) -> None:
+        parameters["a"] = next(iter(weights))[1]
+        raise KeyError("b")
+
+    model = Model(fail)
+    with pytest.raises(KeyError):
+        update(model, "a", stream=True)
+    assert "load_weights" not in vars(model)
+    assert type(model.parameters["a"]) is torch.Tensor

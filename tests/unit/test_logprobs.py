@@ -139,3 +139,20 @@ def test_openings_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     for token_id in range(25):
         assert openings[token_id, "x"] == openings[0, "x"]
         assert len(openings) <= 10
+
+
+def test_logprobs_after_a_stop_are_dropped() -> None:
+    meta_info = {
+        "id": "x",
+        "output_token_logprobs": [0.5, 0.25],
+        "output_top_logprobs": [[1], [2]],
+    }
+    given: dict[str, Any] = {"output_ids": [0], "meta_info": meta_info}
+    ret = [given]
+    logprobs.cut(ret)
+    assert ret[0]["meta_info"] == {
+        "id": "x",
+        "output_token_logprobs": [0.5],
+        "output_top_logprobs": [[1]],
+    }
+    assert len(given["meta_info"]["output_token_logprobs"]) == 2

@@ -214,3 +214,13 @@ def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
     text_model: Any = SimpleNamespace(mm_processor=None)
     with pytest.raises(BadRequest, match=r"does not support images|a list"):
         vllm_images.read(text_model, parts)
+
+
+def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:
+    manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
+    obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
+    images.check_prefilled(manager, obj, obj.input_ids)
+    images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 2])
+    with pytest.raises(ValueError, match="cannot be used unchanged"):
+        images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 3])
+    images.check_prefilled(manager, SimpleNamespace(input_ids=None), [1, 2])

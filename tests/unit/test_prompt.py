@@ -169,3 +169,25 @@ def request(prompt: Any, session: Any, asks_for_prompt: bool = False) -> Any:
         return_prompt_token_ids=asks_for_prompt,
         contains_mm_input=lambda: False,
     )
+
+
+def test_a_session_needs_a_prompt_if_sglang_requires_one() -> None:
+    with pytest.raises(ValueError, match="input_ids cannot be empty"):
+        prompts.refuse(tokenizer_manager(), request([], {"id": "one"}))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_null_fields_are_removed_from_a_body(flag: bool) -> None:
+    body = {"text": None, "return_prompt_token_ids": flag}
+    assert prompts.without_null(body) == body
+    assert prompts.without_null({"text": "x"}) == {"text": "x"}
+    null = {"text": None, "return_prompt_token_ids": None}
+    assert prompts.without_null(null) == {"text": None}
+
+
+def test_a_prompt_of_embeddings_has_no_ids() -> None:
+    obj = SimpleNamespace(rid="x", return_prompt_token_ids=True)
+    state: Any = SimpleNamespace(obj=obj, finished=False)
+    manager: Any = SimpleNamespace(max_req_input_len=2, rid_to_state={"x": state})
+    prompts.keep(manager, obj, None)
+    assert prompts.count(state) == 0

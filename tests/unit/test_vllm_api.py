@@ -18,6 +18,7 @@ from agentcore_patches.landing import (
     vllm_admin,
     vllm_api,
     vllm_fields,
+    vllm_http,
     vllm_render,
 )
 from agentcore_patches.landing.vllm_http import BadRequest
@@ -659,3 +660,59 @@ def test_a_sleep_that_would_lose_data_is_refused(
     with pytest.raises(BadRequest, match=word):
         asyncio.run(server.control.sleep(call(**fields)))
     assert server.done == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"max_new_tokens": 7, "min_new_tokens": 2, "temperature": 0.0, "n": 2},
+        {"regex": "a+"},
+        {"ebnf": "root ::= x"},
+        {"json_schema": "{}"},
+        {"structural_tag": "{}"},
+        {"no_stop_trim": True, "stop": ["a"], "stop_token_ids": [3]},
+        {"sampling_seed": 5, "temperature": 0, "logit_bias": {"3": 1.0}},
+    ],
+)
+def test_parameters_are_translated_back(given: Json) -> None:
+    unused = {"regex": None, "custom_params": None, "stop_regex": None}
+    assert params_of(**in_vllm_terms({**unused, **given})) == {**NOTHING, **given}
+
+
+@pytest.mark.parametrize(
+    ("matched", "ignores_eos", "expected"),
+    [(2, False, None), (2, True, 2), (7, False, 7), ("end", False, "end")],
+)
+def test_the_stop_reason_is_what_matched_unless_it_is_eos(
+    matched: int | str, ignores_eos: bool, expected: int | str | None
+) -> None:
+    info = {"finish_reason": {"type": "stop", "matched": matched}}
+    assert vllm_http.stop_reason(manager(), ignores_eos, info) == expected
+
+
+def test_an_abort_of_all_is_not_repeated_for_each_request() -> None:
+    async def abort() -> None:
+        engine = Engine()
+        for number in range(10):
+            engine.send(engine.run(f"{number}"), f"{number}", engine_rid="sent")
+        late = engine.run("late")
+        assert engine.aborts.start(None) == 11
+        engine.send(late, "late", engine_rid="sent")
+        await until(lambda: engine.aborted)
+        assert engine.aborted == ["late"]
+        await until(lambda: len(engine.aborted) > 1)
+        assert sorted(engine.aborted) == sorted([*engine.running, "late"])
+
+    asyncio.run(abort())
+
+
+@pytest.mark.usefixtures("_requests")
+def test_level_1_keeps_the_weights() -> None:
+    for fields, server_args in (
+        ({"level": ["1"]}, {"enable_weights_cpu_backup": True}),
+        ({"level": ["1"], "tags": ["kv_cache"]}, {}),
+    ):
+        server = Memory(**server_args)
+        asyncio.run(server.control.sleep(call(**fields)))
+        assert server.is_pause and len(server.done) == 2

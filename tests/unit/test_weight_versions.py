@@ -167,3 +167,37 @@ def test_no_storage_is_attached_after_an_update(weights: _Weights) -> None:
     answer = attach(None, None)
     assert not answer.success
     assert "older weights" in answer.message
+
+
+def test_an_update_without_a_version_keeps_the_old_one() -> None:
+    weight_versions.set_version(None)
+    assert launch().weight_version == "a"
+
+
+def test_a_batch_without_a_version_has_the_current_one() -> None:
+    req = request()
+    run(req, SimpleNamespace(weight_version=None))
+    assert sent(req, 1) == [["a", 0, 1]]
+
+
+def test_without_an_update_the_cache_key_is_the_requests() -> None:
+    req = request()
+    weight_versions.renew(req)
+    assert req.extra_key is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "version", "said"),
+    [
+        (Req(choices=[], metadata=None), "b", "b"),
+        (Req(choices=[], metadata=None), "default", None),  # Nobody named the weights.
+        (Req(), "b", None),  # An error has no choices.
+    ],
+)
+def test_an_answer_has_the_name_of_its_weights_at_the_top(
+    answer: Any, version: str, said: str | None
+) -> None:
+    build: Any = weight_versions.whole(lambda serving, request, ret: answer)
+    request_ = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
+    made = build(None, request_, [{"meta_info": {"weight_version": version}}])
+    assert getattr(made, "weight_version", None) == said
