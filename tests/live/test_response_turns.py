@@ -253,7 +253,14 @@ BAD: tuple[tuple[Json, str], ...] = (
     *BAD_PREFIXES,
     ({"required_prefix_token_ids": [7], "input": "Hi."}, "assistant message"),
     ({"required_prefix_token_ids": [7], "input": [USER, HELLO]}, "last message"),
-    ({"required_prefix_token_ids": [7], "background": True}, "background=false"),
+    (
+        {
+            "required_prefix_token_ids": [7],
+            "return_token_ids": False,
+            "background": True,
+        },
+        "background=false",
+    ),
 )
 
 
