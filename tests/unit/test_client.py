@@ -191,6 +191,28 @@ def base_url(canned: type[Canned]) -> Iterator[str]:
 
 
 class TestOverHttp:
+    def test_streams_only_if_the_request_says_so(
+        self, base_url: str, canned: type[Canned]
+    ) -> None:
+        choice = {"index": 0, "message": {"content": "é"}, "finish_reason": "stop"}
+        canned.body = json.dumps({"choices": [choice]}, ensure_ascii=False).encode()
+        assert client.ask(base_url, messages=[]).completions[0].content == "é"
+        canned.body = b"\n".join(sse(chunk({"content": "é"}, finish_reason="stop")))
+        streamed = client.ask(base_url, messages=[], stream=True, api_key="k")
+        assert streamed.completions[0].content == "é"
+        (path, key, first), (_, second_key, second) = canned.seen
+        assert path == "/v1/chat/completions"
+        assert (key, first["stream"]) == (None, False)
+        assert (second_key, second["stream"]) == ("Bearer k", True)
+
+    def test_generates_in_both_modes(self, base_url: str, canned: type[Canned]) -> None:
+        canned.body = b'[{"text": "a"}, {"text": "b"}]'
+        assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
+        canned.body = b"\n".join(sse({"text": "a"}, {"text": "ab"}))
+        events = list(client.generate_stream(base_url, text="a"))
+        assert events == [{"text": "a"}, {"text": "ab"}]
+        assert [path for path, _, _ in canned.seen] == ["/generate"] * 2
+
     @pytest.mark.parametrize("stream", [False, True])
     def test_an_http_error_has_status_and_body(
         self, base_url: str, canned: type[Canned], stream: bool

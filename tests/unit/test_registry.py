@@ -30,10 +30,12 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.errors import PatchError, UsageError
 from agentcore_patches.listing import EditList
-from agentcore_patches.patches import registry
+from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches._server import SERVER
 from agentcore_patches.patches.hooks import Hook, Patch, absent
 from agentcore_patches.patches.paths import (
+    ANTHROPIC_PROTOCOL,
+    ANTHROPIC_SERVING,
     FACTS_MODULE,
     LANDED,
     PROTOCOL,
@@ -216,6 +218,48 @@ def test_request_flags_are_boolean_fields_that_the_patches_add_or_change() -> No
 @each_patch
 def test_a_server_reports_every_patch_as_in_place(name: str) -> None:
     assert set(SERVER) <= set(registry.hooks(name))
+
+
+def test_only_the_list_of_releases_spells_the_oldest_release() -> None:
+    package = Path(registry.__file__).parents[1]
+    oldest = json.dumps(SUPPORTED_VERSIONS[0])
+    spelled = Counter(
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if oldest in line
+    )
+    # The second is written from the first.
+    assert spelled == {"patches/releases.py": 1, "landing/release.py": 1}
+
+
+@pytest.fixture
+def without_the_oldest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The patches with 0.5.8 and its post-release removed from the list."""
+    registry._patch.cache_clear()
+    monkeypatch.setattr(releases, "SUPPORTED_VERSIONS", SUPPORTED_VERSIONS[2:])
+    yield
+    registry._patch.cache_clear()
+
+
+def test_dropping_a_release_names_what_becomes_unused(
+    without_the_oldest: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unused = releases.unused_lines()
+    assert unused == [
+        f"RELEASES, {file}: no supported release is before 0.5.9"
+        for file in (ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING)
+    ]
+    with pytest.raises(PatchError, match="The tables of releases are wrong: RELEASES"):
+        registry.hooks("tito")
+    monkeypatch.setattr(registry, "unused_lines", lambda: [])
+    with pytest.raises(PatchError, match="`tito` has a hook") as refused:
+        registry.hooks("tito")
+    unused = [
+        f"{hook}: no supported release is before 0.5.9, so what 0.5.9 replaces is unused"
+        for hook in ("telltales/messages", "images/own", "routed-experts/request")
+    ]
+    assert str(refused.value).endswith(f"written wrongly: {'; '.join(unused)}.")
 
 
 def test_response_fields_are_fields_that_the_patches_add() -> None:

@@ -121,6 +121,14 @@ def test_apply_warns_about_patches_that_it_removes(
     assert run("apply", "--only", "alpha").err == ""
 
 
+def test_a_piped_diff_comes_first_and_has_no_colours(run: Run) -> None:
+    ran = run("apply", "--dry-run", "--diff")
+
+    assert ran.out.startswith("--- a/sglang/srt/models.py\n+++ b/sglang/srt/models.py")
+    assert "+    text.ids = model.ids\n" in ran.out
+    assert "\x1b" not in ran.out
+
+
 def test_changes_by_others_are_named(run: Run, package: Path) -> None:
     (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
 
@@ -202,6 +210,13 @@ def test_status_names_a_replaced_file_and_the_next_step(
     assert "  srt/models.py   patched         as released\n" in out
     assert "  srt/serving.py  replaced since  modified\n" in out
     assert "Replaced since, perhaps by a reinstall of SGLang: srt/serving.py." in out
+
+
+def test_status_names_a_file_that_is_missing_before_apply(
+    run: Run, package: Path
+) -> None:
+    (package / SERVING).unlink()
+    assert "  srt/serving.py  missing  unknown\n" in run("status").out
 
 
 def test_status_distinguishes_an_older_patch_from_another_build(
@@ -445,3 +460,24 @@ def test_sentences_are_wrapped_and_commands_are_not() -> None:
         "  its log: /a/long/path/to/a/log",
     ]
     assert TextOutput().failure(failure).splitlines()[0] == f"error: {text}"
+
+
+@pytest.mark.parametrize("columns", [50, 80, 200])
+def test_text_fits_a_terminal(tmp_path: Path, columns: int) -> None:
+    package = build(tmp_path)
+
+    for args in (["apply", "--only", "nothing"], ["status", "--python", "nothing"]):
+        shown = shown_on_terminal([*COMMAND, *args], columns)
+        assert click.style("error:", fg="red", bold=True) in shown
+        lines = click.unstyle(shown).splitlines()
+        assert max(map(len, lines)) <= columns
+        assert len(lines) == 2 if columns == 200 else len(lines) >= 2
+
+    shown = click.unstyle(
+        shown_on_terminal([*COMMAND, "status", "--sglang-dir", str(package)], columns)
+    )
+    assert "are not applied" in shown.replace("\n", " ")
+    # A path and a command are not broken, so that they can be copied.
+    paragraph = shown.split("\n\n")[-1].splitlines()
+    wrapped = [line for line in paragraph if str(package) not in line]
+    assert all(len(line) <= columns for line in wrapped)
