@@ -50,7 +50,7 @@ LONGEST_FIRST = (
 
 THOROUGH = (
     *("clients", "cluster", "site"),
-    *("faults/test_command.py", "faults/test_crowd.py", "faults/test_places.py"),
+    *("faults/test_crowd.py", "faults/test_places.py"),
     "live/test_audit.py",
     "live/test_defaults.py",
     "live/test_fast_answers.py",
