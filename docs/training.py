@@ -159,8 +159,9 @@ def draw(rows: Sequence[Row], file: Path) -> None:
     """Draw the reward and the mismatch of each arm by step."""
     from matplotlib import pyplot
 
-    parts = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color")
-    with pyplot.rc_context({**dict.fromkeys(parts, GREY), "ytick.color": GREY}):
+    parts = "text.color axes.edgecolor axes.labelcolor xtick.color ytick.color"
+    grey: Any = dict.fromkeys(parts.split(), GREY)
+    with pyplot.rc_context(grey):
         figure, panels = pyplot.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained")
         for panel, value in zip(panels, ("reward", "mean"), strict=True):
             for arm in ARMS:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict, is_typeddict
 
 from agentcore_patches.cluster.results import NodeResult, RayNode
@@ -65,9 +65,8 @@ def _in_json(described: Any) -> Any:
     origin, inside = get_origin(described), get_args(described)
     if is_typeddict(described) or is_dataclass(described):
         types = {key: _in_json(hint) for key, hint in keys(described).items()}
-        made: Any = TypedDict(described.__name__, types)  # type: ignore[operator, misc]
-        made.__pydantic_config__ = ConfigDict(extra="forbid", strict=True)
-        return made
+        made = TypedDict(described.__name__, types)  # type: ignore[misc]
+        return with_config(ConfigDict(extra="forbid", strict=True))(made)
     if origin in (list, tuple):
         return list[_in_json(inside[0])]  # type: ignore[misc]
     if origin in (dict, Mapping):
