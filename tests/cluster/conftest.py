@@ -54,12 +54,8 @@ def released(tree: Tree) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def nodes(
-    running: Cluster, released: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Cluster]:
-    """The cluster with every SGLang as released, for this process to connect to."""
-    for name, value in running.ray.env.items():
-        monkeypatch.setenv(name, value)
+def nodes(running: Cluster, released: dict[str, bytes]) -> Iterator[Cluster]:
+    """The cluster with every SGLang as released."""
     yield running
     for member in running.members:
         for folder in (".agentcore-patch", LANDING):

@@ -1,24 +1,15 @@
-"""A Ray cluster on 127.0.0.1, each node with its own environment.
-
-As a program, this module holds the cluster. Each line of its input is a node's
-environment in JSON: it starts the node, and prints the node's attributes. At the end of
-its input, it stops the cluster.
-"""
+"""A Ray cluster on 127.0.0.1, each node with its own environment."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
+from typing import Any
 
 import psutil
+import pytest
 
 from agentcore_verify.server import free_port
 
@@ -44,81 +35,53 @@ class LocalNode:
 
     node_id: str
     raylet: int
-    address: str
-    """HOST:PORT of the cluster."""
-    client_port: int
-    """Port of ray:// on the head."""
 
 
 @dataclass(frozen=True)
 class LocalRay:
-    """A cluster, empty at first; `env` is what a process needs to connect to it."""
+    """A cluster, empty at first; `client_port` is the port of ray:// on the head."""
 
-    env: dict[str, str]
-    _requests: IO[str]
-    _answers: IO[str]
+    _cluster: Any
+    client_port: int
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the cluster."""
+        return str(self._cluster.address)
 
     def add_node(self, **env: str) -> LocalNode:
         """Start a node, the head first, whose workers have these variables."""
-        print(json.dumps(env), file=self._requests, flush=True)
-        return LocalNode(**json.loads(self._answers.readline()))
+        head = {"ray_client_server_port": self.client_port}
+        node = self._cluster.add_node(
+            env_vars=env,
+            num_cpus=4,
+            object_store_memory=80_000_000,
+            include_dashboard=False,
+            include_log_monitor=False,
+            **({} if self._cluster.head_node else head),
+        )
+        (raylet,) = node.all_processes["raylet"]
+        return LocalNode(node.node_id, raylet.process.pid)
 
 
 @contextmanager
 def local_ray() -> Iterator[LocalRay]:
+    """Hold a cluster, for this process and its children to connect to."""
+    earlier = psutil.Process().children()
     # A short path: Ray puts sockets there, whose names may have 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        env = {**os.environ, **SETTINGS, "RAY_TMPDIR": folder}
-        with (
-            (Path(folder) / "holder.log").open("w") as log,
-            subprocess.Popen(
-                [sys.executable, __file__],
-                env=env,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            ) as holder,
-        ):
-            assert holder.stdin and holder.stdout
-            process = psutil.Process(holder.pid)
-            try:
-                yield LocalRay(env, holder.stdin, holder.stdout)
-            finally:
-                started = process.children(recursive=True)
-                holder.stdin.close()
-                for left in psutil.wait_procs([process, *started], timeout=20)[1]:
-                    left.kill()
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        for name, value in {**SETTINGS, "RAY_TMPDIR": folder}.items():
+            environment.setenv(name, value)
+        from ray.cluster_utils import Cluster
 
-
-def hold() -> None:
-    """Start a node for each line of the input; stop all nodes when the input ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster()
-    client_port = free_port()
-    try:
-        for line in sys.stdin:
-            head = {} if cluster.head_node else {"ray_client_server_port": client_port}
-            node = cluster.add_node(
-                env_vars=json.loads(line),
-                num_cpus=4,
-                object_store_memory=80_000_000,
-                include_dashboard=False,
-                include_log_monitor=False,
-                **head,
-            )
-            (raylet,) = node.all_processes["raylet"]
-            told = LocalNode(
-                node.node_id, raylet.process.pid, cluster.address, client_port
-            )
-            print(json.dumps(told.__dict__), file=answers, flush=True)
-    finally:
-        cluster.shutdown()
-
-
-if __name__ == "__main__":
-    hold()
+        cluster = Cluster()
+        try:
+            yield LocalRay(cluster, free_port())
+        finally:
+            started = [one for one in psutil.Process().children() if one not in earlier]
+            cluster.shutdown()
+            for left in psutil.wait_procs(started, timeout=20)[1]:
+                left.kill()

@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        return self.members[0].node.address
+        return self.ray.address
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run the command."""
@@ -46,7 +46,7 @@ class Cluster:
         """Run this Python, with these variables set as well."""
         return subprocess.run(
             [sys.executable, *args],
-            env={**self.ray.env, **env},
+            env={**os.environ, **env},
             capture_output=True,
             text=True,
             timeout=180,

@@ -67,7 +67,7 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
         f"{len(registry.names())} patches are in place on all 3 nodes." in first.stdout
     )
 
-    client = f"ray://127.0.0.1:{nodes.members[0].node.client_port}"
+    client = f"ray://127.0.0.1:{nodes.ray.client_port}"
     second = nodes.run("apply", "--json", "--ray", client)
 
     assert (second.returncode, second.stderr) == (0, ""), second.stdout
@@ -168,7 +168,6 @@ def test_ctrl_c_stops_the_command_and_all_its_processes(nodes: Cluster) -> None:
     with transaction.locked(find(held)):
         command = subprocess.Popen(
             [sys.executable, *COMMAND, "apply", "--ray", nodes.address],
-            env=nodes.ray.env,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
