@@ -224,6 +224,21 @@ def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
+def vanilla_install(
+    sglang_package: Path, vanilla_tree: Callable[[Path], Path]
+) -> Callable[[Path], Path]:
+    """Copies the package, unpatched, with its metadata."""
+
+    def copy(folder: Path) -> Path:
+        package = vanilla_tree(folder)
+        for info in sglang_package.parent.glob("sglang-*.dist-info"):
+            shutil.copytree(info, package.with_name(info.name))
+        return package
+
+    return copy
+
+
+@pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that the processes of a run share."""
     base = tmp_path_factory.getbasetemp()

@@ -16,20 +16,11 @@ from tests.cluster.nodes import FILES, Cluster, Member, Tree, add, texts
 
 @pytest.fixture(scope="module")
 def tree(
-    sglang_package: Path,
-    vanilla_tree: Callable[[Path], Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    vanilla_install: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Tree:
     """Copies SGLang, unpatched, with its metadata: `tree(name)` is the package."""
     folder = tmp_path_factory.mktemp("nodes")
-
-    def copy(name: str) -> Path:
-        package = vanilla_tree(folder / name)
-        for info in sglang_package.parent.glob("sglang-*.dist-info"):
-            shutil.copytree(info, package.with_name(info.name))
-        return package
-
-    return copy
+    return lambda name: vanilla_install(folder / name)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Compare a JSON document with the class of the result that it was made of."""
+"""Compare JSON documents with the classes of their results, and find their parts."""
 
 from __future__ import annotations
 
@@ -76,3 +76,15 @@ def _in_json(described: Any) -> Any:
     if isinstance(described, type) and issubclass(described, Enum):
         return Literal[tuple(member.value for member in described)]
     return str if described is Path else described
+
+
+def places_in(value: Any, longest: int | None = None) -> list[tuple[Any, Any]]:
+    """Return each container in a JSON value with each of its keys.
+
+    Only the first `longest` entries of a list count.
+    """
+    keys: list[Any] = [*value] if isinstance(value, dict) else []
+    if isinstance(value, list):
+        keys = [*range(len(value))][:longest]
+    inside = [place for key in keys for place in places_in(value[key], longest)]
+    return [(value, key) for key in keys] + inside

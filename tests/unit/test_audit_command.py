@@ -9,7 +9,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +32,7 @@ from tests.helpers.built_records import (
     save_tokenizer,
     write,
 )
-from tests.helpers.documents import Error, mismatches
+from tests.helpers.documents import Error, mismatches, places_in
 
 Audited = Callable[..., tuple[int, str, str]]
 
@@ -354,19 +353,6 @@ values = st.recursive(
 )
 
 
-def places_in(value: Any) -> list[tuple[Any, Any]]:
-    """Return each container in a JSON value, with each of its keys."""
-    keys = (
-        list(value)
-        if isinstance(value, dict)
-        else list(range(min(len(value), 4)))
-        if isinstance(value, list)
-        else []
-    )
-    found = [(value, key) for key in keys]
-    return found + [place for key in keys for place in places_in(value[key])]
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=30)
 @given(data=st.data())
@@ -374,7 +360,7 @@ def test_any_damage_to_a_line_is_a_bad_record_or_readable(
     shape: str, data: st.DataObject
 ) -> None:
     line = kept(shape)[-1]
-    holder, key = data.draw(st.sampled_from(places_in(line)))
+    holder, key = data.draw(st.sampled_from(places_in(line, 4)))
     holder[key] = data.draw(values)
     auditor = Auditor()
 
