@@ -10,8 +10,7 @@ import pytest
 
 from agentcore_patches import apply
 from agentcore_patches.patches.paths import LANDING
-from tests.cluster.local_ray import local_ray
-from tests.cluster.nodes import FILES, Cluster, Member, Tree, add, texts
+from tests.cluster.nodes import FILES, Cluster, Tree, local_cluster, texts
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +24,10 @@ def tree(
 
 @pytest.fixture(scope="module")
 def running(tree: Tree) -> Iterator[Cluster]:
-    with local_ray() as ray:
-        packages = [tree(name) for name in ("first", "second", "third")]
-        yield Cluster(
-            ray, tuple(Member(add(ray, package), package) for package in packages)
-        )
+    with local_cluster() as cluster:
+        for name in ("first", "second", "third"):
+            cluster.nodes.append(cluster.add(tree(name)))
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +43,14 @@ def released(tree: Tree) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def nodes(running: Cluster, released: dict[str, bytes]) -> Iterator[Cluster]:
+def cluster(running: Cluster, released: dict[str, bytes]) -> Iterator[Cluster]:
     """The cluster with every SGLang as released."""
     yield running
-    for member in running.members:
+    for node in running.nodes:
         for folder in (".agentcore-patch", LANDING):
-            shutil.rmtree(member.package / folder, ignore_errors=True)
+            shutil.rmtree(node.package / folder, ignore_errors=True)
         for path, text in released.items():
-            (member.package / path).write_bytes(text)
+            (node.package / path).write_bytes(text)
 
 
 @pytest.fixture(scope="module")
