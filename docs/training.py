@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -152,84 +151,33 @@ NAMES = {
     "text": "text: the same, history sent as text",
     "retokenized": "retokenized: stock server, text tokenized again",
 }
-STYLE = """\
-<style>
-.ground { fill: #ffffff } text { fill: #222222 } .grid { stroke: #dddddd }
-@media (prefers-color-scheme: dark) {
-.ground { fill: #1e2129 } text { fill: #e6e6e6 } .grid { stroke: #444a57 }
-}
-</style>"""
-WIDTH, HEIGHT, MARGIN, TOP = 330, 190, 58, 34
-LEAST = 1e-8
-"""The least mismatch that the picture shows, on its logarithmic scale."""
+GREY = "#808080"
+"""Of all lines and texts: readable on white and on black."""
 
 
-def picture(rows: Sequence[Row]) -> str:
-    """Draw the reward and the mismatch of each arm by step, in light and in dark."""
-    width = 2 * (WIDTH + MARGIN) + 24
-    height = TOP + HEIGHT + 48 + 22 * len(ARMS)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="13">',
-        STYLE,
-        f'<rect class="ground" width="{width}" height="{height}"/>',
-        *_panel(rows, 0, "reward", "Reward", [(v / 4, f"{v / 4:g}") for v in range(5)]),
-        *_panel(
-            [{**row, "log": log10(max(row["mean"], LEAST))} for row in rows],
-            WIDTH + MARGIN,
-            "log",
-            "Mean |train logprob - rollout logprob|",
-            [(power, f"1e{power}") for power in range(-8, 2, 2)],
-        ),
-    ]
-    for number, arm in enumerate(ARMS):
-        y = TOP + HEIGHT + 56 + 22 * number
-        parts += [
-            f'<line x1="{MARGIN}" x2="{MARGIN + 26}" y1="{y - 4}" y2="{y - 4}" '
-            f'stroke="{COLOURS[arm]}" stroke-width="3"/>',
-            f'<text x="{MARGIN + 34}" y="{y}">{NAMES[arm]}</text>',
-        ]
-    return "\n".join([*parts, "</svg>", ""])
+def draw(rows: Sequence[Row], file: Path) -> None:
+    """Draw the reward and the mismatch of each arm by step."""
+    from matplotlib import pyplot
 
-
-def _panel(
-    rows: Sequence[Row],
-    left: int,
-    value: str,
-    title: str,
-    ticks: Sequence[tuple[float, str]],
-) -> list[str]:
-    """Draw one value of all arms by step."""
-    low, high = ticks[0][0], ticks[-1][0]
-    last = max(1, *(row["step"] for row in rows))
-    left += MARGIN
-
-    def y(at: float) -> float:
-        return TOP + HEIGHT * (high - at) / (high - low)
-
-    parts = [f'<text x="{left}" y="20" font-weight="bold">{title}</text>']
-    for at, label in ticks:
-        parts += [
-            f'<line class="grid" x1="{left}" x2="{left + WIDTH}" y1="{y(at):.1f}" '
-            f'y2="{y(at):.1f}"/>',
-            f'<text x="{left - 8}" y="{y(at) + 4:.1f}" text-anchor="end">{label}</text>',
-        ]
-    for arm in ARMS:
-        points = " ".join(
-            f"{left + WIDTH * row['step'] / last:.1f},{y(row[value]):.1f}"
-            for row in rows
-            if row["arm"] == arm
-        )
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{COLOURS[arm]}" '
-            'stroke-width="2"/>'
-        )
-    bottom = TOP + HEIGHT + 18
-    return [
-        *parts,
-        f'<text x="{left}" y="{bottom}">step 0</text>',
-        f'<text x="{left + WIDTH}" y="{bottom}" text-anchor="end">{last}</text>',
-    ]
+    parts = "text.color axes.edgecolor axes.labelcolor xtick.color ytick.color"
+    grey: Any = dict.fromkeys(parts.split(), GREY)
+    with pyplot.rc_context(grey):
+        figure, panels = pyplot.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained")
+        for panel, value in zip(panels, ("reward", "mean"), strict=True):
+            for arm in ARMS:
+                own = [row for row in rows if row["arm"] == arm]
+                panel.plot(
+                    [row["step"] for row in own],
+                    [row[value] for row in own],
+                    color=COLOURS[arm],
+                    label=NAMES[arm],
+                )
+            panel.set_xlabel("step")
+        panels[0].set(title="Reward", ylim=(0, 1))
+        panels[1].set(title="Mean |train logprob - rollout logprob|", yscale="log")
+        legend = panels[0].get_legend_handles_labels()
+        figure.legend(*legend, loc="outside lower left", frameon=False)
+        figure.savefig(file, transparent=True)
 
 
 def main() -> None:
@@ -249,7 +197,7 @@ def main() -> None:
         FIGURES.write_text(f"[\n{lines}\n]\n")
     else:
         parser.error("name the trainer's interpreter, or --draw")
-    FIGURES.with_suffix(".svg").write_text(picture(rows))
+    draw(rows, FIGURES.with_suffix(".png"))
     print(table(rows))
 
 

@@ -50,7 +50,7 @@ LONGEST_FIRST = (
 
 THOROUGH = (
     *("clients", "cluster", "site"),
-    *("faults/test_command.py", "faults/test_crowd.py", "faults/test_places.py"),
+    *("faults/test_crowd.py", "faults/test_places.py"),
     "live/test_audit.py",
     "live/test_defaults.py",
     "live/test_fast_answers.py",
@@ -218,6 +218,21 @@ def vanilla_tree(sglang_package: Path) -> Callable[[Path], Path]:
         without = shutil.ignore_patterns("__pycache__")
         shutil.copytree(sglang_package, package, ignore=without)
         revert(sglang_dir=package)
+        return package
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def vanilla_install(
+    sglang_package: Path, vanilla_tree: Callable[[Path], Path]
+) -> Callable[[Path], Path]:
+    """Copies the package, unpatched, with its metadata."""
+
+    def copy(folder: Path) -> Path:
+        package = vanilla_tree(folder)
+        for info in sglang_package.parent.glob("sglang-*.dist-info"):
+            shutil.copytree(info, package.with_name(info.name))
         return package
 
     return copy

@@ -24,9 +24,7 @@ pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
 SCRIPTS = {
     "openai==2.54.0": "openai_sdk",
     "openai==3.54.0": "openai_sdk",
-    "litellm==1.106.2": "litellm_sdk",
     "anthropic==2.12.0": "anthropic_sdk",
-    "langchain-openai==1.7.3": "langchain_sdk",
     "rllm-model-gateway==0.1.0": "rllm_gateway",
     "verifiers==0.1.14": "verifiers_token_client",
     "agentlightning==0.3.0": "agent_lightning",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,21 +32,6 @@ def task_for(server: Server) -> dict[str, Any]:
         "questions": [line(question).question for question in QUESTIONS],
         "tools": list(TOOLS),
     }
-
-
-@pytest.mark.parametrize("mode", ["default"], indirect=True)
-def test_openai_and_nemo_gym(run_script: RunScript, server: Server) -> None:
-    ways = run_script("openai==2.54.0", "openai_turns", task_for(server))
-    assert ways.keys() == {"field", "streamed", "NeMo Gym"}
-    for name, turns in ways.items():
-        assert len(turns) == len(QUESTIONS)
-        assert turns[0]["prefix"] is None
-        for before, turn in pairwise(turns):
-            required = [*before["prompt"], *before["token_ids"]]
-            source = "message" if name == "NeMo Gym" else "request"
-            assert turn["prefix"]["source"] == source, name
-            assert turn["prefix"]["kept"] == len(required)
-            assert turn["prompt"][: len(required)] == required
 
 
 def test_anthropic_without_extra_fields(

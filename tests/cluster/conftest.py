@@ -10,35 +10,24 @@ import pytest
 
 from agentcore_patches import apply
 from agentcore_patches.patches.paths import LANDING
-from tests.cluster.local_ray import local_ray
-from tests.cluster.nodes import FILES, Cluster, Member, Tree, add, texts
+from tests.cluster.nodes import FILES, Cluster, Tree, local_cluster, texts
 
 
 @pytest.fixture(scope="module")
 def tree(
-    sglang_package: Path,
-    vanilla_tree: Callable[[Path], Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    vanilla_install: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Tree:
     """Copies SGLang, unpatched, with its metadata: `tree(name)` is the package."""
     folder = tmp_path_factory.mktemp("nodes")
-
-    def copy(name: str) -> Path:
-        package = vanilla_tree(folder / name)
-        for info in sglang_package.parent.glob("sglang-*.dist-info"):
-            shutil.copytree(info, package.with_name(info.name))
-        return package
-
-    return copy
+    return lambda name: vanilla_install(folder / name)
 
 
 @pytest.fixture(scope="module")
 def running(tree: Tree) -> Iterator[Cluster]:
-    with local_ray() as ray:
-        packages = [tree(name) for name in ("first", "second", "third")]
-        yield Cluster(
-            ray, tuple(Member(add(ray, package), package) for package in packages)
-        )
+    with local_cluster() as cluster:
+        for name in ("first", "second", "third"):
+            cluster.nodes.append(cluster.add(tree(name)))
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +43,14 @@ def released(tree: Tree) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def nodes(
-    running: Cluster, released: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Cluster]:
-    """The cluster with every SGLang as released, for this process to connect to."""
-    for name, value in running.ray.env.items():
-        monkeypatch.setenv(name, value)
+def cluster(running: Cluster, released: dict[str, bytes]) -> Iterator[Cluster]:
+    """The cluster with every SGLang as released."""
     yield running
-    for member in running.members:
+    for node in running.nodes:
         for folder in (".agentcore-patch", LANDING):
-            shutil.rmtree(member.package / folder, ignore_errors=True)
+            shutil.rmtree(node.package / folder, ignore_errors=True)
         for path, text in released.items():
-            (member.package / path).write_bytes(text)
+            (node.package / path).write_bytes(text)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 import agentcore_patches
-from agentcore_patches import cluster, status
-from agentcore_patches.cluster import driver
+from agentcore_patches import status
+from agentcore_patches.cluster import apply_on_ray, driver, status_on_ray
 from agentcore_patches.cluster.results import NodeResult
 from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import find
@@ -29,9 +29,8 @@ from tests.cluster.nodes import (
     COMMAND,
     FILES,
     Cluster,
-    Member,
+    Node,
     Tree,
-    add,
     kill,
     texts,
     workers,
@@ -51,24 +50,26 @@ def rows(shown: str) -> dict[str, list[str]]:
     return {row[2]: row for row in cells}
 
 
-def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -> None:
-    first = nodes.run("apply", "--ray", nodes.address)
+def test_every_node_is_patched_once(
+    cluster: Cluster, patched: dict[str, bytes]
+) -> None:
+    first = cluster.run("apply", "--ray", cluster.address)
 
     assert (first.returncode, first.stderr) == (0, "")
     shown = rows(first.stdout)
-    assert set(shown) == {member.node.node_id[:8] for member in nodes.members}
-    for member in nodes.members:
-        row = shown[member.node.node_id[:8]]
-        where = f"0.5.9 in {member.package}"
+    assert set(shown) == {node.node_id[:8] for node in cluster.nodes}
+    for node in cluster.nodes:
+        row = shown[node.node_id[:8]]
+        where = f"0.5.9 in {node.package}"
         assert row[0] == "127.0.0.1"
         assert row[3:] == ["not applied", WRITTEN, "in place", where, sys.executable]
-        assert texts(member.package) == patched
+        assert texts(node.package) == patched
     assert (
         f"{len(registry.names())} patches are in place on all 3 nodes." in first.stdout
     )
 
-    client = f"ray://127.0.0.1:{nodes.members[0].node.client_port}"
-    second = nodes.run("apply", "--json", "--ray", client)
+    client = f"ray://127.0.0.1:{cluster.client_port}"
+    second = cluster.run("apply", "--json", "--ray", client)
 
     assert (second.returncode, second.stderr) == (0, ""), second.stdout
     document = json.loads(second.stdout)
@@ -79,27 +80,27 @@ def test_every_node_is_patched_once(nodes: Cluster, patched: dict[str, bytes]) -
         assert told["applied"]["changed"] is False
         assert (told["error"], told["python"]) == (None, sys.executable)
 
-    checked = nodes.run("status", "--check", "--ray", nodes.address)
+    checked = cluster.run("status", "--check", "--ray", cluster.address)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
 def test_nodes_that_cannot_be_patched_report_the_reason(
-    nodes: Cluster, patched: dict[str, bytes]
+    cluster: Cluster, patched: dict[str, bytes]
 ) -> None:
-    good, conflicting, newer = nodes.members
+    good, conflicting, newer = cluster.nodes
     (conflicting.package / CHAT).write_text("class OpenAIServingChat: ...\n")
     (newer.package / "version.py").write_text('__version__ = "0.6.1"\n')
     (newer.package / "_version.py").unlink(missing_ok=True)
 
-    ran = nodes.run("apply", "--ray", nodes.address)
+    ran = cluster.run("apply", "--ray", cluster.address)
 
     assert (ran.returncode, ran.stderr) == (1, "")
     shown = rows(ran.stdout)
-    assert shown[good.node.node_id[:8]][4:6] == [WRITTEN, "in place"]
+    assert shown[good.node_id[:8]][4:6] == [WRITTEN, "in place"]
     assert texts(good.package) == patched
-    assert shown[conflicting.node.node_id[:8]][4:6] == ["failed", "not applied"]
+    assert shown[conflicting.node_id[:8]][4:6] == ["failed", "not applied"]
     where = f"0.6.1 in {newer.package}"
-    assert shown[newer.node.node_id[:8]][3:] == [
+    assert shown[newer.node_id[:8]][3:] == [
         *("not applied", "failed", "not applied", where, sys.executable)
     ]
     (conflict,) = lines_about(conflicting, ran.stdout)
@@ -108,29 +109,29 @@ def test_nodes_that_cannot_be_patched_report_the_reason(
     assert "SGLang 0.6.1" in version and "Supported: 0.5.8" in version
     assert "2 of 3 nodes failed." in ran.stdout
 
-    checked = nodes.run("status", "--check", "--json", "--ray", nodes.address)
+    checked = cluster.run("status", "--check", "--json", "--ray", cluster.address)
     assert checked.returncode == 1
     document = json.loads(checked.stdout)
     assert mismatches(document, Nodes) == []
     assert document["complete"] is False
     told = {node["node_id"]: node for node in document["nodes"]}
-    assert told[good.node.node_id]["status"]["complete"] is True
-    assert told[conflicting.node.node_id]["status"]["complete"] is False
-    assert told[newer.node.node_id]["status"]["sglang"]["release"] is None
-    assert told[newer.node.node_id]["error"] is None
+    assert told[good.node_id]["status"]["complete"] is True
+    assert told[conflicting.node_id]["status"]["complete"] is False
+    assert told[newer.node_id]["status"]["sglang"]["release"] is None
+    assert told[newer.node_id]["error"] is None
 
 
-def lines_about(member: Member, shown: str) -> list[str]:
-    start = f"127.0.0.1 {os.uname().nodename} {member.node.node_id[:8]}: "
+def lines_about(node: Node, shown: str) -> list[str]:
+    start = f"127.0.0.1 {os.uname().nodename} {node.node_id[:8]}: "
     return [line for line in shown.splitlines() if line.startswith(start)]
 
 
-def test_options_apply_to_each_node(nodes: Cluster) -> None:
-    target = nodes.members[1].package
+def test_options_apply_to_each_node(cluster: Cluster) -> None:
+    target = cluster.nodes[1].package
     before = texts(target)
 
-    planned = cluster.apply_on_ray(
-        nodes.address, sglang_dir=target, only=["token-ids"], dry_run=True
+    planned = apply_on_ray(
+        cluster.address, sglang_dir=target, only=["token-ids"], dry_run=True
     )
 
     assert texts(target) == before
@@ -141,34 +142,33 @@ def test_options_apply_to_each_node(nodes: Cluster) -> None:
         assert result.applied.install.package == target
 
 
-def test_a_hanging_node_times_out(nodes: Cluster) -> None:
-    last = nodes.members[-1]
-    raylet = psutil.Process(last.node.raylet)
+def test_a_hanging_node_times_out(cluster: Cluster) -> None:
+    last = cluster.nodes[-1]
+    raylet = last.raylet
     raylet.suspend()
     try:
         start = time.monotonic()
-        answers = cluster.status_on_ray(nodes.address, timeout=4)
+        answers = status_on_ray(cluster.address, timeout=4)
         assert time.monotonic() - start < 4 + 30
     finally:
         raylet.resume()
 
-    (error,) = [a.error for a in answers if a.node.node_id == last.node.node_id]
+    (error,) = [a.error for a in answers if a.node.node_id == last.node_id]
     assert str(error).startswith("It did not answer within 4 s.")
     # The next test needs all nodes.
     wait_until(
         lambda: (
-            [a.error for a in cluster.status_on_ray(nodes.address)]
-            == [None] * len(nodes.members)
+            [a.error for a in status_on_ray(cluster.address)]
+            == [None] * len(cluster.nodes)
         )
     )
 
 
-def test_ctrl_c_stops_the_command_and_all_its_processes(nodes: Cluster) -> None:
-    held = nodes.members[-1].package
+def test_ctrl_c_stops_the_command_and_all_its_processes(cluster: Cluster) -> None:
+    held = cluster.nodes[-1].package
     with transaction.locked(find(held)):
         command = subprocess.Popen(
-            [sys.executable, *COMMAND, "apply", "--ray", nodes.address],
-            env=nodes.ray.env,
+            [sys.executable, *COMMAND, "apply", "--ray", cluster.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -177,8 +177,8 @@ def test_ctrl_c_stops_the_command_and_all_its_processes(nodes: Cluster) -> None:
         try:
             wait_until(
                 lambda: all(
-                    status(sglang_dir=member.package).complete
-                    for member in nodes.members[:-1]
+                    status(sglang_dir=node.package).complete
+                    for node in cluster.nodes[:-1]
                 )
             )
             (driver,) = psutil.Process(command.pid).children()
@@ -189,7 +189,7 @@ def test_ctrl_c_stops_the_command_and_all_its_processes(nodes: Cluster) -> None:
     assert (command.returncode, out) == (130, ""), f"{out}\n{err}"
     assert err.lstrip().startswith("error: Interrupted.")
     assert not driver.is_running()
-    wait_until(lambda: not workers(member.node for member in nodes.members))
+    wait_until(lambda: not workers(cluster.nodes))
     assert not status(sglang_dir=held).complete
 
 
@@ -222,34 +222,34 @@ print(json.dumps(ray.get(crowd[0].imports.remote())))
 
 
 def test_workers_that_start_together_all_import_patched_sources(
-    nodes: Cluster, patched: dict[str, bytes], sglang_python: Path
+    cluster: Cluster, patched: dict[str, bytes], sglang_python: Path
 ) -> None:
     code = CROWD.format(
         folder=str(EXAMPLE.parent),
         python=str(sglang_python),
-        nodes=[member.node.node_id for member in nodes.members],
+        nodes=[node.node_id for node in cluster.nodes],
     )
 
-    ran = nodes.python("-c", code, RAY_ADDRESS=nodes.address)
+    ran = cluster.python("-c", code, RAY_ADDRESS=cluster.address)
 
     assert ran.returncode == 0, ran.stderr
     started, imported = map(json.loads, ran.stdout.splitlines())
     assert len({pid for pid, _, _ in started}) == 12
     assert not any(early for _, _, early in started)
     paths = {path for _, path, _ in started}
-    assert paths == {str(member.package.parent) for member in nodes.members}
+    assert paths == {str(node.package.parent) for node in cluster.nodes}
     assert imported == "True"
-    for member in nodes.members:
-        assert texts(member.package) == patched
+    for node in cluster.nodes:
+        assert texts(node.package) == patched
 
 
 def test_the_example_starts_its_own_ray(
-    nodes: Cluster, tree: Tree, patched: dict[str, bytes]
+    cluster: Cluster, tree: Tree, patched: dict[str, bytes]
 ) -> None:
     package = tree("own")
     path = str(package.parent)
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        ran = nodes.python(str(EXAMPLE), PYTHONPATH=path, RAY_TMPDIR=folder)
+        ran = cluster.python(str(EXAMPLE), PYTHONPATH=path, RAY_TMPDIR=folder)
 
     assert ran.returncode == 0, ran.stderr
     told = ran.stdout.splitlines()
@@ -269,19 +269,19 @@ ray.get(rollout.options(max_retries=0).remote())
 """
 
 
-def test_no_worker_starts_if_its_sources_cannot_be_patched(nodes: Cluster) -> None:
-    for member in nodes.members:
-        (member.package / CHAT).write_text("class OpenAIServingChat: ...\n")
+def test_no_worker_starts_if_its_sources_cannot_be_patched(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        (node.package / CHAT).write_text("class OpenAIServingChat: ...\n")
     code = REFUSED.format(folder=str(EXAMPLE.parent))
 
-    ran = nodes.python("-c", code, RAY_ADDRESS=nodes.address)
+    ran = cluster.python("-c", code, RAY_ADDRESS=cluster.address)
 
     assert ran.returncode == 1
     assert "agentcore_patches.errors.SourceConflict" in ran.stdout + ran.stderr
 
 
 def test_lost_and_unsuitable_nodes_do_not_delay_the_others(
-    nodes: Cluster, tree: Tree, tmp_path: Path, patched: dict[str, bytes]
+    cluster: Cluster, tree: Tree, tmp_path: Path, patched: dict[str, bytes]
 ) -> None:
     without = tmp_path / "without"
     without.mkdir()
@@ -296,19 +296,18 @@ def test_lost_and_unsuitable_nodes_do_not_delay_the_others(
     )
     (older / "_version.py").write_text('__version__ = "0.0.7"\n')
     lost = tree("lost")
-    ray = nodes.ray
-    bare = add(ray, nodes.members[0].package, without)
-    outdated = add(ray, nodes.members[0].package, older.parent)
-    doomed = add(ray, lost)
+    bare = cluster.add(cluster.nodes[0].package, without)
+    outdated = cluster.add(cluster.nodes[0].package, older.parent)
+    doomed = cluster.add(lost)
     answers: list[NodeResult] = []
     asking = threading.Thread(
-        target=lambda: answers.extend(cluster.apply_on_ray(nodes.address))
+        target=lambda: answers.extend(apply_on_ray(cluster.address))
     )
     with transaction.locked(find(lost)):
         asking.start()
         wait_until(
             lambda: all(
-                status(sglang_dir=member.package).complete for member in nodes.members
+                status(sglang_dir=node.package).complete for node in cluster.nodes
             )
         )
         wait_until(lambda: workers([doomed]))
@@ -316,7 +315,7 @@ def test_lost_and_unsuitable_nodes_do_not_delay_the_others(
         asking.join(30)
         assert not asking.is_alive()
     for node in (bare, outdated):
-        os.kill(node.raylet, signal.SIGTERM)
+        node.raylet.terminate()
 
     errors = {answer.node.node_id: answer.error for answer in answers}
     assert "has no agentcore-patches" in str(errors[bare.node_id])
@@ -324,9 +323,9 @@ def test_lost_and_unsuitable_nodes_do_not_delay_the_others(
     assert "has agentcore-patches 0.0.7; install" in str(errors[outdated.node_id])
     assert "Ray did not finish its task" in str(errors[doomed.node_id])
     assert texts(lost) != patched
-    for member in nodes.members:
-        assert errors[member.node.node_id] is None
-        assert texts(member.package) == patched
+    for node in cluster.nodes:
+        assert errors[node.node_id] is None
+        assert texts(node.package) == patched
 
 
 def test_the_error_is_the_last_line_of_a_ray_traceback(

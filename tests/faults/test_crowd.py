@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import subprocess
 import sys
 import time
@@ -13,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches.errors import AccessError
-from agentcore_patches.state import transaction
 from agentcore_patches.state.filesystem import FOLDER
 from tests.faults import tracing, trees
+from tests.helpers.planning import VERSION
 from tests.helpers.trees import photograph
+from tests.helpers.wheels import make_install
+from tests.sglang_sources.releases import changed_files
 
 
 def all_at_once(package: Path, actions: Sequence[str]) -> list[tuple[int, str]]:
@@ -111,37 +113,17 @@ def kill_at_work(
     return None
 
 
-def test_a_lock_is_released_when_its_process_dies(tmp_path: Path) -> None:
-    package = trees.build(tmp_path)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD.format(package=str(package))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=tracing.ENVIRONMENT,
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"locked\n"
-    with (
-        pytest.raises(AccessError, match=f"process {holder.pid}"),
-        transaction.locked(trees.install_of(package), timeout=0),
-    ):
-        pass
-    assert transaction.inspect(trees.install_of(package)).pending
-
-    holder.kill()
-    holder.wait()
-    holder.stdout.close()
-
-    with transaction.locked(trees.install_of(package), timeout=0):
-        pass
-    assert not (package / FOLDER).exists()
-
-
-HOLD = """
-import sys, trees
-from pathlib import Path
-from agentcore_patches.state import transaction
-with transaction.locked(trees.install_of(Path("{package}"))):
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
+def test_only_one_of_32_concurrent_applies_does_the_work(
+    tmp_path: Path, count: Counter[str]
+) -> None:
+    package = make_install(VERSION, tmp_path / "site", changed_files(VERSION))
+    command = (sys.executable, "-m", "agentcore_patches", "apply", "--json")
+    crowd = [tracing.start(*command, "--sglang-dir", package) for _ in range(32)]
+    changed = 0
+    for process in crowd:
+        told, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+        changed += json.loads(told)["changed"]
+    assert changed == 1
+    count["real commands that ran at once"] += 32

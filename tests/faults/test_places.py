@@ -117,44 +117,6 @@ def leave_room(disk: Path, room: int) -> None:
 # Mounts
 
 
-def test_a_read_only_mount_is_refused(tmp_path: Path) -> None:
-    in_own_mounts(mount_read_only, tmp_path)
-
-
-def mount_read_only(root: Path) -> None:
-    """Run on an unpatched, a patched and an interrupted install, mounted read-only."""
-    package = trees.build(root)
-    site = package.parent
-    mount("--bind", site, site)
-
-    mount("-o", "remount,ro,bind", site)
-    with refused(root, errno.EROFS):
-        run(package, "apply")
-    mount("-o", "remount,rw,bind", site)
-
-    run(package, "apply")
-    mount("-o", "remount,ro,bind", site)
-    assert transaction.inspect(install_of(package)).applied
-    with refused(root, errno.EROFS):
-        run(package, "revert")
-    mount("-o", "remount,rw,bind", site)
-
-    calls = tracing.calls(trees.copy(package, root / "copy"), "revert")
-    half = next(
-        c for c in reversed(calls) if c.kind.startswith("rename") and "srt/" in c.line
-    )
-    tracing.kill_at(half, package, "revert")
-    mount("-o", "remount,ro,bind", site)
-    before = photograph(root)
-    assert transaction.inspect(install_of(package)).pending == "an unfinished revert"
-    with refused(root, errno.EROFS):
-        run(package, "revert")
-    assert photograph(root) == before
-    mount("-o", "remount,rw,bind", site)
-    with transaction.locked(install_of(package)) as work:
-        assert work.recovered == "finished an interrupted revert"
-
-
 def test_files_with_mounts_over_them(tmp_path: Path) -> None:
     in_own_mounts(mount_over_files, tmp_path)
 

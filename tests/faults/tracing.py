@@ -78,11 +78,11 @@ class _Starter:
         )
         os.sched_setaffinity(self._process.pid, self._processor)
 
-    def run(self, package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
+    def run(self, package: Path, action: str, options: Sequence[str]) -> Ended:
         """Run a command under strace until it exits."""
         assert self._process.stdin and self._process.stdout
         with tempfile.NamedTemporaryFile(mode="r", errors="replace") as output:
-            request = {"package": str(package), "args": args, "output": output.name}
+            request = {"package": str(package), "action": action, "output": output.name}
             print(json.dumps(request), file=self._process.stdin, flush=True)
             child = int(self._process.stdout.readline())
             strace = subprocess.Popen(
@@ -103,10 +103,10 @@ class _Starter:
 _idle: list[_Starter] = []
 
 
-def _run(package: Path, args: Sequence[str], options: Sequence[str]) -> Ended:
+def _run(package: Path, action: str, options: Sequence[str]) -> Ended:
     # Each thread has its own starter.
     starter = _idle.pop() if _idle else _Starter()
-    ended = starter.run(package, args, options)
+    ended = starter.run(package, action, options)
     _idle.append(starter)
     return ended
 
@@ -134,15 +134,12 @@ def start(*command: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def calls(package: Path, *args: str) -> list[Call]:
-    """Run a command until it exits; return its calls on its package, in order.
-
-    The command is an action of the driver's, or the arguments of `agentcore-patch`.
-    """
+def calls(package: Path, action: str) -> list[Call]:
+    """Run a command until it exits; return its calls on its package, in order."""
     kinds = ",".join(f"?{kind}" for kind in (*CHANGING, *READING))
     with tempfile.NamedTemporaryFile(mode="r", errors="replace") as log:
         tracing = ["-y", "-s", "300", "-o", log.name, "-e", f"trace={kinds}"]
-        _run(package, args, tracing)
+        _run(package, action, tracing)
         lines = log.read().splitlines()
     counts: Counter[str] = Counter()
     found = []
@@ -155,21 +152,21 @@ def calls(package: Path, *args: str) -> list[Call]:
     return found
 
 
-def kill_at(call: Call, package: Path, *args: str) -> None:
+def kill_at(call: Call, package: Path, action: str) -> None:
     """Run a command and kill it just before a call."""
-    ended = _inject(call, f"signal=SIGKILL:when={call.number}", package, args)
+    ended = _inject(call, f"signal=SIGKILL:when={call.number}", package, action)
     assert ended.returncode == -signal.SIGKILL, (call, ended)
 
 
 def fail_at(
-    call: Call, error: str, package: Path, *args: str, for_good: bool = False
+    call: Call, error: str, package: Path, action: str, for_good: bool = False
 ) -> Ended:
     """Run a command whose call fails; `for_good`: all later ones of its kind, too."""
     when = f"{call.number}{'+' if for_good else ''}"
-    return _inject(call, f"error={error}:when={when}", package, args)
+    return _inject(call, f"error={error}:when={when}", package, action)
 
 
-def _inject(call: Call, what: str, package: Path, args: Sequence[str]) -> Ended:
+def _inject(call: Call, what: str, package: Path, action: str) -> Ended:
     kind = call.kind
     injection = ["-e", f"trace={kind}", "-e", f"inject={kind}:{what}"]
-    return _run(package, args, ["-o", "/dev/null", *injection])
+    return _run(package, action, ["-o", "/dev/null", *injection])

@@ -1,4 +1,4 @@
-"""Compare a JSON document with the class of the result that it was made of."""
+"""Compare JSON documents with the classes of their results, and find their parts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import (
-    Any,
-    Literal,
-    TypedDict,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict, is_typeddict
 
 from agentcore_patches.cluster.results import NodeResult, RayNode
 from agentcore_patches.command.exit_codes import Failure
@@ -54,50 +48,43 @@ def keys(described: Any) -> dict[str, Any]:
     return {KEYS.get(key, key): types[key] for key in types if key not in LEFT_OUT}
 
 
-def mismatches(value: Any, described: Any, path: str = "document") -> list[str]:
+def mismatches(value: Any, described: Any) -> list[str]:
     """Find the differences between a JSON value and a class or a type used in one.
 
     A missing key and a key that the type does not have are differences, too.
     """
-    origin, arguments = get_origin(described), get_args(described)
+    try:
+        TypeAdapter(_in_json(described)).validate_python(value)
+    except ValidationError as error:
+        return [f"{one['loc']}: {one['msg']}" for one in error.errors()]
+    return []
+
+
+def _in_json(described: Any) -> Any:
+    """Return the type of a value in JSON."""
+    origin, inside = get_origin(described), get_args(described)
     if is_typeddict(described) or is_dataclass(described):
-        hints = keys(described)
-        if not isinstance(value, dict) or value.keys() != hints.keys():
-            found = sorted(value) if isinstance(value, dict) else value
-            return [f"{path}: {found}, described as {sorted(hints)}"]
-        return [
-            mismatch
-            for key, hint in hints.items()
-            for mismatch in mismatches(value[key], hint, f"{path}.{key}")
-        ]
-    if origin in (list, tuple) and isinstance(value, list):
-        return [
-            found
-            for index, item in enumerate(value)
-            for found in mismatches(item, arguments[0], f"{path}[{index}]")
-        ]
-    if origin in (dict, Mapping) and isinstance(value, dict):
-        return [
-            found
-            for key, item in value.items()
-            for found in mismatches(item, arguments[1], f"{path}.{key}")
-        ]
+        types = {key: _in_json(hint) for key, hint in keys(described).items()}
+        made = TypedDict(described.__name__, types)  # type: ignore[misc]
+        return with_config(ConfigDict(extra="forbid", strict=True))(made)
+    if origin in (list, tuple):
+        return list[_in_json(inside[0])]  # type: ignore[misc]
+    if origin in (dict, Mapping):
+        return dict[str, _in_json(inside[1])]  # type: ignore[misc]
     if origin in (Union, UnionType):
-        tried = [mismatches(value, argument, path) for argument in arguments]
-        return [] if [] in tried else [found for each in tried for found in each]
-    if _fits(value, described):
-        return []
-    return [f"{path}: {value!r}, described as {described}"]
-
-
-def _fits(value: Any, described: Any) -> bool:
-    if get_origin(described) is Literal:
-        return value in get_args(described)
-    if described in (None, NoneType):
-        return value is None
-    if described is Path:
-        return type(value) is str
+        return Union[tuple(map(_in_json, inside))]  # noqa: UP007
     if isinstance(described, type) and issubclass(described, Enum):
-        return value in [member.value for member in described]
-    # As in JSON, true is not a number.
-    return isinstance(described, type) and type(value) is described
+        return Literal[tuple(member.value for member in described)]
+    return str if described is Path else described
+
+
+def places_in(value: Any, longest: int | None = None) -> list[tuple[Any, Any]]:
+    """Return each container in a JSON value with each of its keys.
+
+    Only the first `longest` entries of a list count.
+    """
+    keys: list[Any] = [*value] if isinstance(value, dict) else []
+    if isinstance(value, list):
+        keys = [*range(len(value))][:longest]
+    inside = [place for key in keys for place in places_in(value[key], longest)]
+    return [(value, key) for key in keys] + inside

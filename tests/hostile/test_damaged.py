@@ -13,6 +13,7 @@ from typing import Any
 from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.state.filesystem import FOLDER
+from tests.helpers.documents import places_in
 from tests.helpers.trees import Photograph, photograph
 from tests.hostile.planting import signed
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
@@ -33,20 +34,6 @@ JUNK: tuple[Any, ...] = (
 )
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Return every container in a document with each of its keys."""
-    keys = (
-        list(value)
-        if isinstance(value, dict)
-        else range(len(value))
-        if isinstance(value, list)
-        else ()
-    )
-    return [(value, key) for key in keys] + [
-        found for key in keys for found in places(value[key])
-    ]
-
-
 def damaged(text: bytes, chance: random.Random) -> bytes:
     """Damage bytes or values of a document, sometimes with a valid checksum."""
     kind = chance.randrange(6)
@@ -63,14 +50,14 @@ def damaged(text: bytes, chance: random.Random) -> bytes:
         )
     document = json.loads(text)
     for _ in range(chance.randrange(1, 3)):
-        container, key = chance.choice(places(document))
+        container, key = chance.choice(places_in(document))
         match chance.randrange(4):
             case 0 if isinstance(container, dict):
                 container.pop(key, None)
             case 1 if isinstance(container, dict):
                 container[str(chance.choice(JUNK))] = container.pop(key, None)
             case 2:
-                other, name = chance.choice(places(document))
+                other, name = chance.choice(places_in(document))
                 container[key] = json.loads(json.dumps(other[name]))
             case _:
                 container[key] = chance.choice(JUNK)

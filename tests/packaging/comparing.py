@@ -91,12 +91,7 @@ def _unlike_list(shown: list[Any], seen: list[Any], where: str) -> str:
     return "" if at == len(seen) else f"{where} has {len(seen)} entries, shown are {at}"
 
 
-def unlike_excerpt(shown: str, whole: str) -> str:
-    """Return the first line of an excerpt that is not in the text, in order."""
-    lines = iter([" ".join(line.split()) for line in whole.splitlines()])
-    for line in filter(str.strip, shown.splitlines()):
-        if ELLIPSIS.fullmatch(line.strip()):
-            continue
-        if " ".join(line.split()) not in lines:
-            return f"not there, or not in this order: {line}"
-    return ""
+def is_excerpt(shown: str, whole: str) -> bool:
+    """True if all lines of an excerpt are in the text, in order."""
+    lines = iter(_lines(whole))
+    return all(ELLIPSIS.fullmatch(line) or line in lines for line in _lines(shown))

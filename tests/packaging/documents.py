@@ -4,13 +4,13 @@ The language of a block says how it is run or checked:
 
     console   run each `$ command` with bash, in order, in one environment per document;
               lines below a command are its output. A command must exit with 0, except
-              the last one of a block with the word `exit=N`, or one before `echo $?`.
+              one before `echo $?`.
               `agentcore-patch serve ... &` or `python -m sglang.launch_server ... &`
               launches a server of the environment's SGLang on the CPU, which is the
               document's live server from then on. Before a document installs the
               package, `agentcore-patch serve --model scripted &` is a patched server
               that such documents share
-    bash      run the whole block, which must exit with 0 (or `exit=N`)
+    bash      run the whole block, which must exit with 0
     python    run the whole block as a file, likewise
     text      the output of the last run
     json request=PATH     send it to the live server, which must answer 200 (or
@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from agentcore_patches.errors import ServerError
@@ -45,16 +44,16 @@ from agentcore_verify.client import Json
 from agentcore_verify.launching import SCRIPTED, SCRIPTED_PARSERS
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.forking import ForkedServer, ForkServer
-from tests.packaging.comparing import unlike, unlike_excerpt, unlike_json
+from tests.packaging.comparing import is_excerpt, unlike, unlike_json
 from tests.packaging.fences import Block, blocks, commands
 from tests.packaging.scratch import Ran, Scratch
-from tests.packaging.shell import Shell
 
 CHAT = "/v1/chat/completions"
 SERVE = "agentcore-patch serve "
 SHARED = f"{SERVE}--model {SCRIPTED} &"
 SERVED_WITH = ("--tool-call-parser", SCRIPTED_PARSERS.tool_call or "")
 """Options that `serve` adds for a server with the scripted model."""
+URL = "http://127.0.0.1:30000"
 TINY_MODEL = "Qwen/Qwen3-0.6B"
 """The model in documents in place of which the scripted one is served."""
 STREAMS = 5
@@ -78,23 +77,25 @@ ERRORS = (
 class Document:
     """A document, run block by block.
 
-    `fork_server` starts the server that it launches; `places` is for the `Shell` in which
-    it is run. From document to document, `ran` remembers runs of `verify`.
+    `fork_server` starts the server that it launches. `places` maps names in documents
+    to functions that return the local ones: scripts use the local names, and output
+    shows the documents'. From document to document, `ran` remembers runs of `verify`.
     """
 
     scratch: Scratch
     tree: Path
     fork_server: ForkServer
     server: Callable[[], str]
-    places: Mapping[str, Callable[[], str]]
+    places: dict[str, Callable[[], str]]
     ran: dict[tuple[str, str], Ran]
+    _launched: Server | None = None
+    _used: dict[str, str] = field(default_factory=dict)
+    _last: Ran = field(default_factory=lambda: Ran(0, ""))
+    _answer: list[Json] = field(default_factory=list)
+    _request: Callable[[], list[Json]] = list
 
     def __post_init__(self) -> None:
-        places = {"http://127.0.0.1:30000": lambda: self._url, **self.places}
-        self._shell = Shell(self.scratch, places)
-        self._answer: list[Json] = []
-        self._request: Callable[[], list[Json]] | None = None
-        self._launched: Server | None = None
+        self.places[URL] = lambda: self._url
         (self.scratch.folder / "examples").symlink_to(self.tree / "examples")
 
     def stop(self) -> None:
@@ -109,43 +110,34 @@ class Document:
             run = getattr(self, f"_run_{block.language}", None)
             try:
                 if run is None:
-                    raise Failed(f"nothing runs blocks of the language {block.info!r}")
+                    raise Failed(f"nothing runs blocks of {block.language!r}")
                 run(block)
             except ERRORS as error:
                 found.append(f"row {block.row}: {error}")
         return found
 
     def _run_console(self, block: Block) -> None:
-        parts = list(commands(block.text))
-        if not parts or not block.text.startswith("$ "):
+        if not block.text.startswith("$ "):
             raise Failed("a console block starts with `$ ` and a command")
-        following = [*[part.script for part in parts[1:]], ""]
-        for command, after in zip(parts, following, strict=True):
-            expected = block.words.get("exit", "0") if not after else "0"
-            ran = self._command(command.script)
-            if str(ran.code) != expected and "$?" not in after:
-                raise Failed(f"exit {ran.code}: {command.script}\n{ran.out}")
-            if command.shown and (found := unlike(command.shown, ran.out)):
-                raise Failed(f"{command.script}\n{found}")
+        for (script, shown), (after, _) in pairwise([*commands(block.text), ("", "")]):
+            ran = self._command(script)
+            if ran.code and "$?" not in after:
+                raise Failed(f"exit {ran.code}: {script}\n{ran.out}")
+            if shown and (found := unlike(shown, ran.out)):
+                raise Failed(f"{script}\n{found}")
 
     def _run_bash(self, block: Block) -> None:
         if "excerpt" in block.words:
             self._run_dockerfile(block)
-            return
-        self._script(block, f"set -e\n{block.text}")
-
-    def _run_python(self, block: Block) -> None:
-        file = self.scratch.folder / "block.py"
-        file.write_text(self._shell.here(block.text))
-        self._script(block, "python block.py")
-
-    def _script(self, block: Block, script: str) -> None:
-        ran = self._shell.run(script)
-        if str(ran.code) != block.words.get("exit", "0"):
+        elif (ran := self._shell(f"set -e\n{block.text}")).code:
             raise Failed(f"exit {ran.code}: {block.text}\n{ran.out}")
 
+    def _run_python(self, block: Block) -> None:
+        (self.scratch.folder / "block.py").write_text(self._here(block.text))
+        self._run_bash(Block(block.row, "bash", {}, "python block.py"))
+
     def _run_text(self, block: Block) -> None:
-        if found := unlike(block.text, self._output):
+        if found := unlike(block.text, self._last.out):
             raise Failed(found)
 
     def _run_json(self, block: Block) -> None:
@@ -153,43 +145,36 @@ class Document:
         if "request" in words:
             self._request = partial(self._ask, words["request"] or CHAT, shown, words)
             self._answer = self._request()
-        elif "answer" in words:
-            [seen] = self._answered()
-            if found := unlike_json(shown, seen):
-                raise Failed(found)
+        elif "answer" in words and self._answer:
+            self._check_json(shown, self._answer[0])
         elif "chunk" in words:
             self._check_event(shown)
         elif "output" in words:
-            if found := unlike_json(shown, json.loads(self._output)):
-                raise Failed(found)
+            self._check_json(shown, json.loads(self._last.out))
         else:
             raise Failed("this JSON needs a word that says what it is")
 
+    def _check_json(self, shown: Json, seen: Json) -> None:
+        if found := unlike_json(shown, seen):
+            raise Failed(found)
+
     def _check_event(self, shown: Json) -> None:
-        for attempt in range(STREAMS):
-            if attempt and self._request:
-                self._answer = self._request()
-            found = [unlike_json(shown, event) for event in self._answered()]
+        for _ in range(STREAMS):
+            found = [unlike_json(shown, event) for event in self._answer]
             if not all(found):
                 return
+            self._answer = self._request()
         raise Failed("\n".join(["no event is like this one:", *found]))
 
     def _run_dockerfile(self, block: Block) -> None:
-        files = sorted((self.tree / "examples").iterdir())
-        found = [unlike_excerpt(block.text, file.read_text()) for file in files]
-        if all(found):
+        files = [file for file in (self.tree / "examples").iterdir() if file.is_file()]
+        if not any(is_excerpt(block.text, file.read_text()) for file in files):
             raise Failed("no file in examples/ has these lines")
 
     _run_yaml = _run_dockerfile
 
-    @property
-    def _output(self) -> str:
-        if self._shell.last is None:
-            raise Failed("nothing was run before this")
-        return self._shell.last.out
-
     def _command(self, script: str) -> Ran:
-        if target := re.fullmatch(r"make ([\w-]+)\s*(#.*)?", script):
+        if target := re.match(r"make ([\w-]+)", script):
             return self._make(target[1])
         if script == SHARED and not self.scratch.has_command("agentcore-patch"):
             return Ran(0, "")
@@ -198,34 +183,51 @@ class Document:
         if not script.startswith("agentcore-patch verify --model") or re.search(
             r"--(json|junit|svg|log)\b", script
         ):
-            return self._shell.run(script)
-        key = self._as_patched(script)
-        if key not in self.ran:
-            self.ran[key] = self._shell.run(script)
-        self._shell.last = self.ran[key]
-        return self.ran[key]
-
-    def _as_patched(self, script: str) -> tuple[str, str]:
-        """Return a command without its comment, and the patches that are in place."""
+            return self._shell(script)
         status = self.scratch.run("agentcore-patch status --json")
+        # A comment makes no other run; other patches in place do.
         patches = json.loads(status.out).get("patches") if status.code == 0 else None
-        return re.sub(r"\s+#.*", "", script), str(patches)
+        key = re.sub(r"\s+#.*", "", script), str(patches)
+        if key not in self.ran:
+            self.ran[key] = self._shell(script)
+        self._last = self.ran[key]
+        return self._last
+
+    def _shell(self, script: str) -> Ran:
+        """Run a script with the last one's folder, variables and exit code."""
+        state = self.scratch.folder / "state"
+        ran = self.scratch.run(
+            f"[ -f '{state}' ] && . '{state}'\n(exit {self._last.code})\n"
+            f"{self._here(script)}\n"
+            f"code=$?; export -p > '{state}'; printf 'cd %q\\n' \"$PWD\" >> '{state}'\n"
+            "exit $code",
+            shell=("bash", "-c"),
+        )
+        out = ran.out
+        for name, place in self._used.items():
+            out = out.replace(place, name)
+        self._last = Ran(ran.code, out)
+        return self._last
+
+    def _here(self, text: str) -> str:
+        """Replace the documents' paths in a text by local ones."""
+        for name, place in self.places.items():
+            if name in text:
+                self._used[name] = place()
+                text = text.replace(name, self._used[name])
+        return text
 
     def _launch(self, script: str) -> Ran:
         """Launch a server like the document, but on another port and on the CPU."""
-        one_line = self._shell.here(script).replace("\\\n", " ")
+        one_line = self._here(script).replace("\\\n", " ")
         words = shlex.split(one_line, comments=True)
         told = argparse.ArgumentParser()
-        told.add_argument("--model-path", "--model")
+        told.add_argument("--model-path", "--model", required=True)
         told.add_argument("--port")
         serves = one_line.startswith(SERVE)
-        start = serves or words[:3] == ["python", "-m", "sglang.launch_server"]
         known, rest = told.parse_known_args(words[2 if serves else 3 : -1])
-        if not (start and known.model_path and words[-1] == "&") or self._launched:
-            raise Failed(
-                "a server is launched once, by `agentcore-patch serve --model ... &` or "
-                "`python -m sglang.launch_server --model-path ... &`"
-            )
+        if words[-1] != "&" or self._launched:
+            raise Failed("a server is launched once, in the background")
         if serves:
             rest = [*SERVED_WITH, *(arg for arg in rest if arg != "--")]
         if known.model_path == SCRIPTED:
@@ -246,29 +248,15 @@ class Document:
         return Ran(0, "")
 
     def _make(self, target: str) -> Ran:
-        """Run the commands of a target in the existing environment.
+        """Run the demo; only check that any other target exists.
 
-        For targets that run this suite or read the sources, only check that their
-        programs exist.
+        Other targets run this suite, or read the sources.
         """
-        ready = ("--old-file=.venv/.ready", "--old-file=build/lowest/.ready")
-        told = subprocess.run(
-            ["make", "--dry-run", *ready, target],
-            cwd=self.tree,
-            # Make may run this suite, and passes its settings to child processes.
-            env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
-            capture_output=True,
-            text=True,
-        )
-        ran = Ran(told.returncode, told.stdout + told.stderr)
-        for script in told.stdout.splitlines() if target == "demo" else ():
-            ran = self._command(script.replace(".venv/bin/", ""))
-            if ran.code:
-                break
-        for program in re.findall(r"^\.venv/bin/(\S+)", told.stdout, re.MULTILINE):
-            if not Path(sys.executable).with_name(program).exists():
-                raise Failed(f"make {target} runs {program}, which is missing")
-        return ran
+        if target == "demo":
+            return self._shell("python -m agentcore_verify.demo")
+        # Make may run this suite, and passes its settings to child processes.
+        apart = ["env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "--dry-run"]
+        return Ran(subprocess.run([*apart, target], cwd=self.tree).returncode, "")
 
     @property
     def _url(self) -> str:
@@ -276,22 +264,15 @@ class Document:
 
     def _ask(self, path: str, body: Json, words: Mapping[str, str]) -> list[Json]:
         """Send a request; return the response object, or the events of a stream."""
-        url = self._url + path
+        expected = int(words.get("status", 200))
         try:
-            with client.post(url, body) as response:
-                text = response.content.decode()
+            with client.post(self._url + path, body) as response:
+                status, text = 200, response.content.decode()
         except client.HttpError as error:
-            if str(error.status) != words.get("status", "200"):
-                raise
-            return [json.loads(error.body)]
-        if "status" in words:
-            raise Failed(f"answered with 200, not {words['status']}")
+            status, text = error.status, error.body
+        if status != expected:
+            raise Failed(f"answered with {status}, not {expected}: {text}")
         if not body.get("stream"):
             return [json.loads(text)]
         data = re.findall(r"^data: (\{.*\})$", text, re.MULTILINE)
         return [json.loads(event) for event in data]
-
-    def _answered(self) -> list[Json]:
-        if not self._answer:
-            raise Failed("nothing was asked before this")
-        return self._answer

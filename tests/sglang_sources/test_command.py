@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +15,31 @@ import pytest
 
 from agentcore_patches import __version__, api
 from agentcore_patches.edits import Edit
-from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import COMMUNICATOR_MIXIN, LANDED
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
-from tests.sglang_sources.releases import changed_files, sources
+from tests.helpers.trees import Photograph, photograph
+from tests.sglang_sources.releases import changed_files
 
 COMMAND = [sys.executable, "-m", "agentcore_patches"]
 OURS = ".agentcore-patch"
 
-Picture = dict[str, tuple[int, str]]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def picture(folder: Path) -> Picture:
-    """Return mode and hash of every file in a folder, except bytecode and the lock."""
-    return {
-        str(file.relative_to(folder)): (
-            stat.S_IMODE(file.stat().st_mode),
-            hashlib.sha256(file.read_bytes()).hexdigest(),
-        )
-        for file in folder.rglob("*")
-        if file.is_file()
-        and file.parent.name != "__pycache__"
-        and file != folder / OURS / "lock"
-    }
-
-
-@pytest.fixture(scope="session")
-def wheel(
-    sglang_package: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    """A folder with the package and its metadata, every file as RECORD has it.
-
-    Tests get hard links to its files. A command that wrote into one would change them
-    all, so the fixture checks them at the end.
-    """
-    found = install.find(sglang_package)
-    assert found.dist_info is not None
-    site = tmp_path_factory.mktemp("wheel")
-    ignored = shutil.ignore_patterns("__pycache__", OURS)
-    package = Path(shutil.copytree(found.package, site / "sglang", ignore=ignored))
-    for path, source in sources(VERSION).items():
-        (package / path).write_bytes(source)
-    shutil.copytree(found.dist_info, site / found.dist_info.name)
-    copied = install.find(package)
-    files = {path: digest for path, (_, digest) in picture(package).items()}
-    assert len(files) > 1000 and files == copied.wheel_hashes(files)
-    before = picture(site)
-    yield site
-    assert picture(site) == before
+def picture(package: Path) -> Photograph:
+    """Return a photograph without bytecode and the lock."""
+    ignored = ("__pycache__", f"{OURS}/lock")
+    found = photograph(package).items()
+    return {path: seen for path, seen in found if not any(i in path for i in ignored)}
 
 
 @pytest.fixture
-def package(wheel: Path, tmp_path: Path) -> Path:
+def package(vanilla_install: Callable[[Path], Path], tmp_path: Path) -> Path:
     """The package folder of a fresh copy."""
-    shutil.copytree(wheel, tmp_path / "site", copy_function=os.link)
-    return tmp_path / "site" / "sglang"
+    return vanilla_install(tmp_path / "site")
 
 
 @pytest.fixture
@@ -117,11 +81,11 @@ def test_apply_status_and_revert(run: Run, package: Path) -> None:
     }
     assert {edit["outcome"] for edit in applied["edits"]} == {"applied"}
     after = picture(package)
-    assert {path for path in after if after[path] != before.get(path)} == {
-        *touched,
-        *(path for path in after if path.startswith(OURS)),
-    }
-    assert all(after[path][0] == before[path][0] for path in touched if path in before)
+    kept = [path for path in touched if path in before]
+    changed = {path for path in after if after[path] != before.get(path)}
+    own = (OURS, "srt/agentcore")
+    assert {path for path in changed if not path.startswith(own)} == {*kept}
+    assert all(after[path][:4] == before[path][:4] for path in kept)
 
     again = document(run("apply", "--json"))
     assert again["changed"] is False and again["files"] == again["edits"] == []
@@ -143,30 +107,6 @@ def test_apply_status_and_revert(run: Run, package: Path) -> None:
     assert not (package / OURS).exists()
     assert document(run("revert", "--json"))["changed"] is False
     assert run("status", "--check").returncode == 1
-
-
-def test_the_text_output(run: Run, package: Path) -> None:
-    ran = run("apply")
-
-    assert (ran.returncode, ran.stderr) == (0, "")
-    n_patches = len(registry.names())
-    n_files = len(changed_files(VERSION))
-    assert ran.stdout == (
-        f"Patched SGLang 0.5.9 in {package}: {n_patches} patches, {n_files} files edited, "
-        f"{len(LANDED)} added. Restart its servers. To undo: `agentcore-patch revert --sglang-dir "
-        f"{package}`.\n"
-    )
-    assert run("apply").stdout == (
-        f"Nothing to do: {n_patches} patches are already in place.\n"
-    )
-    assert run("status").stdout == (
-        f"SGLang 0.5.9 in {package}: {n_patches} patches are in place ({n_files} files "
-        f"edited, {len(LANDED)} added), applied by agentcore-patch {__version__}.\n"
-    )
-    shown = run("revert", "-v").stdout
-    assert shown.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n")
-    assert shown.count("  restored  as released\n") == n_files
-    assert shown.count("  removed   added\n") == len(LANDED)
 
 
 @pytest.fixture
@@ -200,21 +140,6 @@ def test_patches_of_a_version_that_changed_one_more_file_are_reverted(
     assert set(status.patches.values()) == {PatchState.OUTDATED}
     for found in (status, api.revert(sglang_dir=package)):
         assert COMMUNICATOR_MIXIN in [file.path for file in found.files]
-    assert picture(package) == before
-
-
-def test_an_upgrade_restores_a_file_that_is_no_longer_patched(
-    package: Path, without_a_path: Callable[[], None]
-) -> None:
-    before = picture(package)
-    api.apply(sglang_dir=package)
-    without_a_path()
-    api.apply(sglang_dir=package)
-    assert picture(package)[COMMUNICATOR_MIXIN] == before[COMMUNICATOR_MIXIN]
-    assert COMMUNICATOR_MIXIN not in [
-        file.path for file in api.status(sglang_dir=package).files
-    ]
-    api.revert(sglang_dir=package)
     assert picture(package) == before
 
 

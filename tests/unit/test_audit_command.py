@@ -9,7 +9,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,11 +27,12 @@ from tests.helpers.built_records import (
     SHAPES,
     Json,
     conversation,
+    kept,
     records,
     save_tokenizer,
     write,
 )
-from tests.helpers.documents import Error, mismatches
+from tests.helpers.documents import Error, mismatches, places_in
 
 Audited = Callable[..., tuple[int, str, str]]
 
@@ -51,14 +51,14 @@ def audited(capsys: pytest.CaptureFixture[str]) -> Audited:
 
 @pytest.fixture
 def clean(tmp_path: Path) -> Path:
-    return write(tmp_path / "clean.jsonl", records("chat", conversation(3)))
+    return write(tmp_path / "clean.jsonl", records(conversation(3)))
 
 
 @pytest.fixture
 def defective(tmp_path: Path) -> Path:
     turns = conversation(2)
     turns[1].logprobs = None
-    return write(tmp_path / "defective.jsonl", records("chat", turns))
+    return write(tmp_path / "defective.jsonl", records(turns))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_drift_is_tolerated_up_to_a_share(
 ) -> None:
     turns = conversation(2, call=True)
     turns[1].call = ("get_weather", '{"city":"Paris","days":3}')
-    file = write(tmp_path / "drift.jsonl", records("chat", turns))
+    file = write(tmp_path / "drift.jsonl", records(turns))
 
     code, out, _ = audited(file, "--tokenizer", tokenizer)
     assert code == 1 and "tool arguments respelled (1)" in out
@@ -165,9 +165,9 @@ def test_a_gateway_database_is_read(audited: Audited, tmp_path: Path) -> None:
     file = tmp_path / "gateway traces?.db"
     database = sqlite3.connect(file)
     database.execute("CREATE TABLE traces (trace_id TEXT, data TEXT, created_at REAL)")
-    turns = conversation(3)
-    turns[2].logprobs = None
-    for time, record in enumerate(records("gateway", turns)):
+    traces = kept("gateway")
+    traces[1]["logprobs"] = None
+    for time, record in enumerate(traces):
         row = ("t", json.dumps(record), float(time))
         database.execute("INSERT INTO traces VALUES (?, ?, ?)", row)
     database.commit()
@@ -176,10 +176,10 @@ def test_a_gateway_database_is_read(audited: Audited, tmp_path: Path) -> None:
     code, out, _ = audited(file, "--json")
 
     document = json.loads(out)
-    assert (code, document["turns"], document["compared"]) == (1, 3, 2)
+    assert (code, document["turns"], document["compared"]) == (1, 2, 1)
     [row] = [row for row in document["findings"] if row["state"] == "found"]
     assert row["name"] == "logprobs-missing"
-    assert row["first"]["place"] == f"{file}, row 3 of `traces`"
+    assert row["first"]["place"] == f"{file}, row 2 of `traces`"
 
 
 def test_rollouts_saved_without_their_trajectory_are_read(
@@ -353,28 +353,14 @@ values = st.recursive(
 )
 
 
-def places_in(value: Any) -> list[tuple[Any, Any]]:
-    """Return each container in a JSON value, with each of its keys."""
-    keys = (
-        list(value)
-        if isinstance(value, dict)
-        else list(range(min(len(value), 4)))
-        if isinstance(value, list)
-        else []
-    )
-    found = [(value, key) for key in keys]
-    return found + [place for key in keys for place in places_in(value[key])]
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=30)
 @given(data=st.data())
 def test_any_damage_to_a_line_is_a_bad_record_or_readable(
     shape: str, data: st.DataObject
 ) -> None:
-    lines = records(shape, conversation(2, reasoning=True, call=True))
-    line: Json = json.loads(json.dumps(lines[-1]))
-    holder, key = data.draw(st.sampled_from(places_in(line)))
+    line = kept(shape)[-1]
+    holder, key = data.draw(st.sampled_from(places_in(line, 4)))
     holder[key] = data.draw(values)
     auditor = Auditor()
 
@@ -395,7 +381,7 @@ def test_memory_does_not_grow_with_the_file(
 ) -> None:
     monkeypatch.setattr(prefixes, "BYTES_KEPT", 30_000)
     turns = conversation(2)
-    sessions = (records("chat", turns, f"session {number}") for number in range(200))
+    sessions = (records(turns, f"session {number}") for number in range(240))
     file = write(
         tmp_path / "many.jsonl", (line for lines in sessions for line in lines)
     )
@@ -411,7 +397,7 @@ def test_memory_does_not_grow_with_the_file(
         tracemalloc.stop()
 
     audit = auditor.result()
-    assert audit.turns == 400 and audit.clean and audit.compared == 200
+    assert audit.turns == 480 and audit.clean and audit.compared == 240
     assert peak < 400_000
 
 

@@ -1,10 +1,10 @@
-"""`audit` finds each planted defect in each shape, and nothing else."""
+"""`audit` reads all shapes alike, and finds each planted defect and nothing else."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -27,6 +27,8 @@ from tests.helpers.built_records import (
     Recorded,
     conversation,
     encode,
+    kept,
+    raw_answer,
     records,
     tokenizer,
 )
@@ -53,12 +55,34 @@ def found(audit: Audit) -> dict[str, Row]:
     return {row.name: row for row in audit.findings if row.state is State.FOUND}
 
 
-# Clean built_records.
+# Clean recordings.
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_read_like_chat(shape: str, whole: bool) -> None:
+    turns = conversation(2, reasoning=True, call=True)
+    for turn in turns if not whole else ():
+        turn.prompt = turn.ids = turn.logprobs = None
+        turn.spans = []
+    of_chat = [read for line in records(turns) for read in turns_of(line)]
+    seen = [read for line in kept(shape, whole=whole) for read in turns_of(line)]
+    for turn, chat, read in zip(turns, of_chat, seen, strict=True):
+        [expected], [answer] = chat.answers, read.answers
+        if shape == "completions":
+            chat = replace(chat, history=None)
+            text = raw_answer(turn.text, turn.reasoning, turn.call)
+            expected = replace(expected, text=text, reasoning="", calls=())
+        if shape in ("rollout", "episode"):
+            expected = replace(expected, versions=())
+        # Chat alone names the pieces; each shape has its own finish reasons.
+        expected = replace(expected, pieces=answer.pieces, finish=answer.finish)
+        assert not answer.was_cut
+        assert read == replace(chat, shape=read.shape, answers=(expected,))
 
 
 @pytest.mark.parametrize("with_tokenizer", [True, False])
 @pytest.mark.parametrize("session", ["s", None])
-@pytest.mark.parametrize("shape", SHAPES)
 @settings(max_examples=10)
 @given(
     n_turns=st.integers(1, 4),
@@ -67,7 +91,6 @@ def found(audit: Audit) -> dict[str, Row]:
     call=st.booleans(),
 )
 def test_a_clean_recording_has_no_findings(
-    shape: str,
     session: str | None,
     with_tokenizer: bool,
     n_turns: int,
@@ -78,14 +101,24 @@ def test_a_clean_recording_has_no_findings(
     turns = conversation(n_turns, first=first, reasoning=reasoning, call=call)
     tokens = Tokens(tokenizer()) if with_tokenizer else None
 
-    audit = audited(records(shape, turns, session), tokens)
+    audit = audited(records(turns, session), tokens)
 
     assert found(audit) == {}
     assert audit.turns == audit.answers == n_turns
     assert audit.tokens == sum(turn.tokens for turn in turns)
-    if session or shape not in ("completions", "gateway"):
-        assert audit.compared == n_turns - 1
-    assert audit.unmatched == 0
+    assert (audit.compared, audit.unmatched) == (n_turns - 1, 0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_kept_recording_has_no_findings(tokens: Tokens, shape: str) -> None:
+    lines = kept(shape)
+
+    assert found(audited(lines, tokens)) == {}
+    for line in lines:
+        line.pop("session", None)
+        line |= {"session_id": ""} if "session_id" in line else {}
+    audit = audited(lines, tokens)
+    assert found(audit) == {} and audit.unmatched == 0
 
 
 def test_interleaved_conversations_are_kept_apart(tokens: Tokens) -> None:
@@ -93,20 +126,20 @@ def test_interleaved_conversations_are_kept_apart(tokens: Tokens) -> None:
     mixed = [line for pair in zip(one, other, strict=True) for line in pair]
 
     for session in ("same", None):
-        lines = [line for turn in mixed for line in records("chat", [turn], session)]
+        lines = [line for turn in mixed for line in records([turn], session)]
         audit = audited(lines, tokens)
         assert found(audit) == {} and audit.compared == 4
 
 
 def test_a_turn_sampled_twice_is_not_a_broken_prefix(tokens: Tokens) -> None:
     turns = conversation(3)
-    lines = records("chat", [turns[0], turns[1], turns[1], turns[2]])
+    lines = records([turns[0], turns[1], turns[1], turns[2]])
 
     assert found(audited(lines, tokens)) == {}
 
 
 def test_a_failed_request_is_counted_and_left_out(tokens: Tokens) -> None:
-    [line] = records("chat", conversation(1))
+    [line] = records(conversation(1))
     failed: list[Json] = [
         {"request": {}, "response": {"error": {"message": "too long"}}},
         {"request": {}, "response": {"object": "error", "message": "too long"}},
@@ -119,9 +152,7 @@ def test_a_failed_request_is_counted_and_left_out(tokens: Tokens) -> None:
 
 
 def test_each_prompt_of_a_completion_is_a_turn(tokens: Tokens) -> None:
-    one, other = conversation(1) + conversation(1, first=1)
-    lines = [line for turn in (one, other) for line in records("completions", [turn])]
-    both = [line["response"]["choices"][0] for line in lines]
+    both = [line["response"]["choices"][0] for line in kept("completions")]
     for index, choice in enumerate(both):
         choice["index"] = index
     answer = {"choices": both, "usage": {"completion_tokens": 99}}
@@ -132,7 +163,7 @@ def test_each_prompt_of_a_completion_is_a_turn(tokens: Tokens) -> None:
 
 
 def test_logprobs_of_an_echoed_prompt_are_left_out(tokens: Tokens) -> None:
-    [line] = records("completions", conversation(1))
+    [line, _] = kept("completions")
     [choice] = line["response"]["choices"]
     of_prompt = [None] + [-0.5] * (len(choice["prompt_token_ids"]) - 1)
     choice["logprobs"]["token_logprobs"][:0] = of_prompt
@@ -148,13 +179,13 @@ def test_text_before_and_after_a_tool_call_may_be_joined(tokens: Tokens) -> None
     turn.says([*(turn.ids or [])[:-1], *encode(" So I wait."), *encode(END)], turn.text)
     turn.text += " So I wait."
 
-    assert found(audited(records("chat", [turn]), tokens)) == {}
+    assert found(audited(records([turn]), tokens)) == {}
 
 
 @pytest.mark.parametrize("name", ["token_ids", "response_token_ids", "named", "meta"])
 def test_ids_are_found_by_each_name(tokens: Tokens, name: str) -> None:
     [turn] = conversation(1)
-    [line] = records("chat", [turn])
+    [line] = records([turn])
     [choice] = line["response"]["choices"]
     ids = choice.pop("token_ids")
     if name == "named":
@@ -178,7 +209,7 @@ def test_ids_are_found_by_each_name(tokens: Tokens, name: str) -> None:
 
 
 def test_versions_of_chunks_are_joined(tokens: Tokens) -> None:
-    [line] = records("chat_stream", conversation(1))
+    [line, _] = kept("chat_stream")
     chunks = line["chunks"]
     for chunk in chunks:
         for choice in chunk["choices"]:
@@ -249,72 +280,51 @@ def no_version(turn: Recorded) -> None:
     turn.spans = []
 
 
-HAVE_NO_VERSIONS = ("rollout", "episode")
-
-
-@dataclass(frozen=True)
-class Defect:
-    """A defect of one turn; shapes in `never_in` cannot have it without another one."""
-
-    finding: str
-    plant: Callable[[Recorded], None]
-    never_in: tuple[str, ...] = ()
-    seen: str = ""
-
-
-DEFECTS = (
-    # In shapes with tokens per node, a prompt without IDs implies an answer without.
-    Defect("ids-missing", no_ids, seen="0 IDs"),
-    Defect("prompt-ids-missing", no_prompt_ids, ("episode",)),
-    Defect("ids-out-of-step", an_id_too_few, seen="tokens counted, "),
-    Defect("logprobs-missing", no_logprobs, seen="0 logprobs"),
-    Defect("logprobs-padded", zeros, seen="0, 0, 0, ..."),
-    Defect("logprobs-padded", floor, seen="-9999"),
-    Defect("logprobs-out-of-step", a_logprob_too_few, seen="logprobs"),
-    *(
-        Defect("logprobs-not-finite", a_logprob(value), seen=seen)
-        for value, seen in (
-            (None, "null"),
-            (math.nan, "nan"),
-            (-math.inf, "-inf"),
-            (0.5, "0.5"),
-        )
-    ),
-    Defect("text-differs", another_text, seen="xyz"),
-    Defect("weight-versions-mixed", two_versions, HAVE_NO_VERSIONS, "version 8 from"),
-    Defect("weight-version-missing", no_version, HAVE_NO_VERSIONS),
+Plant = Callable[[Recorded], None]
+DEFECTS: tuple[tuple[str, Plant, str], ...] = (
+    ("ids-missing", no_ids, "0 IDs"),
+    ("prompt-ids-missing", no_prompt_ids, ""),
+    ("ids-out-of-step", an_id_too_few, "tokens counted, "),
+    ("logprobs-missing", no_logprobs, "0 logprobs"),
+    ("logprobs-padded", zeros, "0, 0, 0, ..."),
+    ("logprobs-padded", floor, "-9999"),
+    ("logprobs-out-of-step", a_logprob_too_few, "logprobs"),
+    ("logprobs-not-finite", a_logprob(None), "null"),
+    ("logprobs-not-finite", a_logprob(math.nan), "nan"),
+    ("logprobs-not-finite", a_logprob(-math.inf), "-inf"),
+    ("logprobs-not-finite", a_logprob(0.5), "0.5"),
+    ("text-differs", another_text, "xyz"),
+    ("weight-versions-mixed", two_versions, "version 8 from"),
+    ("weight-version-missing", no_version, ""),
 )
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.plant.__name__)
+@pytest.mark.parametrize(("finding", "plant", "seen"), DEFECTS)
 def test_a_planted_defect_is_found_and_no_other(
-    tokens: Tokens, defect: Defect, shape: str
+    tokens: Tokens, finding: str, plant: Plant, seen: str
 ) -> None:
-    if shape in defect.never_in:
-        return
     for first, (reasoning, call) in enumerate(product((False, True), repeat=2)):
         turns = conversation(2, first=first, reasoning=reasoning, call=call)
-        defect.plant(turns[-1])
+        plant(turns[-1])
 
-        audit = audited(records(shape, turns), tokens)
+        audit = audited(records(turns), tokens)
 
-        assert found(audit).keys() == {defect.finding}
-        row = found(audit)[defect.finding]
+        assert found(audit).keys() == {finding}
+        row = found(audit)[finding]
         assert (row.count, row.of) == (1, 2)
         assert row.first and row.first.session == "s"
-        assert defect.seen in row.first.seen
+        assert seen in row.first.seen
         assert audit.exit_code == 1
 
 
 def test_every_finding_has_a_planted_defect() -> None:
-    here = {defect.finding for defect in DEFECTS} | {"drift", "prefix-broken"}
+    here = {finding for finding, *_ in DEFECTS} | {"drift", "prefix-broken"}
     assert here == {finding.name for finding in FINDINGS}
 
 
 def test_logprobs_of_wrong_tokens_are_found(tokens: Tokens) -> None:
     [turn] = conversation(1)
-    [line] = records("chat", [turn])
+    [line] = records([turn])
     [choice] = line["response"]["choices"]
     names = [*choice["token_ids"][1:], choice["token_ids"][0]]
     for name, entry in zip(names, choice["logprobs"]["content"], strict=True):
@@ -327,7 +337,7 @@ def test_rounded_logprobs_may_be_zero() -> None:
     [turn] = conversation(1)
     turn.logprobs = [-0.1, *[0.0] * (turn.tokens - 2), -0.0012]
 
-    assert found(audited(records("rollout", [turn]), None)) == {}
+    assert found(audited(records([turn]), None)) == {}
 
 
 # Drift.
@@ -352,7 +362,6 @@ def drifting(
     return conversation(2, tokens_of=spelled, **more)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("turns", "cause"),
     [
@@ -362,9 +371,9 @@ def drifting(
     ],
 )
 def test_drift_is_found_with_its_cause(
-    tokens: Tokens, shape: str, turns: Callable[[], Turns], cause: str
+    tokens: Tokens, turns: Callable[[], Turns], cause: str
 ) -> None:
-    audit = audited(records(shape, turns()), tokens)
+    audit = audited(records(turns()), tokens)
 
     assert found(audit).keys() == {"drift"}
     row = found(audit)["drift"]
@@ -374,13 +383,12 @@ def test_drift_is_found_with_its_cause(
     assert row.first and "tokenized again" in row.first.seen
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "completions"])
-def test_respelled_tool_arguments_are_drift(tokens: Tokens, shape: str) -> None:
+def test_respelled_tool_arguments_are_drift(tokens: Tokens) -> None:
     def spelled(_: int, text: str) -> list[int]:
         return encode(text.replace('"Paris", "days": 3', '"Paris","days":3'))
 
     turns = conversation(2, call=True, tokens_of=spelled)
-    audit = audited(records(shape, turns), tokens)
+    audit = audited(records(turns), tokens)
 
     assert found(audit).keys() == {"drift"}
     assert found(audit)["drift"].causes == {"tool arguments respelled": 2}
@@ -393,7 +401,7 @@ def test_a_special_token_that_the_text_leaves_out_is_drift(tokens: Tokens) -> No
         "Hello world",
     )
 
-    row = found(audited(records("chat", [turn]), tokens))["drift"]
+    row = found(audited(records([turn]), tokens))["drift"]
 
     assert row.causes == {"special tokens": 1}
 
@@ -403,12 +411,10 @@ def test_an_emoji_that_was_cut_is_drift(tokens: Tokens) -> None:
     turn.says(encode("It is 🕐")[:-1], "It is ")
     turn.finish = "length"
 
-    assert found(audited(records("chat", [turn]), tokens))["drift"].causes == {
-        "emoji": 1
-    }
+    assert found(audited(records([turn]), tokens))["drift"].causes == {"emoji": 1}
 
     turn.says(encode("It is 🕐")[:-1], "It is \ufffd")
-    [by_logprobs] = records("chat", [turn])
+    [by_logprobs] = records([turn])
     del by_logprobs["response"]["choices"][0]["token_ids"]
     assert found(audited([by_logprobs], tokens))["drift"].causes == {"emoji": 1}
 
@@ -417,14 +423,14 @@ def test_a_trimmed_text_is_drift(tokens: Tokens) -> None:
     [turn] = conversation(1)
     turn.says([*encode("Hello there\n\n"), *encode(END)], "Hello there")
 
-    row = found(audited(records("chat", [turn]), tokens))["drift"]
+    row = found(audited(records([turn]), tokens))["drift"]
     assert row.causes == {"whitespace": 1}
 
 
 def test_a_trimmed_stop_string_is_not_a_finding(tokens: Tokens) -> None:
     [turn] = conversation(1)
     turn.says(encode("Hello there"), "Hello ")
-    [line] = records("chat", [turn])
+    [line] = records([turn])
 
     assert found(audited([line], tokens)).keys() == {"text-differs"}
     line["request"]["stop"] = ["there"]
@@ -432,7 +438,7 @@ def test_a_trimmed_stop_string_is_not_a_finding(tokens: Tokens) -> None:
 
 
 def test_drift_up_to_a_share_is_tolerated(tokens: Tokens) -> None:
-    lines = records("chat", drifting(" weather"))
+    lines = records(drifting(" weather"))
     row = found(audited(lines, tokens))["drift"]
 
     assert found(audited(lines, tokens, max_drift=row.share * 0.99)).keys() == {"drift"}
@@ -453,10 +459,10 @@ def test_drift_is_found_without_ids(
 ) -> None:
     [turn] = conversation(1)
     turn.says([*answer, *encode(END)], "Hello! How are you")
-    [by_logprobs] = records("chat", [turn])
+    [by_logprobs] = records([turn])
     del by_logprobs["response"]["choices"][0]["token_ids"]
     turn.ids = turn.logprobs = None
-    [by_count] = records("chat", [turn])
+    [by_count] = records([turn])
 
     for line, cause in (
         (by_logprobs, "split merges"),
@@ -549,12 +555,9 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize("shape", ["chat", "chat_stream", "messages", "responses"])
 @pytest.mark.parametrize("why", BREAKS)
-def test_a_broken_prefix_is_found_with_its_reason(
-    tokens: Tokens, why: str, shape: str
-) -> None:
-    audit = audited(records(shape, BREAKS[why]()), tokens)
+def test_a_broken_prefix_is_found_with_its_reason(tokens: Tokens, why: str) -> None:
+    audit = audited(records(BREAKS[why]()), tokens)
 
     drifts = {"drift"} if why == "text tokenized again" else set()
     assert found(audit).keys() == {"prefix-broken"} | drifts
@@ -564,15 +567,9 @@ def test_a_broken_prefix_is_found_with_its_reason(
     assert "differs after" in row.first.seen and "the prompt has" in row.first.seen
 
 
-@pytest.mark.parametrize("shape", ["gateway", "rollout", "completions"])
-def test_a_broken_prefix_is_found_in_other_shapes(tokens: Tokens, shape: str) -> None:
-    audit = audited(records(shape, history_changed()), tokens)
-    assert found(audit)["prefix-broken"].causes == {"history changed": 1}
-
-
 @pytest.mark.parametrize("why", BREAKS)
 def test_a_broken_prefix_is_found_without_a_tokenizer(why: str) -> None:
-    audit = audited(records("chat", BREAKS[why]()), None)
+    audit = audited(records(BREAKS[why]()), None)
 
     [row] = found(audit).values()
     assert row.name == "prefix-broken" and row.first
@@ -593,13 +590,13 @@ def test_a_replaced_end_of_turn_token_is_clean(
     assert prompt[end : end + 1] == encode(END)
     turns[1].prompt = [*prompt[:end], *encode(START), *prompt[end + 1 :]]
 
-    assert found(audited(records("chat", turns), tokens)) == {}
+    assert found(audited(records(turns), tokens)) == {}
     turns[0].finish = "length"
-    assert found(audited(records("chat", turns), tokens)).keys() == {"prefix-broken"}
+    assert found(audited(records(turns), tokens)).keys() == {"prefix-broken"}
 
 
 def test_a_turn_without_its_previous_turn_is_reported(tokens: Tokens) -> None:
-    audit = audited(records("chat", conversation(3)[1:]), tokens)
+    audit = audited(records(conversation(3)[1:]), tokens)
 
     assert (audit.compared, audit.unmatched, found(audit)) == (1, 1, {})
     assert any("1 turns were not compared" in note for note in audit.notes)
@@ -610,7 +607,7 @@ def test_memory_for_turns_is_bounded() -> None:
 
     prefixes = Prefixes(None, bytes_kept=20_000)
     for number in range(200):
-        for line in records("chat", conversation(2), str(number)):
+        for line in records(conversation(2), str(number)):
             for turn in turns_of(line):
                 prefixes.add(turn, "")
         assert prefixes._bytes <= 20_000

@@ -39,25 +39,6 @@ def compile_unchecked(source: Path, text: bytes) -> Path:
     return cache
 
 
-def test_bytecode_is_removed_and_restored_with_its_source(install: Install) -> None:
-    source = install.package / FIRST
-    source.chmod(0o555)
-    cache = compile_unchecked(source, vanilla(FIRST))
-    before = photograph(install)
-    commit(install, FIRST)
-    assert not cache.exists()
-    compile_unchecked(source, patched(FIRST))
-    commit(install, FIRST, edition="two")
-    assert not cache.exists()
-    compile_unchecked(source, patched(FIRST, "two"))
-    revert(install)
-    assert photograph(install) == before
-    commit(install, FIRST)
-    cache.parent.rmdir()
-    revert(install)
-    assert photograph(install) == before
-
-
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"")])
 def test_bytecode_is_not_restored_if_its_source_is_lost_or_revert_fails(
     damage: Callable[[Path], object], install: Install

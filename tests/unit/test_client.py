@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-from collections.abc import Iterator
-from typing import Any, ClassVar
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
 from agentcore_verify import client
 
@@ -155,79 +155,65 @@ class TestResponse:
             client.read_response(response)
 
 
-class Canned(http.server.BaseHTTPRequestHandler):
-    """Answers with the test's canned response; remembers the requests."""
-
-    status = 200
-    body = b""
-    seen: ClassVar[list[tuple[str, str | None, dict[str, Any]]]] = []
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.seen.append((self.path, self.headers["Authorization"], json.loads(body)))
-        self.send_response(self.status)
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *args: object) -> None:
-        pass
+Answers = Callable[..., None]
 
 
 @pytest.fixture
-def canned() -> type[Canned]:
-    """A separate handler class for each test."""
-    return type("CannedHere", (Canned,), {"seen": []})
+def base_url(httpserver: HTTPServer) -> str:
+    return httpserver.url_for("").removesuffix("/")
 
 
 @pytest.fixture
-def base_url(canned: type[Canned]) -> Iterator[str]:
-    server = http.server.HTTPServer(("127.0.0.1", 0), canned)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def answers(httpserver: HTTPServer) -> Answers:
+    """Give the answer to the next requests: `answers(body, status=400)`."""
+
+    def give(body: bytes, status: int = 200) -> None:
+        httpserver.clear_all_handlers()
+        httpserver.expect_request(re.compile(".*")).respond_with_data(body, status)
+
+    return give
 
 
 class TestOverHttp:
     def test_streams_only_if_the_request_says_so(
-        self, base_url: str, canned: type[Canned]
+        self, base_url: str, answers: Answers, httpserver: HTTPServer
     ) -> None:
         choice = {"index": 0, "message": {"content": "é"}, "finish_reason": "stop"}
-        canned.body = json.dumps({"choices": [choice]}, ensure_ascii=False).encode()
+        answers(json.dumps({"choices": [choice]}, ensure_ascii=False).encode())
         assert client.ask(base_url, messages=[]).completions[0].content == "é"
-        canned.body = b"\n".join(sse(chunk({"content": "é"}, finish_reason="stop")))
+        answers(b"\n".join(sse(chunk({"content": "é"}, finish_reason="stop"))))
         streamed = client.ask(base_url, messages=[], stream=True, api_key="k")
         assert streamed.completions[0].content == "é"
-        (path, key, first), (_, second_key, second) = canned.seen
-        assert path == "/v1/chat/completions"
-        assert (key, first["stream"]) == (None, False)
-        assert (second_key, second["stream"]) == ("Bearer k", True)
+        first, second = (request for request, _ in httpserver.log)
+        assert first.path == "/v1/chat/completions"
+        for request, key, streams in ((first, None, False), (second, "Bearer k", True)):
+            assert request.headers.get("Authorization") == key
+            assert request.get_json(force=True)["stream"] is streams
 
-    def test_generates_in_both_modes(self, base_url: str, canned: type[Canned]) -> None:
-        canned.body = b'[{"text": "a"}, {"text": "b"}]'
+    def test_generates_in_both_modes(
+        self, base_url: str, answers: Answers, httpserver: HTTPServer
+    ) -> None:
+        answers(b'[{"text": "a"}, {"text": "b"}]')
         assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
-        canned.body = b"\n".join(sse({"text": "a"}, {"text": "ab"}))
+        answers(b"\n".join(sse({"text": "a"}, {"text": "ab"})))
         events = list(client.generate_stream(base_url, text="a"))
         assert events == [{"text": "a"}, {"text": "ab"}]
-        assert [path for path, _, _ in canned.seen] == ["/generate"] * 2
+        assert [request.path for request, _ in httpserver.log] == ["/generate"] * 2
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_an_http_error_has_status_and_body(
-        self, base_url: str, canned: type[Canned], stream: bool
+        self, base_url: str, answers: Answers, stream: bool
     ) -> None:
-        canned.status = 400
-        canned.body = "{“no”}".encode()
+        answers("{“no”}".encode(), 400)
         with pytest.raises(client.HttpError) as caught:
             client.ask(base_url, messages=[], stream=stream)
         assert (caught.value.status, caught.value.body) == (400, "{“no”}")
 
     @pytest.mark.parametrize("body", [b"", b"oops", b"[]"])
     def test_a_response_must_be_an_object(
-        self, base_url: str, canned: type[Canned], body: bytes
+        self, base_url: str, answers: Answers, body: bytes
     ) -> None:
-        canned.body = body
+        answers(body)
         with pytest.raises(client.BrokenAnswer):
             client.chat(base_url, messages=[])
 
@@ -236,8 +222,8 @@ class TestOverHttp:
             client.chat("http://127.0.0.1:1", messages=[])
 
     def test_proxy_settings_are_ignored(
-        self, base_url: str, canned: type[Canned], monkeypatch: pytest.MonkeyPatch
+        self, base_url: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        canned.body = b'{"text": "a"}'
+        answers(b'{"text": "a"}')
         assert client.generate(base_url, text="a") == {"text": "a"}

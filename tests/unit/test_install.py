@@ -58,17 +58,17 @@ def refusal(found: Install) -> str:
 # The folder
 
 
-def test_a_package_folder_is_accepted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", ["sglang", "link", "~/sglang"])
+def test_a_package_folder_is_accepted(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = make_package(tmp_path / "sglang")
-    assert find(package) == Install(
+    (tmp_path / "link").symlink_to(package)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert find(given) == Install(
         package, "0.5.9", "0.5.9", "given by --sglang-dir", False, None
     )
-
-
-def test_a_link_to_a_package_folder_is_followed(tmp_path: Path) -> None:
-    package = make_package(tmp_path / "elsewhere" / "sglang")
-    (tmp_path / "sglang").symlink_to(package)
-    assert find(tmp_path / "sglang").package == package
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,6 @@ def test_a_nearby_folder_is_refused_with_a_suggestion(
     package = make_package(tmp_path / place)
     with pytest.raises(UnsupportedTarget, match=rf"mean --sglang-dir {package}\?"):
         find(tmp_path / given)
-
-
-def test_a_folder_may_start_with_a_tilde(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = make_package(tmp_path / "sglang")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert find("~/sglang").package == package
 
 
 def test_any_other_folder_is_refused(tmp_path: Path) -> None:
@@ -184,18 +176,15 @@ def test_the_advice_names_the_release_that_is_nearest(
     assert f"PRETEND_VERSION={nearest}+own" in refusal(find(package))
 
 
-def test_the_package_version_overrides_its_metadata(tmp_path: Path) -> None:
-    package = make_package(tmp_path / "sglang", "0.5.9")
-    make_metadata(tmp_path, "0.5.8")
-    assert find(package).version == "0.5.9"
-
-
-@pytest.mark.parametrize("told", [None, "0.0.0.dev0"])
+@pytest.mark.parametrize(
+    ("told", "metadata"),
+    [("0.5.9", "0.5.8"), (None, "0.5.9"), ("0.0.0.dev0", "0.5.9")],
+)
 def test_metadata_has_the_version_that_the_package_lacks(
-    told: str | None, tmp_path: Path
+    told: str | None, metadata: str, tmp_path: Path
 ) -> None:
     package = make_package(tmp_path / "sglang", told)
-    make_metadata(tmp_path, "0.5.9")
+    make_metadata(tmp_path, metadata)
     assert find(package).version == "0.5.9"
 
 

@@ -27,7 +27,6 @@ from tests.unit.small_install import (
     FOLDER,
     SECOND,
     THIRD,
-    TRACES,
     commit,
     patched,
     photograph,
@@ -57,11 +56,6 @@ def acting_before(number: int, act: Callable[[], None]) -> Callable[[Path, Path]
         return replace_file(draft, target)
 
     return replace
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_an_interrupt_in_the_middle_undoes_the_rest(install: Install) -> None:
-    interrupt(lambda: commit(install, TRACES, *ALL), 3)
 
 
 def test_an_interrupted_forced_change_keeps_edits_and_restored_files(

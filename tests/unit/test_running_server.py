@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
 from agentcore_patches.command.cli import main
 from agentcore_patches.patches import registry
@@ -53,39 +51,17 @@ STOCK = {"version": "0.5.9"}
 PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["tito"]}}
 
 
-@contextmanager
-def server_of(
-    info: dict[str, Any], answer: dict[str, Any], *, routes: bool
-) -> Iterator[tuple[str, list[str]]]:
-    """Serve this server info; yield the URL and the requested paths."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            models = {"data": [{"id": "m"}]}
-            self.answer(models if self.path == "/v1/models" else info)
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            hidden = routes and self.path == "/detokenize"
-            self.answer(answer, 404 if hidden else 200)
-
-        def answer(self, value: object, status: int = 200) -> None:
-            asked.append(self.path)
-            text = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
+def serve(
+    server: HTTPServer, info: dict[str, Any], answer: dict[str, Any], *, routes: bool
+) -> str:
+    """Serve this server info; return the URL. A router lacks /detokenize."""
+    anywhere = re.compile(".*")
+    server.expect_request("/v1/models").respond_with_json({"data": [{"id": "m"}]})
+    if routes:
+        server.expect_request("/detokenize").respond_with_json(answer, status=404)
+    server.expect_request(anywhere, method="POST").respond_with_json(answer)
+    server.expect_request(anywhere).respond_with_json(info)
+    return server.url_for("").removesuffix("/")
 
 
 @pytest.mark.parametrize(
@@ -100,16 +76,18 @@ def server_of(
 )
 def test_a_running_server_that_cannot_pass_is_not_checked(
     capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
     info: dict[str, Any],
     answer: dict[str, Any],
     routes: bool,
     says: str,
 ) -> None:
-    with server_of(info, answer, routes=routes) as (url, asked):
-        code = main(["verify", "--base-url", url, "--color", "never"])
-        shown = capsys.readouterr()
-        assert asked.count("/v1/chat/completions") <= 1
-        assert main(["verify", "--base-url", url, "--json"]) == 1
+    url = serve(httpserver, info, answer, routes=routes)
+    code = main(["verify", "--base-url", url, "--color", "never"])
+    shown = capsys.readouterr()
+    asked = [request.path for request, _ in httpserver.log]
+    assert asked.count("/v1/chat/completions") <= 1
+    assert main(["verify", "--base-url", url, "--json"]) == 1
 
     assert code == 1
     assert shown.out.startswith("FAILED: The ") and shown.out.count("\n") == 1
@@ -121,11 +99,11 @@ def test_a_running_server_that_cannot_pass_is_not_checked(
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_checks_of_patches_that_a_running_server_lacks_are_skipped(
-    capsys: pytest.CaptureFixture[str], strict: bool
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, strict: bool
 ) -> None:
     options = ["--json", "--check", "weight-versions"]
-    with server_of(PATCHED, {}, routes=False) as (url, _):
-        code = main(["verify", "--base-url", url, *options, *["--strict"] * strict])
+    url = serve(httpserver, PATCHED, {}, routes=False)
+    code = main(["verify", "--base-url", url, *options, *["--strict"] * strict])
 
     document = json.loads(capsys.readouterr().out)
     [check] = document["checks"]

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -17,7 +16,6 @@ from tests.unit.small_install import (
     FIRST,
     FOLDER,
     SECOND,
-    THIRD,
     commit,
     patched,
     revert,
@@ -35,24 +33,6 @@ def test_a_text_equal_to_its_source_is_not_recorded(install: Install) -> None:
     with transaction.locked(install) as work:
         files = {SECOND: vanilla(SECOND)}
         assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
-
-
-def test_files_are_replaced_in_order_and_restored_in_reverse(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[str] = []
-    replace_file = Path.replace
-
-    def noting(draft: Path, target: Path) -> Path:
-        if target.suffix == ".py":
-            order.append(str(target.relative_to(install.package)))
-        return replace_file(draft, target)
-
-    monkeypatch.setattr(Path, "replace", noting)
-    commit(install, THIRD, FIRST, SECOND)
-    commit(install, SECOND, edition="two")
-    revert(install)
-    assert order == [THIRD, FIRST, SECOND, FIRST, THIRD, SECOND, SECOND]
 
 
 def test_modes_and_attributes_are_kept(

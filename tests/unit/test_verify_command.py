@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import re
 from pathlib import Path
 
 import pytest
 import requests
+from pytest_httpserver import HTTPServer
 
 from agentcore_patches.command.cli import main
 from agentcore_patches.errors import ServerError
@@ -94,23 +94,12 @@ def test_no_server_at_the_url_is_a_server_error(
     assert "error" not in err
 
 
-class NeedsKey(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None: ...
-
-
 def test_a_server_that_needs_a_key_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
 ) -> None:
-    with HTTPServer(("127.0.0.1", 0), NeedsKey) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        code, out, err = said(capsys, "--base-url", f"{url}/v1")
-        thread.join()
+    httpserver.expect_request(re.compile(".*")).respond_with_data(status=401)
+    url = httpserver.url_for("").removesuffix("/")
+    code, out, err = said(capsys, "--base-url", f"{url}/v1")
     assert (code, out) == (2, "")
     assert f"The server at {url} needs an API key: give --api-key." in err
 

@@ -60,7 +60,7 @@ def glm_4_7(message: Message) -> str:
     thinking = ""
     if "reasoning_content" in message:
         thinking = message["reasoning_content"] + "</think>"
-    return thinking + text(message) + "".join(_glm_calls(message, ""))
+    return thinking + text(message) + "".join(_glm_calls(message))
 
 
 def kimi(message: Message) -> str:
@@ -118,14 +118,13 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _glm_calls(message: Message, end: str) -> Iterator[str]:
-    """Tool calls of GLM, with `end` after each part."""
+def _glm_calls(message: Message) -> Iterator[str]:
     for name, arguments, _ in _calls(message):
         pairs = "".join(
-            f"<arg_key>{key}</arg_key>{end}<arg_value>{_plain(value)}</arg_value>{end}"
+            f"<arg_key>{key}</arg_key><arg_value>{_plain(value)}</arg_value>"
             for key, value in arguments.items()
         )
-        yield f"<tool_call>{name}{end}{pairs}</tool_call>"
+        yield f"<tool_call>{name}{pairs}</tool_call>"
 
 
 def _section(begin: str, calls: list[str], end: str) -> str:
