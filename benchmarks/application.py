@@ -154,7 +154,6 @@ class Application:
     async def post(
         self, path: str, body: dict[str, Any]
     ) -> tuple[int, dict[str, str], bytes]:
-        """Send a request; return the response's status, headers and body."""
         sent = [{"type": "http.request", "body": json.dumps(body).encode()}]
         got: list[dict[str, Any]] = []
 

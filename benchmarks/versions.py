@@ -73,7 +73,6 @@ class Model:
         self.parameter = torch.zeros(SHAPE)
 
     def load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
-        """Copy tensors, as the models of SGLang do."""
         for _, tensor in weights:
             if self.parameter.size() == tensor.size():
                 self.parameter.data.copy_(tensor)

@@ -66,7 +66,6 @@ eval "$(agentcore-patch completion bash)"
 
 
 def cli_page() -> str:
-    """The help of every command, as it is printed."""
     settings = {**commands.context_settings, "terminal_width": 78}
     context = HelpContext(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
@@ -261,7 +260,6 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def page(name: str) -> str:
-    """A page as it should be now."""
     return f"{NOTICE}\n\n{PAGES[name]()}"
 
 

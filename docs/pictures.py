@@ -76,7 +76,6 @@ def _encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def _rows(*rows: str, n_boxes: int) -> str:
-    """Three rows, each a title and what is drawn below it."""
     width = LEFT * 2 + (BOX + GAP) * n_boxes
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{ROW * 3}" '

@@ -73,7 +73,6 @@ def run_on_node(action: Action, options: dict[str, Any]) -> str:
 
 
 def unreachable(address: str, reason: str) -> AccessError:
-    """Return the error for a cluster that cannot be reached."""
     return AccessError(
         f"Cannot connect to a Ray cluster at {address}: {reason.rstrip('.')}. Nothing was "
         "changed.",

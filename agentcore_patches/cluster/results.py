@@ -30,7 +30,6 @@ class NodeAnswer:
     python: str
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the reply cannot be shown."""
         for status in (self.before, self.status):
             if status is not None and not set(status.wanted) <= set(status.patches):
                 raise ValueError("a patch without a state")

@@ -17,7 +17,6 @@ OWNER = "agentcore-patch"
 
 
 def descend(node: cst.CSTNode, path: Iterable[Step]) -> cst.CSTNode:
-    """The descendant of `node` at `path`."""
     for name, index in path:
         value = getattr(node, name)
         node = value if index is None else value[index]
@@ -25,7 +24,6 @@ def descend(node: cst.CSTNode, path: Iterable[Step]) -> cst.CSTNode:
 
 
 def replace(node: NodeT, path: Sequence[Step], new: cst.CSTNode) -> NodeT:
-    """Return `node` with the descendant at `path` replaced."""
     if not path:
         return new  # type: ignore[return-value]
     (name, index), *rest = path
@@ -38,7 +36,6 @@ def replace(node: NodeT, path: Sequence[Step], new: cst.CSTNode) -> NodeT:
 
 
 def statements_of(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
-    """The statements of a block, or of a definition's block."""
     body = getattr(node, "body")  # noqa: B009 - every caller's node has one
     return body if isinstance(body, Sequence) else statements_of(body)
 
@@ -120,7 +117,6 @@ def _bare(whitespace: cst.ParenthesizedWhitespace) -> cst.ParenthesizedWhitespac
 def _commented(
     whitespace: cst.BaseParenthesizableWhitespace, comment: str
 ) -> cst.ParenthesizedWhitespace:
-    """Return a line break with a comment above the next line."""
     if not _breaks(whitespace):
         margin = cst.SimpleWhitespace("    ")
         whitespace = cst.ParenthesizedWhitespace(indent=True, last_line=margin)
@@ -158,7 +154,6 @@ def with_keyword(
 
 
 def parenthesized(expression: NodeT) -> NodeT:
-    """Put an expression in parentheses, unless it already has some."""
     if getattr(expression, "lpar", ()):
         return expression
     return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
@@ -183,7 +178,6 @@ def _wrapped(text: str) -> list[str]:
 
 
 def lines_above(comment: str) -> list[cst.EmptyLine]:
-    """Return the same lines, to be put above a node."""
     return [cst.EmptyLine(comment=cst.Comment(line)) for line in comment_lines(comment)]
 
 
@@ -192,7 +186,6 @@ _COMMENT_WIDTH = 66
 
 
 def code_of(node: cst.CSTNode) -> str:
-    """Return the source of a node alone."""
     return cst.Module([]).code_for_node(node).strip()
 
 

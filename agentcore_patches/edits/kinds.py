@@ -119,7 +119,6 @@ class AddField(DefinitionEdit):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the fields."""
         return tuple(_declarations(self.declarations))
 
     @property
@@ -668,7 +667,6 @@ def _parse_new(code: str) -> cst.Module:
 def _new_statements(
     code: str, comment: str = "", captures: Captures | None = None
 ) -> Sequence[cst.BaseStatement]:
-    """Return new statements with their comment and the captured expressions."""
     first, *rest = substitute(_parse_new(code), captures or {}).body
     assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
     return [first.with_changes(leading_lines=lines_above(comment)), *rest]

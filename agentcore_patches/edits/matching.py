@@ -39,7 +39,6 @@ def expect_one_definition(name: str, n_found: int) -> None:
 
 
 def headline(code: str) -> str:
-    """Return the first line of some code."""
     return code.strip().partition("\n")[0]
 
 
@@ -53,7 +52,6 @@ def capture_names(code: str) -> str:
 
 
 def is_capture(name: str) -> bool:
-    """True if a name of Python code stands for a capture."""
     return name.startswith(_CAPTURE)
 
 

@@ -234,7 +234,6 @@ class _Spans:
         return place
 
     def _margin(self, definition: ast.ClassDef) -> str:
-        """The indentation of what a class defines."""
         first = definition.body[0]
         line = self._lines[span(first)[0]]
         margin = line.removesuffix(line.lstrip())
@@ -243,7 +242,6 @@ class _Spans:
         return margin
 
     def lines(self, start: int, end: int) -> tuple[str, ...]:
-        """The lines from `start` to before `end`."""
         return tuple(self._lines[start:end])
 
     def unneeded(self, scope: str, edits: Sequence[DefinitionEdit]) -> tuple[Span, ...]:
@@ -375,7 +373,6 @@ class _Fragment:
         return True
 
     def text(self) -> str:
-        """The source of the definition as it is now."""
         code = self._module.code.removeprefix(self._opening)
         return re.sub(_STAND_IN, lambda found: self._left_out[found[0]], code)
 

@@ -43,7 +43,6 @@ def substitute(module: cst.Module, captures: Mapping[str, cst.CSTNode]) -> cst.M
 def _put(
     module: cst.Module, path: Path, name: cst.Name, expression: cst.CSTNode
 ) -> cst.Module:
-    """The module with the name at `path` replaced."""
     candidates = [expression]
     if not getattr(expression, "lpar", ()):
         with_own = expression.with_changes(lpar=name.lpar, rpar=name.rpar)

@@ -58,7 +58,6 @@ def look() -> dict[str, object]:
 
 
 def look_here() -> Look:
-    """Run `look` in this interpreter."""
     return _look_from({**look(), "path": sys.path})
 
 
@@ -81,7 +80,6 @@ def _look_from(answer: object) -> Look:
 
 
 def ask(python: Path) -> Look:
-    """Run `look` in another interpreter."""
     import inspect
     import shutil
     import subprocess

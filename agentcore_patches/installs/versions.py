@@ -56,7 +56,6 @@ def require_release(install: Install) -> str:
 
 
 def is_older_than_supported(version: str) -> bool:
-    """Return whether a version is older than every supported release."""
     from packaging.version import Version
 
     parsed = _parsed(version)
@@ -82,7 +81,6 @@ def version_of(package: Path, dist_info: Path | None) -> str:
 
 
 def _literal_version(file: Path) -> str | None:
-    """The string that a module assigns to `__version__` at its top level."""
     import ast
 
     try:

@@ -37,7 +37,6 @@ class FileInfo:
     link: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it cannot describe a file."""
         if not fullmatch(r"[0-9a-f]{64}", self.sha256):
             raise ValueError("no SHA-256")
         if not (0 <= self.size <= LARGEST and -(2**62) < self.mtime_ns < 2**62):
@@ -111,7 +110,6 @@ def read(file: Path) -> File | None:
 
 
 def file_info(file: Path) -> FileInfo | None:
-    """Describe a file, None if it is missing."""
     found = read(file)
     return found.info if found else None
 
@@ -181,7 +179,6 @@ def make_folder(folder: Path, *, like: Path, keep_out: int = 0) -> None:
 
 
 def make_parents(package: Path, path: str) -> None:
-    """Make the parent folders of a file below the package, if they are missing."""
     for folder in reversed(Path(path).parents[:-1]):
         make_folder(package / folder, like=(package / folder).parent)
 
@@ -293,7 +290,6 @@ def _content(file: Path, descriptor: int, most: int) -> bytes:
 
 
 def _set_metadata(descriptor: int, metadata: Metadata) -> None:
-    """Set owner, extended attributes and mode of a new file."""
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (metadata.uid, metadata.gid):
         try:
@@ -332,7 +328,6 @@ def add_file_name(file: Path) -> Iterator[None]:
 
 
 def explain(error: BaseException, package: Path) -> str:
-    """Explain an error: the file, the cause, and the remedy."""
     if not isinstance(error, OSError):
         return str(error) or type(error).__name__
     owner = f"Run the command as the user who owns {package}."

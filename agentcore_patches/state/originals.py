@@ -64,7 +64,6 @@ class Originals:
         return self._seen[path]
 
     def present(self, path: str) -> FileInfo | None:
-        """Return the facts about the file as it was at the first read."""
         file = self.seen(path)
         return file.info if file else None
 

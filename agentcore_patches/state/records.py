@@ -43,7 +43,6 @@ class Record:
     files: Mapping[str, FileRecord]
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it names a file that no patch changes."""
         _require_words(self.tool_version, self.sglang_version, *self.patches)
         for path, file in self.files.items():
             _require_source(path)
@@ -82,13 +81,11 @@ class Change:
     caches_after: Mapping[str, FileInfo]
 
     def __post_init__(self) -> None:
-        """Raise ValueError if it is about a file that no patch changes."""
         _require_source(self.path)
         _require_caches(self.path, self.caches_before)
         _require_caches(self.path, self.caches_after)
 
     def reversed(self) -> Change:
-        """The change that undoes this one."""
         return Change(
             self.path, self.after, self.before, self.caches_after, self.caches_before
         )
@@ -103,7 +100,6 @@ class Journal:
     clears: bool
 
     def __post_init__(self) -> None:
-        """Raise ValueError if its action cannot be shown, or it removes a file of SGLang."""
         _require_words(self.action)
         for change in self.changes:
             if change.after is None and not is_created(change.path):
@@ -122,7 +118,6 @@ class RecordFile:
         return _read(self.file, Record)
 
     def prepare(self, record: Record) -> None:
-        """Write the next record."""
         write_whole(self.next, _document(record))
 
     def switch(self, *, clears: bool) -> None:
@@ -139,7 +134,6 @@ class RecordFile:
         return False
 
     def is_switched(self, *, clears: bool) -> bool:
-        """True if `switch` was done already."""
         return not (self.file if clears else self.next).exists()
 
 
@@ -162,7 +156,6 @@ class JournalFile:
 
     @property
     def exists(self) -> bool:
-        """True if there is a journal."""
         return any(file.exists() for file in self.files)
 
     def write(self, journal: Journal) -> None:
@@ -179,7 +172,6 @@ class JournalFile:
             self.committed.replace(self.prepared)
 
     def remove(self) -> None:
-        """Remove the journal."""
         for file in self.files:
             file.unlink(missing_ok=True)
 

@@ -24,7 +24,6 @@ class Store:
         self.folder = folder / "store"
 
     def make(self) -> None:
-        """Make the folder if it is missing, and sync it."""
         make_folder(self.folder, like=self.folder.parent)
         sync(self.folder)
 
@@ -64,5 +63,4 @@ class Store:
         remove_if_empty(self.folder)
 
     def files(self) -> list[Path]:
-        """Return the files of the folder."""
         return files_in(self.folder)

@@ -97,7 +97,6 @@ def skip_what_no_grammar_serves(release: str, name: str) -> None:
 
 
 def ask(server: Server, case: Case, **more: Any) -> Answer:
-    """Return the answer to a case, including logprobs."""
     return client.ask(server.base_url, **case.body(logprobs=True, **more))
 
 
@@ -113,7 +112,6 @@ def assert_whole(answer: Answer) -> None:
 
 
 def assert_equal(streamed: Answer, whole: Answer) -> None:
-    """Check that completions, IDs and logprobs are equal."""
     assert streamed.prompt_token_ids == whole.prompt_token_ids
     assert len(streamed.completions) == len(whole.completions)
     for one, other in zip(streamed.completions, whole.completions, strict=True):
@@ -123,7 +121,6 @@ def assert_equal(streamed: Answer, whole: Answer) -> None:
 
 
 def assert_logprobs(one: Completion, other: Completion) -> None:
-    """Check that tokens, logprobs and alternatives are equal."""
     assert one.logprobs is not None and other.logprobs is not None
     assert [entry["token"] for entry in one.logprobs] == [
         entry["token"] for entry in other.logprobs
@@ -134,7 +131,6 @@ def assert_logprobs(one: Completion, other: Completion) -> None:
 
 
 def _values(logprobs: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the logprob of each token, then those of its alternatives."""
     return [
         value["logprob"]
         for entry in logprobs

@@ -56,7 +56,6 @@ class Bytecode:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment variables with which Python keeps its bytecode."""
         return {"PYTHONDONTWRITEBYTECODE": ""}
 
     def give_to(self, package: Path) -> None:

@@ -79,7 +79,6 @@ def answers(server: Server, path: str, streaming: bool, **body: Any) -> list[Jso
 
 
 def openai_client(server: Server) -> Any:
-    """Return OpenAI's own client for a server, without a proxy."""
     return openai.OpenAI(
         base_url=f"{server.base_url}/v1",
         api_key="none",

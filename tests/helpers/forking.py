@@ -89,15 +89,12 @@ class ForkedProcess:
             os.close(read_end)
 
     def poll(self) -> int | None:
-        """Return its exit code; None while it runs."""
         if self._code is None:
             self._code = self._fork_server.ask({"exit_code_of": self.pid})
         return self._code
 
 
 class ForkedServer(Server):
-    """A server that a fork server starts."""
-
     def __init__(self, options: ServerOptions, fork_server: ForkServer) -> None:
         super().__init__(options)
         self._fork_server = fork_server

@@ -107,7 +107,6 @@ def next_turns(server: Server, paths: Sequence[str], model: str) -> list[Json]:
 
 
 def _prompt(server: Server, name: str) -> list[int]:
-    """Return the prompt of a line, as chat makes it."""
     [answer] = answers(server, CHAT, False, **request_to(CHAT, name, max_tokens=1))
     found: list[int] = answer["prompt_token_ids"]
     return found

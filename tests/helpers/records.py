@@ -23,12 +23,10 @@ def record(files: Mapping[str, bytes], version: str) -> str:
 
 
 def metadata(version: str) -> str:
-    """Return the METADATA of an SGLang."""
     return f"Metadata-Version: 2.4\nName: sglang\nVersion: {version}\n"
 
 
 def write_dist_info(site: Path, version: str, files: Mapping[str, bytes]) -> Path:
-    """Write the dist-info folder of an SGLang with these files."""
     folder = site / f"sglang-{version}.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(metadata(version))

@@ -169,7 +169,6 @@ class Switches:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment variables by which a server finds the files."""
         return {THROTTLE_FILE: str(self.throttle), PARSED_FILE: str(self.parsed)}
 
 
@@ -187,7 +186,6 @@ class Launch(Protocol):
 
 
 def held(server: Server) -> list[str]:
-    """Return the IDs of the requests that a server holds now."""
     ids: list[str] = requests.get(f"{server.base_url}/held_requests", timeout=10).json()
     return ids
 
@@ -210,5 +208,4 @@ def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def release_of(python: Path) -> str:
-    """Return the SGLang release of an interpreter."""
     return versions.require_release(install.find(python=python))

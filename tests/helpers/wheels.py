@@ -52,7 +52,6 @@ def wheel_files(version: str, paths: Sequence[str]) -> Mapping[str, bytes]:
 
 
 def cached(version: str) -> Path:
-    """Return the folder in which files of a release's wheel are kept."""
     return platformdirs.user_cache_path("agentcore-patches") / f"sglang-{version}"
 
 

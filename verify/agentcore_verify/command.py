@@ -273,7 +273,6 @@ def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> Non
 
 
 def _progress_console(asked: Asked) -> Console:
-    """Return the console for progress, which shows nothing with --quiet."""
     if asked.detail == "quiet":
         return Console(quiet=True)
     return stream_console(sys.stderr, asked.color)

@@ -63,7 +63,6 @@ class Seen:
 
 
 def main() -> int:
-    """Run the demo; returns the exit code."""
     console = Console(highlight=False)
     try:
         with console.status("reverting all patches"):

@@ -33,7 +33,6 @@ def logprob_distance(one: Sequence[Json], other: Sequence[Json]) -> float:
 
 
 def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
-    """The first position at which two sequences differ."""
     for position, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return position
@@ -73,7 +72,6 @@ def id_difference(
 
 
 def text_difference(left: str, one: str, right: str, other: str) -> Difference:
-    """Two texts around their first difference."""
     start = max(0, first_difference(one, other) - TEXT_BEFORE)
     a, b = (text[start : start + TEXT_BEFORE + TEXT_AFTER] for text in (one, other))
     return Difference(left, right, (Row(start, repr(a), repr(b), a == b),))

@@ -141,7 +141,6 @@ def is_in_order(part: str, whole: str) -> bool:
 
 
 def assert_no_error(reply: Reply) -> None:
-    """Raise Failed if the stream has an error event."""
     for error in reply.answer.errors:
         raise Failed(f"{reply.where}: the stream has an error event: {error['error']}")
 
@@ -157,7 +156,6 @@ def assert_logprobs_in_step(reply: Reply, completion: Completion) -> None:
 def assert_in_step(
     where: str, ids: Sequence[int] | None, logprobs: Sequence[object] | None
 ) -> None:
-    """Raise Failed unless there are as many logprobs as token IDs."""
     n_ids, n_logprobs = len(ids or ()), len(logprobs or ())
     if n_ids != n_logprobs:
         raise Failed(f"{where} has {n_ids} token_ids but {n_logprobs} logprobs.")
@@ -176,7 +174,6 @@ def assert_input_ids(subject: Subject, reply: Reply) -> None:
 
 
 def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) -> None:
-    """Raise Failed if an answer has a field that SGLang itself does not have."""
     if found := sorted(_keys_in(answers) & NEW_FIELDS):
         raise Failed(f"{where}: the answer has {', '.join(found)}.")
     for answer in answers:

@@ -87,7 +87,6 @@ def assert_writable(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a report; raises AccessError."""
     try:
         path.write_text(text, "utf-8", errors="backslashreplace")
     except OSError as error:

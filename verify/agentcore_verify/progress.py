@@ -27,7 +27,6 @@ class Progress:
         self._last_line = time.monotonic()
 
     def message(self, line: str) -> None:
-        """Print a line that stays on the screen."""
         self._console.print(
             f"agentcore-patch: {line}", markup=False, highlight=False, soft_wrap=True
         )
@@ -43,7 +42,6 @@ class Progress:
         """Check `number` of `total` starts."""
 
     def check_ended(self, result: Result) -> None:
-        """A check has finished."""
         self.message(f"{result.name}: {result.outcome.value} ({result.seconds:.1f} s)")
 
 

@@ -48,7 +48,6 @@ def render_table(
 
 
 def render_svg(report: Report) -> str:
-    """A picture of the table."""
     return picture(_contents(report, SVG_WIDTH), TITLE)
 
 
@@ -108,7 +107,6 @@ def _table_console(
 
 
 def stream_console(stream: TextIO, color: Color) -> Console:
-    """The console of stdout or stderr; `color` is the option --color."""
     return Console(
         file=stream,
         highlight=False,
@@ -136,7 +134,6 @@ def print_drawn(
 
 
 def separated(parts: Iterable[RenderableType]) -> Group:
-    """Put an empty line between the parts of a report."""
     spaced = [line for part in parts for line in (part, Text(""))]
     return Group(*spaced[:-1])
 
@@ -199,7 +196,6 @@ def _one_line(message: str, width: int) -> str:
 
 
 def _outcome(report: Report, result: Result) -> str:
-    """The outcome, in capitals if it makes the run fail."""
     name = result.outcome.value
     return name.upper() if report.is_failure(result) else name
 

@@ -203,7 +203,6 @@ def _followed(log: Path, *, shows: bool) -> Iterator[None]:
 
 
 def request_to_try(url: str, api_key: str | None) -> str:
-    """Return a command that sends a request to a URL, in two lines."""
     body = (
         '{"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, '
         '"logprobs": true}'
@@ -216,7 +215,6 @@ def request_to_try(url: str, api_key: str | None) -> str:
 
 
 def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
-    """Return the lines to print once the server generates."""
     install = status.install
     held = {
         name: state

@@ -114,17 +114,14 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Process ID of the launcher; None if it is not started."""
         return self._process.pid if self._process else None
 
     @property
     def log(self) -> Path:
-        """File with all its output."""
         return self.options.log
 
     @property
     def api_key(self) -> str | None:
-        """The API key among its arguments; None if there is none."""
         return option_value(self.options.args, "--api-key")
 
     def __enter__(self) -> Server:
@@ -202,7 +199,6 @@ class Server:
             raise self._error(f"The server died{_exit_text(code)}.")
 
     def processes(self) -> list[psutil.Process]:
-        """Its processes that are running now."""
         self._find_processes()
         return [process for process in self._known.values() if _runs(process)]
 
@@ -307,7 +303,6 @@ class Server:
         return refusal is None
 
     def _listens(self) -> bool:
-        """True if one of its processes listens on its port."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 for connection in process.net_connections("inet"):
@@ -386,7 +381,6 @@ def free_port(host: str = HOST) -> int:
 
 
 def port_is_free(host: str, port: int) -> bool:
-    """True if no process listens on the port of the host."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -418,7 +412,6 @@ def _exit_text(code: int | None) -> str:
 
 
 def running(pids: Iterable[int]) -> list[int]:
-    """The process IDs among `pids` whose process is running."""
     left = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

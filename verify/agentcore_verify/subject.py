@@ -167,7 +167,6 @@ class Subject:
         return isinstance(answer, dict) and "prompt_token_ids" in answer
 
     def served_model(self) -> str:
-        """The server's name of the model."""
         with suppress(LookupError, TypeError):
             return str(self.told("/v1/models")["data"][0]["id"])
         return self.model
@@ -209,7 +208,6 @@ class Subject:
             raise Failed(f"{where}: {error}") from error
 
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
-        """The request with a question of the script; `tools`: with the script's tools."""
         body: Json = {
             "model": self.model,
             "messages": line(question).messages,
@@ -224,7 +222,6 @@ class Subject:
         return {**body, **more}
 
     def ask(self, question: str, **more: Any) -> Reply:
-        """The answer to a question of the script; `more` as for `body`."""
         body = self.body(question, **more)
         where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
         return self.send(body, where)
@@ -258,7 +255,6 @@ class Subject:
         return self._references[key]
 
     def stream(self, question: str, **more: Any) -> Reply:
-        """The streamed answer; `more` as for `body`."""
         return self.ask(question, stream=True, **more)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
@@ -300,12 +296,10 @@ class Subject:
         )
 
     def generate(self, **body: Any) -> Any:
-        """The response of /generate without streaming."""
         with self.asking("/generate"):
             return client.generate(self.base_url, api_key=self.api_key, **body)
 
     def generate_stream(self, **body: Any) -> Iterator[Json]:
-        """The events of a streamed /generate."""
         with self.asking("streaming /generate"):
             yield from client.generate_stream(
                 self.base_url, api_key=self.api_key, **body
@@ -340,7 +334,6 @@ class Subject:
         raise Failed(f"{where}: expected HTTP 400, but the request was answered.")
 
     def post(self, path: str, body: Json) -> requests.Response:
-        """The response to a JSON request; raises ClientError."""
         return client.post(f"{self.base_url}{path}", body, api_key=self.api_key)
 
     def get(self, path: str) -> requests.Response:

@@ -217,7 +217,6 @@ def sampled(family: Family, message: Mapping[str, Any]) -> str:
 
 @cache
 def tokenizer(family: Family) -> Any:
-    """Return a tokenizer with the special tokens and chat template of `family`."""
     from tokenizers import AddedToken, Tokenizer, processors
     from transformers import PreTrainedTokenizerFast
 

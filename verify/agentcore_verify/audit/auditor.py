@@ -103,7 +103,6 @@ class Auditor:
         tokenizer: str | None = None,
         max_drift: float = 0.0,
     ) -> Audit:
-        """Return the findings in all turns so far."""
         missing = self._tallies["weight-version-missing"] = _Tally()
         for shape, tally in self._unversioned.items():
             if self._versioned[shape] and tally.first:
@@ -168,7 +167,6 @@ class Auditor:
         )
 
     def _checked(self, finding: Finding) -> int:
-        """Return the number of answers or turns that were checked for a finding."""
         if finding.needs_tokenizer:
             return self._compared
         unversioned = (self._unversioned.get(shape) for shape in self._versioned)

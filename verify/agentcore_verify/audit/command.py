@@ -119,7 +119,6 @@ def audit(
 
 @contextmanager
 def _progress(asked: Asked, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal; yields its advance function."""
     console = stream_console(sys.stderr, asked.color)
     shows = console.is_terminal and not console.is_dumb_terminal
     if asked.detail == "quiet" or not shows:

@@ -139,7 +139,6 @@ def _spelled(call: Call, text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield the JSON objects in a text, including nested ones."""
     decoder = json.JSONDecoder()
     for found in re.finditer("{", text):
         try:
@@ -206,7 +205,6 @@ def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
 
 
 def _has_emoji(text: str) -> bool:
-    """True if a text has an emoji, or parts of a character."""
     return any(
         one == BROKEN or ord(one) > 0xFFFF or "\u2600" <= one <= "\u27bf"
         for one in text

@@ -266,6 +266,5 @@ def _is_separator(left: str, right: str) -> bool:
 
 
 def _is_in_call(lead: str) -> bool:
-    """True if a text ends within a tool call."""
     start = max(lead.rfind(word) for word in _CALLING)
     return start >= 0 and "</tool_call>" not in lead[start:] and len(lead) - start < 200

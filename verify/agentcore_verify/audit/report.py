@@ -42,7 +42,6 @@ def render_table(
 
 
 def render_svg(audit: Audit) -> str:
-    """A picture of the table."""
     return picture(_contents(audit, SVG_WIDTH), TITLE)
 
 

@@ -92,7 +92,6 @@ def _around(logprobs: Sequence[float | None], where: int) -> str:
 
 
 def spans_text(spans: Sequence[Span]) -> str:
-    """Spans of weight versions, to be read."""
     return ", ".join(
         f"version {span.version} from token {span.start}"
         + ("" if span.end is None else f" to {span.end}")

@@ -66,15 +66,12 @@ class Tokens:
         return list(encoded.ids)
 
     def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
-        """Return the text of IDs; `special`: including special tokens."""
         return str(self._tokenizer.decode([*ids], skip_special_tokens=not special))
 
     def decode_each(self, ids: Sequence[int]) -> list[str]:
-        """The text of each ID alone."""
         return [self.decode([one]) for one in ids]
 
     def is_special(self, number: int) -> bool:
-        """True for a special token such as EOS."""
         return number in self._special
 
     def without_end(self, ids: Sequence[int]) -> list[int]:

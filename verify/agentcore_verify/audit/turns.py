@@ -60,18 +60,15 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        """True if the answer is empty, so that there is nothing to learn from."""
         said = self.text or self.reasoning or self.calls or self.ids or self.tokens
         return not said
 
     @property
     def was_cut(self) -> bool:
-        """True if the answer was cut off."""
         return self.finish in ("length", "max_tokens", "abort", "incomplete")
 
     @property
     def length(self) -> int:
-        """The number of tokens, if known."""
         known = (self.ids, self.logprobs)
         return next((len(values) for values in known if values), self.tokens or 0)
 
@@ -87,7 +84,6 @@ class Message:
 
 
 def joined(messages: Sequence[Message]) -> Message:
-    """Join the messages of an answer to one."""
     return Message(
         role="assistant",
         text="".join(message.text for message in messages),
@@ -118,7 +114,6 @@ class History:
 
     @staticmethod
     def of(messages: Sequence[Message], tools: object) -> History:
-        """The history in a list of messages."""
         chat = [message for message in messages if message.role != "system"]
         system = [message for message in messages if message.role == "system"]
         end = len(chat)
@@ -151,7 +146,6 @@ def _said(messages: Iterable[Message]) -> bytes:
 
 
 def digest(texts: Iterable[str]) -> bytes:
-    """A short digest of texts."""
     found = blake2b(digest_size=16)
     for text in texts:
         found.update(text.encode("utf-8", "surrogatepass") + b"\0\0")

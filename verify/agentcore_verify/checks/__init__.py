@@ -102,7 +102,6 @@ class Check:
 
 @cache
 def get(name: str) -> Check:
-    """Return the check with this name, one of `NAMES`."""
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text = inspect.cleandoc(module.__doc__ or "")
     return Check(name, text.splitlines()[0], text, module.PATCHES, module.check)

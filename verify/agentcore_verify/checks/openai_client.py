@@ -48,7 +48,6 @@ def check(subject: Subject) -> str:
 def _assert_read(
     subject: Subject, where: str, expected: list[list[int]], read: list[Any]
 ) -> None:
-    """Check that the client read the IDs of prompt and choices as they were sent."""
     names = [
         "prompt_token_ids",
         *(f"token_ids of choice {i}" for i in range(len(read))),

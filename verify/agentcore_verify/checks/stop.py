@@ -34,7 +34,6 @@ def check(subject: Subject) -> str:
 
 
 def _word(text: str) -> str:
-    """Return a word from the middle of a text, for a stop string."""
     words = re.findall(r"[A-Za-z]{3,}", text)
     for word in map(str, words[len(words) // 2 :]):
         if text.find(word) >= len(text) // 3:

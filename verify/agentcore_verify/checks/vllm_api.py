@@ -183,7 +183,6 @@ def _assert_salted(subject: Subject, url: str, body: Json) -> None:
 
 
 def _assert_refused(subject: Subject, body: Json) -> None:
-    """Check that a parameter which SGLang lacks gets an HTTP 400 that names it."""
     name = "allowed_token_ids"
     sampling = {**body["sampling_params"], name: [1]}
     with subject.asking(f"{PATH} with {name}"):

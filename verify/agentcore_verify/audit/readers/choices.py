@@ -32,7 +32,6 @@ class _Choice:
     meta: Json = field(default_factory=dict)
 
     def add(self, choice: Json) -> None:
-        """Add the choice of one chunk."""
         message = obj(choice.get("message"), "choices[].message")
         self.streamed = self.streamed or not message
         part = message or obj(choice.get("delta"), "choices[].delta")
@@ -181,7 +180,6 @@ def _ids_of(choice: Json) -> list[int] | None:
 
 
 def _joined(before: list[int] | None, new: list[int] | None) -> list[int] | None:
-    """Join both lists without changing the record's lists."""
     if new is None:
         return before
     before = [] if before is None else before
@@ -238,12 +236,10 @@ def joined_spans(starts: list[tuple[str, int]]) -> tuple[Span, ...]:
 
 
 def versions_of(metadata: Json) -> tuple[Span, ...]:
-    """Return the spans in the metadata of a response."""
     return spans(metadata.get("weight_versions")) or one_span(
         metadata.get("weight_version")
     )
 
 
 def one_span(version: Any) -> tuple[Span, ...]:
-    """Return the span of an answer that one weight version sampled."""
     return () if version is None else (Span(str(version), 0),)

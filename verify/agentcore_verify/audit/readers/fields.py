@@ -46,7 +46,6 @@ def text(value: Any, name: str) -> str:
 
 
 def optional_text(value: Any, name: str) -> str | None:
-    """A string or a number as text; None for null."""
     if isinstance(value, int):
         return str(value)
     return None if value is None else text(value, name)
@@ -63,7 +62,6 @@ def content(value: Any, name: str) -> str:
 
 
 def ids(value: Any, name: str) -> list[int] | None:
-    """A list of token IDs; None for null."""
     if value is None:
         return None
     if not isinstance(value, list) or not all(type(one) is int for one in value):
@@ -84,7 +82,6 @@ def token_lists(events: list[Json]) -> dict[str, list[Any]]:
 
 
 def numbers(value: Any, name: str) -> list[float | None] | None:
-    """A list of numbers and nulls; None for null."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -93,7 +90,6 @@ def numbers(value: Any, name: str) -> list[float | None] | None:
 
 
 def number(value: Any, name: str) -> float | None:
-    """A number; None for null."""
     if type(value) is float or value is None:
         return value
     if type(value) is not int or abs(value) > LARGEST_ID:
@@ -102,7 +98,6 @@ def number(value: Any, name: str) -> float | None:
 
 
 def count(value: Any, name: str) -> int | None:
-    """A number of tokens; None for null."""
     if value is None:
         return None
     if type(value) is not int:
@@ -111,7 +106,6 @@ def count(value: Any, name: str) -> int | None:
 
 
 def strings(value: Any, name: str) -> tuple[str, ...]:
-    """A string or a list of strings."""
     found = value if isinstance(value, list) else [value]
     return tuple(text(one, name) for one in found if one)
 
@@ -166,7 +160,6 @@ def arguments_text(value: Any, name: str) -> str:
 
 
 def chat(value: Any, name: str = "messages") -> list[Message]:
-    """The messages of a chat request."""
     return [
         Message(
             role=role(message.get("role"), name),

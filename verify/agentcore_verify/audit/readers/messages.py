@@ -38,7 +38,6 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
 
 
 def _joined(events: list[Json]) -> Json:
-    """The message of a stream."""
     whole: Json = {}
     blocks: dict[Any, Json] = {}
     for event in events:

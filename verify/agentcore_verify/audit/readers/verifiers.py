@@ -79,7 +79,6 @@ def _calls(trace: Json, number: int) -> Json:
 
 
 def _path(nodes: list[Json], number: int) -> list[Json]:
-    """Return the nodes from the root to a node."""
     path = [nodes[number]]
     while (parent := path[-1].get("parent")) is not None:
         if type(parent) is not int or not 0 <= parent < number:
