@@ -8,13 +8,13 @@ import sys
 
 
 def _end(number: int, frame: object) -> None:
-    """End at once: nothing was begun that would have to be put right."""
+    """Exit immediately: nothing needs to be undone yet."""
     os.write(2, b"error: Interrupted.\n")
     os._exit(130)
 
 
 def run() -> int:
-    """Run the command; an interrupt while Python imports it is no traceback."""
+    """Run the command; an interrupt during its import prints no traceback."""
     handler = signal.getsignal(signal.SIGINT)
     # Where a shell ignores the signal, for a job in the background, it stays ignored.
     if handler is signal.default_int_handler:

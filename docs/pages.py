@@ -264,12 +264,12 @@ def page(name: str) -> str:
 
 
 def write(folder: Path = REFERENCE) -> list[Path]:
-    """Writes the pages that are not as they should be; returns these."""
+    """Write the pages that changed; return these."""
     return _written({folder / name: page(name) for name in PAGES})
 
 
 def write_facts() -> list[Path]:
-    """Writes the facts that the modules that land have in the repository."""
+    """Write the facts that landing modules have in the repository."""
     file = Path(registry.__file__).parents[1] / "landing" / "release.py"
     return _written({file: registry.facts(registry.names(), FACTS_OF).text})
 

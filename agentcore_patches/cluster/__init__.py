@@ -58,7 +58,7 @@ def apply_on_ray(
     lock_timeout: float = 60.0,
     timeout: float = TIMEOUT,
 ) -> tuple[NodeResult, ...]:
-    """Run `apply` on every alive node of a Ray cluster, on all at once.
+    """Run `apply` on every alive node of a Ray cluster, in parallel.
 
     A node on which it fails has an `error` in its result; the others are not affected.
 
@@ -91,7 +91,7 @@ def status_on_ray(
     only: Sequence[str] = (),
     timeout: float = TIMEOUT,
 ) -> tuple[NodeResult, ...]:
-    """Run `status` on every alive node of a Ray cluster, on all at once.
+    """Run `status` on every alive node of a Ray cluster, in parallel.
 
     Args and errors: as for `apply_on_ray`; `timeout` is all the time that a node has.
     """
@@ -167,8 +167,8 @@ def _checked(address: str) -> str:
     elif address != "auto" and ("://" not in address or address.startswith("local")):
         raise UsageError(
             f"{address!r} is not the address of a running Ray cluster.",
-            hint="On one of its "
-            "nodes, give `auto` or HOST:PORT of its head; from elsewhere, ray://HOST:PORT.",
+            hint="On one of its nodes, give `auto` or HOST:PORT of its head; from "
+            "elsewhere, ray://HOST:PORT.",
         )
     return address
 
@@ -176,9 +176,9 @@ def _checked(address: str) -> str:
 @contextmanager
 def _driver() -> Iterator[tuple[Connection, Callable[[], str]]]:
     """Start the driver; yields the connection to it and a function for its last log line."""
-    ours, theirs = Pipe()
+    here, there = Pipe()
     # In an empty folder, because Ray's workers also import from the driver's folder.
-    with ours, theirs, tempfile.TemporaryDirectory(prefix="agentcore-") as folder:
+    with here, there, tempfile.TemporaryDirectory(prefix="agentcore-") as folder:
         log = Path(folder) / "log"
         path = [str(Path(entry).absolute()) for entry in sys.path]
         with log.open("wb") as output:
@@ -186,20 +186,20 @@ def _driver() -> Iterator[tuple[Connection, Callable[[], str]]]:
                 [
                     sys.executable,
                     "-c",
-                    _DRIVER.format(path=path, fd=theirs.fileno()),
+                    _DRIVER.format(path=path, fd=there.fileno()),
                 ],
                 cwd=folder,
                 env={**os.environ, **_DRIVER_ENV},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[there.fileno()],
                 # Ctrl-C goes to this process, which then stops the driver.
                 start_new_session=True,
             )
-        theirs.close()
+        there.close()
         try:
-            yield ours, lambda: _last_line(log)
+            yield here, lambda: _last_line(log)
         except BaseException:
             process.terminate()
             raise
@@ -220,11 +220,7 @@ def _receive(connection: Connection, seconds: float) -> dict[str, Any]:
 
 
 def _nodes(message: dict[str, Any]) -> list[RayNode]:
-    """The nodes that the driver found.
-
-    Raises:
-        UsageError, AccessError: it has none.
-    """
+    """Return the nodes that the driver found; raise the error that it sent instead."""
     if problem := message.get("error"):
         kind = UsageError if message["usage"] else AccessError
         raise kind(problem, message["hint"])

@@ -102,9 +102,8 @@ def _connect(address: str) -> list[RayNode]:
     except ImportError as error:
         raise UsageError(
             f"--ray needs Ray, and {sys.executable} cannot import it ({error}).",
-            hint="Install "
-            "it with `pip install 'agentcore-patches[ray]'`, in the version that the "
-            "cluster runs.",
+            hint="Install it with `pip install 'agentcore-patches[ray]'`, in the version "
+            "that the cluster runs.",
         ) from error
     try:
         ray.init(address, log_to_driver=False, logging_level="ERROR")
@@ -156,7 +155,7 @@ def _results(
 
 
 def _task() -> Callable[[str, Action, dict[str, Any]], str]:
-    """The task. Ray pickles it whole, so that it runs where this package is missing."""
+    """Return the task. Ray pickles it whole: it also runs where this package is missing."""
 
     def agentcore_patch(
         tool_version: str, action: Action, options: dict[str, Any]

@@ -34,7 +34,7 @@ class NodeAnswer:
             if status is not None and not set(status.wanted) <= set(status.patches):
                 raise ValueError("a patch without a state")
         if not self.python.isprintable() or not (self.error or "").isprintable():
-            raise ValueError("no text")
+            raise ValueError("unprintable")
 
 
 @dataclass(frozen=True)

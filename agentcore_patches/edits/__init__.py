@@ -29,7 +29,7 @@ from agentcore_patches.edits.kinds import Land as Land
 from agentcore_patches.edits.kinds import RefuseDefinition as RefuseDefinition
 from agentcore_patches.edits.kinds import RefuseField as RefuseField
 from agentcore_patches.edits.kinds import Replace as Replace
-from agentcore_patches.edits.matching import MalformedEdit as MalformedEdit
+from agentcore_patches.edits.matching import InvalidEdit as InvalidEdit
 from agentcore_patches.edits.source import apply_edits as apply_edits
 from agentcore_patches.edits.source import decode as decode
 from agentcore_patches.edits.source import parse as parse

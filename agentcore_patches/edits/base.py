@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from agentcore_patches.edits.cst_tools import Definition
-from agentcore_patches.edits.matching import MalformedEdit, headline
+from agentcore_patches.edits.matching import InvalidEdit, headline
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Edit(ABC):
 
     @property
     def new_code(self) -> str:
-        """The code that it adds, as Python that parses on its own."""
+        """The added code, as a complete Python statement."""
         return ""
 
     @property
     def comment(self) -> str:
-        """The comment above the change, empty without one."""
+        """The comment above the change, or an empty string."""
         return ": ".join(filter(None, (self.name, self.note)))
 
-    def check(self) -> None:  # noqa: B027 - of some kinds there is nothing to look at
+    def check(self) -> None:  # noqa: B027 - some kinds have nothing to check
         """Validate the edit as written, without any source.
 
         Raises:
-            MalformedEdit: a part of it is not valid for this kind of edit.
+            InvalidEdit: a part of it is not valid for this kind of edit.
         """
 
 
@@ -73,12 +73,12 @@ class ScopedEdit(Edit):
     def check(self) -> None:
         super().check()
         if not all(part.isidentifier() for part in self.scope.split(".")):
-            raise MalformedEdit(f"the scope `{self.scope}` is not a dotted name")
+            raise InvalidEdit(f"the scope `{self.scope}` is not a dotted name")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name not in self.may_capture and "$" in str(value):
-                raise MalformedEdit(
-                    f"`{headline(value)}` has a `$`, but no capture can stand there"
+                raise InvalidEdit(
+                    f"`{headline(value)}` contains `$`, but captures are not allowed here"
                 )
 
 
@@ -96,5 +96,5 @@ class DefinitionEdit(ScopedEdit):
         """Return the changed definition, or None if it already has the change.
 
         Raises:
-            Misplaced: the place is missing, found too often, or changed by others.
+            CannotPlace: the place is missing, found too often, or changed by others.
         """

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeGuard, TypeVar
 
 import libcst as cst
 
-from agentcore_patches.edits.matching import Misplaced, Step, matches
+from agentcore_patches.edits.matching import CannotPlace, Step, matches
 
 Definition: TypeAlias = cst.ClassDef | cst.FunctionDef
 NodeT = TypeVar("NodeT", bound=cst.CSTNode)
@@ -45,7 +45,7 @@ def insert_statements(
 ) -> NodeT:
     """Insert statements into a block, or a definition, before `position`."""
     if isinstance(node, cst.SimpleStatementSuite):
-        raise Misplaced("its body is on the line of its header")
+        raise CannotPlace("its body is on the line of its header")
     if not isinstance(node, cst.IndentedBlock):
         return node.with_changes(body=insert_statements(node.body, position, new))  # type: ignore[attr-defined]
     return node.with_changes(body=[*node.body[:position], *new, *node.body[position:]])
@@ -133,14 +133,14 @@ def with_keyword(
     """Add a keyword argument to a call; None if the call already has it.
 
     Raises:
-        Misplaced: it has another argument of that name.
+        CannotPlace: it has another argument of that name.
     """
     assert argument.keyword is not None
     for existing in call.args:
         if existing.keyword is not None and matches(existing.keyword, argument.keyword):
             if matches(argument, existing):
                 return None
-            raise Misplaced(
+            raise CannotPlace(
                 f"a call has another argument of that name: `{item_code(existing)}`"
             )
     args = list(call.args)

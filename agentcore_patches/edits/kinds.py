@@ -28,9 +28,9 @@ from agentcore_patches.edits.cst_tools import (
     with_keyword,
 )
 from agentcore_patches.edits.matching import (
+    CannotPlace,
     Captures,
-    MalformedEdit,
-    Misplaced,
+    InvalidEdit,
     Step,
     capture_names,
     captures_in,
@@ -64,13 +64,13 @@ class Land(Edit):
         """Return the text of the module; None if the file has it, with any line endings.
 
         Raises:
-            Misplaced: there is another file of that name.
+            CannotPlace: there is another file of that name.
         """
         wanted = self.text.encode()
         if source is None:
             return wanted
         if source.replace(b"\r\n", b"\n") != wanted:
-            raise Misplaced("there is another file of that name")
+            raise CannotPlace("there is another file of that name")
         return None
 
 
@@ -86,7 +86,7 @@ class Import(Edit):
 
     @property
     def text(self) -> str:
-        """The line that lands, with its comment at the end."""
+        """The added line, with its comment at the end."""
         return self.text_with()
 
     def text_with(self, *others: str) -> str:
@@ -113,7 +113,7 @@ class AddField(DefinitionEdit):
     def describe(self) -> str:
         try:
             names = [f"`{name}`" for name in self.fields]
-        except MalformedEdit:
+        except InvalidEdit:
             names = [f"`{headline(self.declarations)}`"]
         return f"the field{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
@@ -133,7 +133,7 @@ class AddField(DefinitionEdit):
         super().check()
         ours = _declarations(self.declarations)
         if self.native and _declarations(self.native).keys() != ours.keys():
-            raise MalformedEdit("`native` does not declare the same fields")
+            raise InvalidEdit("`native` does not declare the same fields")
 
     def apply(self, definition: Definition) -> Definition | None:
         declared = _declared_fields(definition)
@@ -142,11 +142,11 @@ class AddField(DefinitionEdit):
         if n_present == n_fields and not native_places:
             return None
         if n_present or len(native_places) not in (0, n_fields):
-            raise Misplaced("the class has some of these fields, but not all")
+            raise CannotPlace("the class has some of these fields, but not all")
         if native_places:
             return self._replace_native(definition, native_places)
         if not declared:
-            raise Misplaced("the class declares no fields")
+            raise CannotPlace("the class declares no fields")
         new = _new_statements(self.declarations, self.comment)
         return insert_statements(definition, max(declared) + 1, new)
 
@@ -168,7 +168,7 @@ class AddField(DefinitionEdit):
             elif name in native.keys() - places and matches(native[name], existing):
                 places[name] = index
             else:
-                raise Misplaced(
+                raise CannotPlace(
                     f"the class has another field of that name: `{code_of(existing)}`"
                 )
         return n_present, places
@@ -225,7 +225,7 @@ class Expect(DefinitionEdit, Check):
 
     def apply(self, definition: Definition) -> None:
         if not find(definition, parse_shape(self.shape)):
-            raise Misplaced("it was not found, so this is another release's file")
+            raise CannotPlace("it was not found, so this is another release's file")
 
 
 @dataclass(frozen=True)
@@ -250,15 +250,14 @@ class RefuseField(DefinitionEdit, Check):
             or not is_tuple
             or not all(map(str.isidentifier, self.fields))
         ):
-            raise MalformedEdit(f"{self.fields!r} is not a tuple of names")
+            raise InvalidEdit(f"{self.fields!r} is not a tuple of names")
 
     def apply(self, definition: Definition) -> None:
         for field in _declared_fields(definition).values():
             if code_of(field.target) in self.fields:
-                raise Misplaced(
+                raise CannotPlace(
                     f"the class has a field of that name: `{code_of(field)}`. SGLang "
-                    "gives by itself what the patch adds, so the patch would write it "
-                    "twice"
+                    "already returns this field, so the patch would write it twice"
                 )
 
 
@@ -285,14 +284,14 @@ class AddParameter(DefinitionEdit):
 
     def apply(self, definition: Definition) -> Definition | None:
         if not isinstance(definition, cst.FunctionDef):
-            raise Misplaced("it is a class, not a function")
+            raise CannotPlace("it is a class, not a function")
         wanted = self._parameter()
         params = definition.params
         for existing in (*params.posonly_params, *params.params, *params.kwonly_params):
             if existing.name.value == wanted.name.value:
                 if matches(wanted, existing):
                     return None
-                raise Misplaced(
+                raise CannotPlace(
                     "the function has another parameter of that name: "
                     f"`{item_code(existing)}`"
                 )
@@ -309,7 +308,7 @@ class AddParameter(DefinitionEdit):
                 parameter.default is not None
             ):
                 return parameter
-        raise MalformedEdit(f"`{self.parameter}` is not one parameter with a default")
+        raise InvalidEdit(f"`{self.parameter}` is not one parameter with a default")
 
 
 @dataclass(frozen=True)
@@ -335,7 +334,7 @@ class Decorate(DefinitionEdit):
 
     def apply(self, definition: Definition) -> Definition | None:
         if not isinstance(definition, cst.FunctionDef):
-            raise Misplaced("it is a class, not a function")
+            raise CannotPlace("it is a class, not a function")
         wanted = _expression(self.decorator)
         if any(
             matches(wanted, existing.decorator) for existing in definition.decorators
@@ -392,7 +391,7 @@ class AddKeyword(DefinitionEdit):
         match _expression(self.new_code):
             case cst.Call(args=[argument]) if argument.keyword is not None:
                 return argument
-        raise MalformedEdit(f"`{headline(self.argument)}` is not one keyword argument")
+        raise InvalidEdit(f"`{headline(self.argument)}` is not one keyword argument")
 
 
 @dataclass(frozen=True)
@@ -430,7 +429,7 @@ class Insert(DefinitionEdit):
     def check(self) -> None:
         super().check()
         if self.before and self.after:
-            raise MalformedEdit("it has both `before` and `after`")
+            raise InvalidEdit("it has both `before` and `after`")
         shape = self.before or self.after
         refuse_unbound_captures(
             _parse_new(self.code), parse_shape(shape) if shape else None
@@ -488,11 +487,11 @@ class Replace(DefinitionEdit):
         super().check()
         for code in (self.old, self.new):
             if not isinstance(parse_shape(code), cst.SimpleStatementLine):
-                raise MalformedEdit(f"`{headline(code)}` is not a simple statement")
+                raise InvalidEdit(f"`{headline(code)}` is not a simple statement")
         old, new = parse_shape(self.old), parse_shape(self.new)
         refuse_unbound_captures(new, old)
         if matches(old, new, {}):
-            raise MalformedEdit(
+            raise InvalidEdit(
                 f"`{headline(self.new)}` has the shape of `{headline(self.old)}`, so "
                 "that a second apply would replace it again"
             )
@@ -504,9 +503,9 @@ class Replace(DefinitionEdit):
             return None
         expect_one(len(places), f"`{headline(self.old)}`")
         if replaced:
-            raise Misplaced(
-                f"there is `{headline(self.new)}` besides it: a second apply could not "
-                "tell the two apart"
+            raise CannotPlace(
+                f"`{headline(self.new)}` is already there, so a second apply could not "
+                "tell them apart"
             )
         [(path, captures)] = places
         [new] = _new_statements(self.new, self.comment, captures)
@@ -538,7 +537,7 @@ class AddCondition(DefinitionEdit):
         shape = parse_shape(self.shape)
         captures_in(shape)
         if not isinstance(shape, cst.If):
-            raise MalformedEdit(f"`{headline(self.shape)}` is not an `if`")
+            raise InvalidEdit(f"`{headline(self.shape)}` is not an `if`")
         _expression(self.condition)
 
     def apply(self, definition: Definition) -> Definition | None:
@@ -578,7 +577,7 @@ class AddMethod(ScopedEdit):
     def check(self) -> None:
         super().check()
         if not self.method:
-            raise MalformedEdit(f"`{headline(self.code)}` is not one function")
+            raise InvalidEdit(f"`{headline(self.code)}` is not one function")
 
     @property
     def method(self) -> str:
@@ -592,7 +591,7 @@ class AddMethod(ScopedEdit):
 
     @property
     def text(self) -> str:
-        """The source that lands, with its comment and a blank line, not indented."""
+        """The added source, with its comment and a blank line, not indented."""
         return "\n".join(["", *comment_lines(self.comment), self.code.strip("\n"), ""])
 
 
@@ -610,7 +609,7 @@ def _declarations(code: str) -> dict[str, cst.AnnAssign]:
     """Return the fields that code declares, by name.
 
     Raises:
-        MalformedEdit: it has other code than declarations.
+        InvalidEdit: it has other code than declarations.
     """
     statements = _parse_new(code).body
     fields = {
@@ -620,7 +619,7 @@ def _declarations(code: str) -> dict[str, cst.AnnAssign]:
         and isinstance(field.target, cst.Name)
     }
     if len(fields) < len(statements):
-        raise MalformedEdit(f"`{code}` does not declare fields")
+        raise InvalidEdit(f"`{code}` does not declare fields")
     return fields
 
 
@@ -646,7 +645,7 @@ def _expression(code: str) -> cst.BaseExpression:
     try:
         return cst.parse_expression(code)
     except cst.ParserSyntaxError as error:
-        raise MalformedEdit(
+        raise InvalidEdit(
             f"`{headline(code)}` cannot be parsed as an expression: {error.message}"
         ) from error
 
@@ -656,11 +655,11 @@ def _parse_new(code: str) -> cst.Module:
     try:
         module = cst.parse_module(capture_names(code))
     except cst.ParserSyntaxError as error:
-        raise MalformedEdit(
+        raise InvalidEdit(
             f"`{headline(code)}` cannot be parsed as Python: {error.message}"
         ) from error
     if not module.body:
-        raise MalformedEdit("its new code has no statement")
+        raise InvalidEdit("its new code has no statement")
     return module
 
 

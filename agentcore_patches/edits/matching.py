@@ -16,26 +16,26 @@ Path: TypeAlias = tuple[Step, ...]
 SmallT = TypeVar("SmallT", bound=cst.BaseSmallStatement)
 
 
-class Misplaced(Exception):
+class CannotPlace(Exception):
     """A definition lacks the place that an edit needs; the message gives the reason."""
 
 
-class MalformedEdit(Exception):
+class InvalidEdit(Exception):
     """An edit has a mistake, which the message describes."""
 
 
 def expect_one(n_found: int, what: str) -> None:
-    """Raise `Misplaced` unless `what` was found exactly once."""
+    """Raise `CannotPlace` unless `what` was found exactly once."""
     if n_found != 1:
         times = f"found {n_found} times, expected 1" if n_found else "not found"
-        raise Misplaced(f"{what} was {times}")
+        raise CannotPlace(f"{what} was {times}")
 
 
 def expect_one_definition(name: str, n_found: int) -> None:
-    """Raise `Misplaced` unless a name is defined exactly once."""
+    """Raise `CannotPlace` unless a name is defined exactly once."""
     if n_found != 1:
         times = f"defined {n_found} times" if n_found else "not defined"
-        raise Misplaced(f"`{name}` is {times}")
+        raise CannotPlace(f"`{name}` is {times}")
 
 
 def headline(code: str) -> str:
@@ -64,7 +64,7 @@ def captures_in(node: cst.CSTNode) -> frozenset[str]:
     """Return the names of the captures in a shape or in new code.
 
     Raises:
-        MalformedEdit: a capture is where Python allows no expression.
+        InvalidEdit: a capture is where Python allows no expression.
     """
     names = [
         found.value
@@ -73,17 +73,17 @@ def captures_in(node: cst.CSTNode) -> frozenset[str]:
     ]
     code = cst.Module([]).code_for_node(node)
     if len(names) < code.count(_CAPTURE):
-        raise MalformedEdit(
+        raise InvalidEdit(
             f"`{headline(spelled(code))}` has a capture where no expression can stand"
         )
     return frozenset(names)
 
 
 def refuse_unbound_captures(new: cst.CSTNode, shape: cst.CSTNode | None) -> None:
-    """Raise `MalformedEdit` if new code uses a capture that its shape lacks."""
+    """Raise `InvalidEdit` if new code uses a capture that its shape lacks."""
     bound = captures_in(shape) if shape else frozenset()
     if unbound := sorted(captures_in(new) - bound):
-        raise MalformedEdit(
+        raise InvalidEdit(
             f"`{spelled(unbound[0])}` of the new code is not captured by a shape"
         )
 
@@ -93,12 +93,12 @@ def parse_shape(code: str) -> cst.BaseStatement:
     """Parse code that must be one statement.
 
     Raises:
-        MalformedEdit: it is not one statement.
+        InvalidEdit: it is not one statement.
     """
     try:
         statement = cst.parse_statement(capture_names(code))
     except cst.ParserSyntaxError as error:
-        raise MalformedEdit(
+        raise InvalidEdit(
             f"`{headline(code)}` cannot be parsed as one statement: {error.message}"
         ) from error
     assert isinstance(statement, cst.BaseStatement)

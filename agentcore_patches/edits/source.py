@@ -25,8 +25,8 @@ from agentcore_patches.edits.kinds import (
     RefuseDefinition,
 )
 from agentcore_patches.edits.matching import (
-    MalformedEdit,
-    Misplaced,
+    CannotPlace,
+    InvalidEdit,
     Path,
     Step,
     expect_one_definition,
@@ -91,7 +91,7 @@ def _edit_definition(
     left_out: tuple[tuple[int, int], ...],
     edits: tuple[DefinitionEdit, ...],
 ) -> tuple[str, tuple[bool, ...]]:
-    """The new text of one definition, and for each edit whether it changed anything."""
+    """Return the new source of a definition, and whether each edit changed anything."""
     with _placing(edits[0]):
         fragment = _Fragment(lines, scope, newline, left_out)
     made = []
@@ -103,7 +103,7 @@ def _edit_definition(
 
 @lru_cache(maxsize=64)
 def parse(text: str, file: str) -> ast.Module:
-    """The tree of a file's text; kept for who asks next, and not to be changed.
+    """Parse a file. The result is cached: do not modify it.
 
     Raises:
         SourceConflict: it is not Python.
@@ -115,7 +115,7 @@ def parse(text: str, file: str) -> ast.Module:
 
 
 class _Spans:
-    """A module's lines, and which of them each definition takes."""
+    """A module's lines, and the lines of each definition."""
 
     def __init__(self, text: str, file: str) -> None:
         self._tree = parse(text, file)
@@ -128,20 +128,20 @@ class _Spans:
         return span(self._definition(scope))
 
     def look_at(self, check: ExpectDefinition | RefuseDefinition) -> None:
-        """Raise Misplaced unless the module defines what it should, and no more."""
+        """Raise CannotPlace unless the module defines, or lacks, the scope as expected."""
         *outer, name = check.scope.split(".")
         body = self._definition(".".join(outer)).body if outer else self._tree.body
         there = [node for node in body if _is_definition(node, name)]
         if isinstance(check, ExpectDefinition):
             expect_one_definition(name, len(there))
         elif there:
-            raise Misplaced("it was found, so this is another release's file")
+            raise CannotPlace("it was found, so this is another release's file")
 
     def insertion(self, edit: Import | AddMethod) -> tuple[int, int, str] | None:
-        """The splice that puts an edit's text in; None if the module has it.
+        """Return the splice that adds an edit's code, or None if the module has it.
 
         Raises:
-            Misplaced: the name that it would define is something else.
+            CannotPlace: the module defines the name otherwise.
         """
         if isinstance(edit, Import):
             name, block, margin = edit.imported, self._tree.body, ""
@@ -149,7 +149,7 @@ class _Spans:
         else:
             definition = self._definition(edit.scope)
             if not isinstance(definition, ast.ClassDef):
-                raise Misplaced("it is a function, not a class")
+                raise CannotPlace("it is a function, not a class")
             name, block, margin = edit.method, definition.body, self._margin(definition)
             place = span(definition)[1]
         text = indent(edit.text, margin)
@@ -158,7 +158,7 @@ class _Spans:
             [wanted] = wanted.body
         there = [node for node in block if name in _bound_names(node)]
         if there and (len(there) > 1 or not _is_same(there[0], wanted)):
-            raise Misplaced(f"there is another `{name}`")
+            raise CannotPlace(f"there is another `{name}`")
         if there:
             return None
         if isinstance(edit, Import) and (joined := self._joined(edit)):
@@ -209,13 +209,13 @@ class _Spans:
             node for node in above if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         if not imports:
-            raise Misplaced("the file imports nothing above its first definition")
+            raise CannotPlace("the file imports nothing above its first definition")
         return self._start_of_statement(span(imports[-1])[1])
 
     def _start_of_comment(self, node: ast.stmt) -> int:
-        """The first line of the comment above a statement, or of the statement.
+        """Return the first line of the comment above a statement, or of the statement.
 
-        A comment at the top of a file is one of the whole file.
+        A comment at the top of a file belongs to the whole file.
         """
         start, _ = span(node)
         above = [span(other)[1] for other in self._tree.body]
@@ -226,7 +226,7 @@ class _Spans:
         return first or start
 
     def _start_of_statement(self, place: int) -> int:
-        """The first line of the statement in whose middle a line is, or that line."""
+        """Return the first line of the statement that contains a line, or that line."""
         for node in reversed(self._tree.body):
             start, end = span(node)
             if start < place < end:
@@ -238,30 +238,30 @@ class _Spans:
         line = self._lines[span(first)[0]]
         margin = line.removesuffix(line.lstrip())
         if len(margin) != first.col_offset:
-            raise Misplaced("its body is on the line of its header")
+            raise CannotPlace("its body is on the line of its header")
         return margin
 
     def lines(self, start: int, end: int) -> tuple[str, ...]:
         return tuple(self._lines[start:end])
 
     def unneeded(self, scope: str, edits: Sequence[DefinitionEdit]) -> tuple[Span, ...]:
-        """The statements in a definition that edits do not need, from its first line."""
+        """Return the lines of a definition that no edit can match, counted from its first."""
         definition = self._definition(scope)
         first, _ = span(definition)
         spans = unneeded(definition, self._lines, scope, edits)
         return tuple((start - first, end - first) for start, end in spans)
 
     def spliced(self, splices: Iterable[tuple[int, int, str]]) -> str:
-        """The text with lines `start` to `end` replaced, for each splice.
+        """Return the source with the lines `start` to `end` of each splice replaced.
 
         Raises:
-            MalformedEdit: a method is for a class in a definition that other edits change.
+            InvalidEdit: a method is for a class in a definition that other edits change.
         """
         lines = self._lines.copy()
         in_order = sorted(splices, key=lambda splice: splice[:2])
         for (_, end, _), (start, _, _) in pairwise(in_order):
             if start < end:
-                raise MalformedEdit(
+                raise InvalidEdit(
                     "a method is for a class in a definition that other edits change"
                 )
         for start, end, new in reversed(in_order):
@@ -287,7 +287,7 @@ def _is_definition(node: ast.stmt, name: str) -> TypeGuard[_Definition]:
 
 
 def _is_same(there: ast.stmt, wanted: ast.stmt) -> bool:
-    """True if a statement is a wanted one, or an import of that name and of others."""
+    """True if the statement is equal, or an import of the same name and of others."""
     match there, wanted:
         case ast.ImportFrom(), ast.ImportFrom(names=[name]):
             alone = [other for other in there.names if other.name == name.name]
@@ -296,7 +296,7 @@ def _is_same(there: ast.stmt, wanted: ast.stmt) -> bool:
 
 
 def _bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a statement binds in its block, however deep in it."""
+    """Return the names that a statement binds in its block, at any depth."""
     names: set[str] = set()
     pending: list[ast.AST] = [statement]
     while pending:
@@ -323,7 +323,7 @@ _STAND_IN = re.compile(r"^[ \t]*agentcore_left_out_\d+\r?\n", re.MULTILINE)
 
 
 class _Fragment:
-    """One definition, parsed on its own, while its edits are made.
+    """One definition, parsed on its own, to apply edits to it.
 
     libcst is slow: lines that no edit needs are `left_out` of what it parses.
     """
@@ -352,13 +352,13 @@ class _Fragment:
         try:
             self._module = cst.parse_module(source, config)
         except cst.ParserSyntaxError as error:
-            raise Misplaced(f"libcst cannot parse it: {error.message}") from error
+            raise CannotPlace(f"libcst cannot parse it: {error.message}") from error
         # libcst gives back every byte but for some of these.
         if re.search(r"\f|\r(?!\n)", text) and self._module.code != source:
-            raise Misplaced("it has form feeds, or carriage returns as line ends")
+            raise CannotPlace("it has form feeds, or carriage returns as line ends")
 
     def apply(self, edit: DefinitionEdit) -> bool:
-        """Make an edit at or below the fragment's scope; whether it changed anything."""
+        """Apply an edit at or below the scope; return True if it changed anything."""
         path: list[Step] = [("body", 0)]
         if self._opening:
             path += [("body", None), ("body", 0)]
@@ -389,7 +389,7 @@ class _Fragment:
 
 
 def _group(edits: Iterable[DefinitionEdit]) -> dict[str, tuple[DefinitionEdit, ...]]:
-    """Edits by the outermost scope among them that holds theirs, in their order."""
+    """Group edits by their outermost scope; keep the order."""
     edits = list(edits)
     scopes = {edit.scope for edit in edits}
     groups: dict[str, list[DefinitionEdit]] = {}
@@ -403,7 +403,7 @@ def _group(edits: Iterable[DefinitionEdit]) -> dict[str, tuple[DefinitionEdit, .
 
 
 def decode(source: bytes, file: str) -> tuple[str, str]:
-    """The text of a file, and its encoding.
+    """Return the source of a file, and its encoding.
 
     Raises:
         SourceConflict: it cannot be decoded.
@@ -417,12 +417,12 @@ def decode(source: bytes, file: str) -> tuple[str, str]:
 
 @contextmanager
 def _placing(edit: Edit) -> Iterator[None]:
-    """Turn `Misplaced` into an error that names file, scope and edit."""
+    """Turn `CannotPlace` into an error that names file, scope and edit."""
     try:
         yield
-    except Misplaced as misplaced:
+    except CannotPlace as reason:
         name = f" ({edit.name})" if edit.name else ""
         raise SourceConflict(
             f"{edit.file}: in {edit.where}, cannot place {edit.describe()}{name}: "
-            f"{misplaced}"
+            f"{reason}"
         ) from None

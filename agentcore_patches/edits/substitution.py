@@ -13,7 +13,7 @@ from agentcore_patches.edits.cst_tools import (
     replace,
 )
 from agentcore_patches.edits.matching import (
-    Misplaced,
+    CannotPlace,
     Path,
     expression_fields,
     matches,
@@ -28,7 +28,7 @@ def substitute(module: cst.Module, captures: Mapping[str, cst.CSTNode]) -> cst.M
     An expression gets parentheses if the code would change its meaning without them.
 
     Raises:
-        Misplaced: an expression cannot stand in a place of its name.
+        CannotPlace: Python does not allow an expression in the place of its name.
     """
     places = [
         (path, node)
@@ -56,14 +56,14 @@ def _put(
             continue
         if _is_read_as_built(changed) and _fits_f_strings(module, path, expression):
             return changed
-    raise Misplaced(
+    raise CannotPlace(
         f"`{spelled(name.value)}` stands for `{code_of(expression)}`, which the new code "
         "cannot take in its place"
     )
 
 
 def _is_read_as_built(module: cst.Module) -> bool:
-    """True if the text of a tree, parsed, is that tree again."""
+    """True if printing and parsing the tree gives the same tree."""
     try:
         again = cst.parse_module(module.code)
     except cst.ParserSyntaxError:
@@ -74,7 +74,7 @@ def _is_read_as_built(module: cst.Module) -> bool:
 def _fits_f_strings(module: cst.Module, path: Path, expression: cst.CSTNode) -> bool:
     """True if Python before 3.12 accepts an expression in the f-strings around it.
 
-    There it has no backslash, no comment, one line, and none of the strings' own quotes.
+    It must have no backslash, comment or line break, and no quote of these strings.
     """
     quotes = [
         getattr(descend(module, path[:depth]), "quote")  # noqa: B009 - an f-string's

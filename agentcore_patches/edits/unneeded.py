@@ -18,11 +18,11 @@ DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 Span: TypeAlias = tuple[int, int]
 """First line, and line after the last, counted from 0."""
 _Sought: TypeAlias = tuple[type[ast.stmt], frozenset[str]]
-"""The kind of a statement, and names that are in it."""
+"""The kind of a statement, and the names in it."""
 
 
 def span(node: ast.stmt) -> Span:
-    """The lines of a statement, with its decorators."""
+    """Return the lines of a statement, with its decorators."""
     decorators = getattr(node, "decorator_list", [])
     assert node.end_lineno is not None
     return min(part.lineno for part in [node, *decorators]) - 1, node.end_lineno
@@ -59,7 +59,7 @@ def _look_in(
     edits: Sequence[DefinitionEdit],
     sought: Sequence[_Sought],
 ) -> tuple[bool, list[Span]]:
-    """Search a node: can an edit match in it, and which statements does none need?"""
+    """Return whether an edit can match in a node, and the statements that none needs."""
     any_needed = False
     spans: list[Span] = []
     for child in _children(node):
@@ -85,7 +85,7 @@ def _look_in(
 
 @cache
 def _sought(shape: str) -> tuple[_Sought, ...]:
-    """Return the text that any statement matching the shape must contain."""
+    """Return the kinds and the names of the statements that a shape can match."""
     found: list[_Sought] = []
     blocks = _blocks(ast.parse(capture_names(shape)))
     for block in blocks:
@@ -113,7 +113,7 @@ def _is_any(block: list[ast.stmt]) -> bool:
 
 
 def _is_apart(statement: ast.stmt, lines: Sequence[str]) -> bool:
-    """True if removing a statement from the text changes nothing around it."""
+    """True if a statement can be cut out without changing its neighbours."""
     _, end = span(statement)
     first = lines[statement.lineno - 1]
     margin = first.removesuffix(first.lstrip())
@@ -147,7 +147,7 @@ def _children(node: ast.AST) -> list[ast.stmt]:
 
 
 def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    """The blocks of statements in a node, without those in these statements."""
+    """Return the blocks of a node, without the blocks of their statements."""
     found: list[list[ast.stmt]] = []
     for name in ("body", "handlers", "orelse", "finalbody", "cases"):
         match getattr(node, name, None):

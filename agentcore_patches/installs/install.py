@@ -110,7 +110,7 @@ def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | No
 
 
 def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
-    """Return the present texts of files, by path; missing files are left out.
+    """Return the content of files, by path, without missing files.
 
     Raises:
         AccessError: a file cannot be read.

@@ -23,11 +23,11 @@ _GIVE_AN_INTERPRETER = "Give --python an interpreter, such as /opt/venv/bin/pyth
 
 @dataclass(frozen=True)
 class Look:
-    """Reply of an interpreter about `sglang`.
+    """The `sglang` that an interpreter finds.
 
     Attributes:
         origin: the file of the first module or regular package; None if there is none.
-        hiding: the folders of the namespace package that Python finds before it.
+        hiding: the folders of a namespace package that Python finds first.
         search: the search path.
     """
 

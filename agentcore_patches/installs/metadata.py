@@ -23,7 +23,7 @@ _MOST_RECORD = 64 * 1024 * 1024
 
 
 def dist_info_of(package: Path, search: Sequence[str]) -> tuple[Path | None, bool]:
-    """The metadata folder of a package, and whether the install is editable."""
+    """Return the metadata folder of a package, and whether the install is editable."""
     for folder in _metadata_folders(package.parent):
         prefix = f"{package.name}/"
         if any(name.startswith(prefix) for name, _ in read_record(folder)):
@@ -40,7 +40,7 @@ def _metadata_folders(site: Path) -> list[Path]:
 
 
 def read_record(dist_info: Path) -> Iterator[tuple[str, str]]:
-    """Path and SHA-256 of each file in a RECORD; none if it is missing or damaged."""
+    """Yield path and SHA-256 of each file in a RECORD; nothing if it is missing or damaged."""
     try:
         record = read_bytes(dist_info / "RECORD", follow=True, most=_MOST_RECORD)
     except FileNotFoundError:
@@ -71,11 +71,13 @@ def list_added(dist_info: Path, package: str, paths: Iterable[str]) -> None:
     file = read(record)
     if file is None or file.info.link is not None:
         return
-    ours = tuple(f"{package}/{folder}/".encode() for folder in (FOLDER, LANDING))
+    added_folders = tuple(
+        f"{package}/{folder}/".encode() for folder in (FOLDER, LANDING)
+    )
     lines = [
         line
         for line in file.text.splitlines(keepends=True)
-        if not line.startswith(ours)
+        if not line.startswith(added_folders)
     ]
     added = "".join(f"{package}/{path},,\n" for path in paths).encode()
     # If the installer wrote no last line end, the added rows end without one as well.

@@ -37,8 +37,8 @@ def require_release(install: Install) -> str:
         raise UnsupportedTarget(
             f"The version of the SGLang in {install.package} is unknown: it is neither in "
             "`_version.py` nor in installed metadata.",
-            hint=f"Install the checkout, which writes "
-            f"it (without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]}).",
+            hint="Install the checkout, which writes it "
+            f"(without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]}).",
         )
     parsed = _parsed(install.version)
     advice = (
@@ -68,7 +68,7 @@ def same_release(one: str, other: str) -> bool:
 
 
 def version_of(package: Path, dist_info: Path | None) -> str:
-    """The version in the package, or else in its metadata."""
+    """Return the version in the package, or else in its metadata."""
     stated = [
         _literal_version(package / name) for name in ("_version.py", "version.py")
     ]
@@ -138,7 +138,7 @@ def _parsed(version: str) -> Version | None:
 
 
 def _nearest(version: Version) -> str:
-    """The newest supported release that is no newer, else the oldest one."""
+    """Return the newest supported release up to this version, or the oldest."""
     from packaging.version import Version
 
     older = [name for name in SUPPORTED_VERSIONS if Version(name) <= version]
@@ -146,11 +146,11 @@ def _nearest(version: Version) -> str:
 
 
 def _is_release(version: Version, release: Version) -> bool:
-    """True if a version stands for the sources of a release, maybe changed locally.
+    """True if a version has the sources of a release, maybe changed locally.
 
-    So does one with a local label (`0.5.9+cu130`), and the versions that setuptools-scm
-    gives to the tagged commit itself with uncommitted changes: zero commits after it,
-    and a date (`0.5.10.dev0+g1a2b3c4.d20260301`).
+    It may have a local label (`0.5.9+cu130`), or be the version that setuptools-scm gives
+    to the tagged commit with uncommitted changes: zero commits after it, and a date
+    (`0.5.10.dev0+g1a2b3c4.d20260301`).
     """
     if version.public == release.public:
         return True

@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from agentcore_patches.edits import Check, MalformedEdit, ScopedEdit
+from agentcore_patches.edits import Check, InvalidEdit, ScopedEdit
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches.paths import RELEASES, WRITING_ORDER
 from agentcore_patches.patches.releases import (
@@ -73,20 +73,20 @@ class Hook:
         """Validate the hook as written, without any source.
 
         Raises:
-            MalformedEdit: the releases are not covered, or a form has a mistake.
+            InvalidEdit: the releases are not covered, or a form has a mistake.
         """
         by_release = self._forms()
         try:
             by_release.check()
         except ValueError as error:
-            raise MalformedEdit(str(error)) from None
+            raise InvalidEdit(str(error)) from None
         ranges = list(by_release.ranges())
         forms = [form for _, _, form in ranges]
         if all(isinstance(form, Absent) for form in forms):
-            raise MalformedEdit("it has no edit for any release")
+            raise InvalidEdit("it has no edit for any release")
         for form, next_one in pairwise(forms):
             if form == next_one:
-                raise MalformedEdit("two forms, one after the other, are the same")
+                raise InvalidEdit("two forms, one after the other, are the same")
         for first, last, form in ranges:
             if isinstance(form, ScopedEdit):
                 self._check(form, first)
@@ -96,7 +96,7 @@ class Hook:
         try:
             edits = self._named(form, version)
         except (KeyError, ValueError) as error:
-            raise MalformedEdit(
+            raise InvalidEdit(
                 f"a `$` names nothing that is in NAMES: {error}"
             ) from error
         for edit in edits:
@@ -105,18 +105,18 @@ class Hook:
         if isinstance(named, Check):
             return
         if named.file not in WRITING_ORDER:
-            raise MalformedEdit(
+            raise InvalidEdit(
                 f"{named.file} is not in WRITING_ORDER of patches/paths.py"
             )
         if not is_between(version, *RELEASES.get(named.file, ("", ""))):
-            raise MalformedEdit(f"SGLang {version} has no {named.file}")
+            raise InvalidEdit(f"SGLang {version} has no {named.file}")
 
     def _forms(self) -> ByRelease[ScopedEdit | Absent]:
         if self.since or isinstance(self.form, Absent):
             return ByRelease(self.form, self.since)
         first, last = RELEASES.get(self.form.file, ("", ""))
         if last:
-            raise MalformedEdit(f"not all releases have {self.form.file}")
+            raise InvalidEdit(f"not all releases have {self.form.file}")
         if not first or is_first(first):
             return ByRelease(self.form)
         return ByRelease(Absent("SGLang has no such file"), {first: self.form})
@@ -173,9 +173,9 @@ def checked(name: str, module: ModuleType) -> Patch:
     for hook in listed:
         try:
             if names.count(hook.name) > 1:
-                raise MalformedEdit("another hook has this name")
+                raise InvalidEdit("another hook has this name")
             hook.check()
-        except MalformedEdit as error:
+        except InvalidEdit as error:
             mistakes.append(f"{hook.name}: {error}")
     if mistakes:
         raise PatchError(

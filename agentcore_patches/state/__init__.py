@@ -3,13 +3,13 @@
     .agentcore-patch/
         lock            held (flock) by the running command
         state.json      the patches in place, and the original of each file
-        store/<sha256>  the texts that state.json and the journal name
+        store/<sha256>  the files that state.json and the journal name
         prepared.json   journal of a change that is undone if its command is killed
         committed.json  the same journal, of a change that is then finished instead
         state.next      the state.json that belongs to the change
 
 `transaction` does the work, and replaces SGLang's files. First, a change is prepared in
-full: texts stored, the journal written, each new file written next to its target, all
+full: files stored, the journal written, each new file written next to its target, all
 synced to disk. Renaming `prepared.json` to `committed.json` is the point of no return;
 only then are the targets replaced, one rename each. The next command that writes finishes
 or undoes a change that it finds, and may itself be killed and repeated.

@@ -62,7 +62,7 @@ class Bytecode:
     def remove_stale(
         self, source: FileInfo | None, caches: Mapping[str, FileInfo]
     ) -> None:
-        """Remove bytecode of any text except `source`, whose files are `caches`."""
+        """Remove all bytecode except `caches`, the bytecode of `source`."""
         removed = False
         for file in self.files():
             kept = caches.get(str(file.relative_to(self.package)))

@@ -18,7 +18,7 @@ FOLDER = ".agentcore-patch"
 LARGEST = 16 * 1024 * 1024
 """Size limit of files that are read, in bytes."""
 
-# Extended attributes that belong to the file and not to its text.
+# Extended attributes that belong to the file and not to its content.
 _XATTRS = ("system.posix_acl_access", "user.")
 
 
@@ -38,13 +38,13 @@ class FileInfo:
 
     def __post_init__(self) -> None:
         if not fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise ValueError("no SHA-256")
+            raise ValueError("not a SHA-256")
         if not (0 <= self.size <= LARGEST and -(2**62) < self.mtime_ns < 2**62):
-            raise ValueError("no size or no time")
+            raise ValueError("not a size or not a time")
         if self.link is not None and not 0 < len(os.fsencode(self.link)) < 4096:
-            raise ValueError("no path")
+            raise ValueError("not a path")
         if "\0" in (self.link or ""):
-            raise ValueError("no path")
+            raise ValueError("not a path")
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class File:
 
 
 def same_content(one: FileInfo | None, other: FileInfo | None) -> bool:
-    """True if both have the same text and kind of file, or if neither exists."""
+    """True if both have the same content and kind of file, or if neither exists."""
     if one is None or other is None:
         return one is other
     return (one.sha256, one.link) == (other.sha256, other.link)
 
 
 def digest(text: bytes) -> str:
-    """The SHA-256 of a text, in hex: its name in the store."""
+    """Return the SHA-256 in hex: the name in the store."""
     return sha256(text).hexdigest()
 
 
@@ -93,7 +93,7 @@ def read_bytes(file: Path, *, follow: bool = False, most: int = LARGEST) -> byte
 
 
 def read(file: Path) -> File | None:
-    """Read a file or the target of its symbolic link; None if it is missing."""
+    """Read a file or the target of its symbolic link."""
     try:
         status = file.lstat()
         link = str(file.readlink()) if stat.S_ISLNK(status.st_mode) else None

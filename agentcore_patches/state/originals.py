@@ -23,7 +23,7 @@ class Originals:
         self._seen: dict[str, File | None] = {}
 
     def texts(self, paths: Iterable[str]) -> dict[str, bytes]:
-        """The original texts, to which edits are applied, by path below the package.
+        """Return the original sources, to which edits are applied, by path.
 
         Files that the original install does not have are left out.
 
@@ -58,7 +58,7 @@ class Originals:
             return {path: self.of(path, files.get(path)) for path in [*leaving, *files]}
 
     def seen(self, path: str) -> File | None:
-        """The file as it was at the first read."""
+        """Return the file as it was at the first read."""
         if path not in self._seen:
             self._seen[path] = read(self.install.package / path)
         return self._seen[path]
@@ -72,17 +72,17 @@ class Originals:
     ) -> tuple[FileInfo | None, bytes | None]:
         """Return the saved original if the file is patched, else the present file.
 
-        Nothing for a file that patches create: it must be missing or have the `new` text.
+        (None, None) for a file that patches create: it must be missing, or hold `new`.
         """
         seen = self.seen(path)
         state = self.snapshot.files.get(path)
-        place = self.install.package / path
+        file = self.install.package / path
         if is_created(path) and state in (None, FileState.ORIGINAL):
             if seen is None or seen.text == new:
                 return None, None
             if new is not None:
                 raise SourceConflict(
-                    f"{place} already exists, and agentcore-patch did not create it, or "
+                    f"{file} already exists, and agentcore-patch did not create it, or "
                     f"has lost the record of it. {UNCHANGED}",
                     hint="Remove that file, then apply again.",
                 )
@@ -90,7 +90,7 @@ class Originals:
             remedy = "Restore the file, or reinstall SGLang."
             if state is FileState.MISSING and self.snapshot.sglang_change is None:
                 remedy = "`agentcore-patch revert --force` restores it."
-            raise SourceConflict(f"{place} is missing. {UNCHANGED}", hint=remedy)
+            raise SourceConflict(f"{file} is missing. {UNCHANGED}", hint=remedy)
         if state is FileState.EDITED:
             remedy = (
                 "Undo the change, or restore the original with `agentcore-patch revert "
@@ -101,7 +101,7 @@ class Originals:
                     "Restore the file by reinstalling SGLang, or with `git checkout`."
                 )
             raise SourceConflict(
-                f"{place} was changed after agentcore-patch patched it, and cannot be "
+                f"{file} was changed after agentcore-patch patched it, and cannot be "
                 f"patched again with that change. {UNCHANGED}",
                 hint=remedy,
             )

@@ -19,7 +19,7 @@ def is_created(path: str) -> bool:
 
 
 def is_ours(path: str, text: bytes) -> bool:
-    """True if a text has a patch's comment, or if patches add the whole file."""
+    """True if a file has a patch's comment, or if patches add the whole file."""
     return is_created(path) or COMMENT_START in text
 
 

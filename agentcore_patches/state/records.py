@@ -43,17 +43,17 @@ class Record:
     files: Mapping[str, FileRecord]
 
     def __post_init__(self) -> None:
-        _require_words(self.tool_version, self.sglang_version, *self.patches)
+        _require_printable(self.tool_version, self.sglang_version, *self.patches)
         for path, file in self.files.items():
             _require_source(path)
             if (file.original is None) != is_created(path):
-                raise ValueError("the original of a created file, or none of SGLang's")
+                raise ValueError("an original of a created file, or no original")
             _require_caches(path, file.caches)
             FileInfo(file.patched_sha256, 0, 0)
 
     @property
     def originals(self) -> dict[str, str]:
-        """The SHA-256 of every original text, by path."""
+        """The SHA-256 of every original, by path."""
         return {
             path: file.original.sha256
             for path, file in self.files.items()
@@ -62,7 +62,7 @@ class Record:
 
     @property
     def texts(self) -> set[str]:
-        """The SHA-256 of every text that belongs to the record."""
+        """The SHA-256 of every stored file that belongs to the record."""
         found = set(self.originals.values())
         for file in self.files.values():
             caches = (info.sha256 for info in file.caches.values())
@@ -72,7 +72,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Change:
-    """A source and its bytecode files before and after; None: there is no such file."""
+    """A source and its bytecode files before and after. None: the file does not exist."""
 
     path: str
     before: FileInfo | None
@@ -100,21 +100,21 @@ class Journal:
     clears: bool
 
     def __post_init__(self) -> None:
-        _require_words(self.action)
+        _require_printable(self.action)
         for change in self.changes:
             if change.after is None and not is_created(change.path):
                 raise ValueError("a file of SGLang is removed")
 
 
 class RecordFile:
-    """The record of an install, and the next one, which a change is about to make current."""
+    """The current record of an install, and the prepared one."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "state.json"
         self.next = folder / "state.next"
 
     def read(self) -> Record | None:
-        """Return the record that the last command left, None without one."""
+        """Return the record of the last command, or None."""
         return _read(self.file, Record)
 
     def prepare(self, record: Record) -> None:
@@ -191,13 +191,13 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
         raise AccessError(
             f"{file} cannot be read: it is damaged, or it was written by another version "
             "of agentcore-patches. Nothing was changed.",
-            hint=f"Run that version, or, as a last "
-            f"resort, remove {file.parent} and reinstall SGLang.",
+            hint="Run that version, or, as a last resort, remove "
+            f" {file.parent} and reinstall SGLang.",
         ) from None
 
 
 def _document(value: Record | Journal) -> bytes:
-    """The JSON file of a record or a journal, with a checksum against damage."""
+    """Return the JSON of a record or a journal, with a checksum against damage."""
     content = asdict(value)
     marked = {"format": 2, "checksum": _checksum(content), **content}
     return json.dumps(marked, indent=1).encode()
@@ -216,15 +216,15 @@ def _content(document: Any) -> Any:
     raise ValueError("damaged, or another format")
 
 
-def _require_words(*texts: str) -> None:
+def _require_printable(*texts: str) -> None:
     for text in texts:
         if not text.isprintable() or len(text) > 1000:
-            raise ValueError("no words")
+            raise ValueError("unprintable or too long")
 
 
 def _require_source(path: str) -> None:
     if not may_be_patched(path):
-        raise ValueError("no file that patches change")
+        raise ValueError("not a file that patches change")
 
 
 def _require_caches(source: str, caches: Mapping[str, FileInfo]) -> None:
@@ -233,6 +233,6 @@ def _require_caches(source: str, caches: Mapping[str, FileInfo]) -> None:
     folder = module.parent / "__pycache__"
     for cache in map(PurePosixPath, caches):
         name = cache.name
-        ours = name.startswith(f"{module.stem}.") and name.endswith(".pyc")
-        if cache.parent != folder or not ours or not name.isprintable():
-            raise ValueError("no bytecode file of the source")
+        of_source = name.startswith(f"{module.stem}.") and name.endswith(".pyc")
+        if cache.parent != folder or not of_source or not name.isprintable():
+            raise ValueError("not a bytecode file of the source")

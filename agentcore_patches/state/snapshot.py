@@ -34,7 +34,7 @@ class FileState(str, Enum):
     EDITED = "edited"
     """Patched, and changed since."""
     REPLACED = "replaced"
-    """Another text without patches: after a reinstall or another checkout."""
+    """Another file without patches: after a reinstall or another checkout."""
     MISSING = "missing"
     """The file does not exist."""
 
@@ -98,7 +98,7 @@ class Snapshot:
 
 
 def inspect(install: Install) -> Snapshot:
-    """The state of an install. Only reads; takes no lock.
+    """Return the state of an install. Only reads; takes no lock.
 
     Raises:
         AccessError: a file of agentcore-patch or of SGLang cannot be read or trusted.
@@ -120,8 +120,8 @@ def require_own_folder(package: Path) -> None:
     Raises:
         AccessError: it is.
     """
-    ours = package / FOLDER
-    for folder in (ours, Store(ours).folder):
+    state = package / FOLDER
+    for folder in (state, Store(state).folder):
         try:
             status = folder.lstat()
         except FileNotFoundError:
@@ -146,7 +146,7 @@ def require_own_folder(package: Path) -> None:
 
 
 def patched_files(package: Path) -> Iterator[str]:
-    """Files with patches in them, whether or not a record lists them."""
+    """Yield the files that contain patches, even if no record lists them."""
     for path in [*registry.EVER_PATCHED, *created_files(package)]:
         try:
             text = read_bytes(package / path, follow=True)
@@ -157,7 +157,7 @@ def patched_files(package: Path) -> Iterator[str]:
 
 
 def created_files(package: Path) -> list[str]:
-    """The modules in the folder of landed modules."""
+    """Return the modules in the folder of landed modules."""
     folder = package / LANDING
     found = () if folder.is_symlink() else folder.rglob("*.py")
     paths = (str(file.relative_to(package)) for file in found)
@@ -165,7 +165,7 @@ def created_files(package: Path) -> list[str]:
 
 
 def _stamps(folder: Path) -> list[tuple[int, int] | None]:
-    """Inode and time of record and journals: they differ after any command's change."""
+    """Return inode and time of record and journals, which every change by a command alters."""
     found: list[tuple[int, int] | None] = []
     for file in (RecordFile(folder).file, *JournalFile(folder).files):
         try:
@@ -209,7 +209,7 @@ def _keeps_originals(install: Install, folder: Path) -> bool:
 def _edited_without_marks(
     install: Install, record: Record, states: Mapping[str, FileState], folder: Path
 ) -> list[str]:
-    """Files that seem replaced only because the patches leave no comment in them.
+    """Return the files that seem replaced only because patches add no comment to them.
 
     If SGLang is the same and all other files are still patched, they were edited.
     """

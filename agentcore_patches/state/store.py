@@ -1,4 +1,4 @@
-"""The texts that the record and the journal name, by their SHA-256."""
+"""The stored files that the record and the journal name, by their SHA-256."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentcore_patches.state.filesystem import (
 
 
 class Store:
-    """The texts in the state folder. A text is as private as the file that it comes from."""
+    """Stored originals. Each keeps the mode of its file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "store"
@@ -28,7 +28,7 @@ class Store:
         sync(self.folder)
 
     def add(self, text: bytes, mode: int) -> None:
-        """Store a text of a file with this mode."""
+        """Store the content of a file that has this mode."""
         file = self.folder / digest(text)
         try:
             if read_bytes(file) == text:
@@ -39,10 +39,10 @@ class Store:
         write_whole(file, text, mode=mode & 0o666)
 
     def load(self, name: str) -> bytes:
-        """A text, by its SHA-256.
+        """Return the stored content with this SHA-256.
 
         Raises:
-            AccessError: it is not the text that was saved.
+            AccessError: it is not what was saved.
             OSError: it cannot be read.
         """
         file = self.folder / name
@@ -56,7 +56,7 @@ class Store:
         return text
 
     def keep_only(self, names: Container[str]) -> None:
-        """Remove all other texts, and the folder if it is then empty."""
+        """Remove all other files, and the folder if it is then empty."""
         for file in self.files():
             if file.name not in names:
                 file.unlink(missing_ok=True)

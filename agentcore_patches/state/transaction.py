@@ -1,4 +1,4 @@
-"""The only writer: replaces the texts of an install's files, all of them or none."""
+"""The only writer: replaces files of an install, all of them or none."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from agentcore_patches.state.store import Store
 def to_restore(
     install: Install, snapshot: Snapshot, *, force: bool
 ) -> dict[str, FileRecord]:
-    """The files that `revert` restores or removes, in that order.
+    """Return the files that `revert` restores or removes, in that order.
 
     Raises:
         SourceConflict: as `Transaction.revert`.
@@ -74,20 +74,20 @@ def to_restore(
     record = snapshot.record
     if record is None:
         return {}
-    theirs = snapshot.changed
+    edited = snapshot.changed
     if change := snapshot.sglang_change:
-        own = [path for path in theirs if not is_created(path)]
+        own = [path for path in edited if not is_created(path)]
         if own:
             raise SourceConflict(
                 f"{', '.join(own)} in {install.package} contain patches and other "
-                f"changes, and {change} since they were patched: the originals are those "
-                f"of another SGLang. {UNCHANGED}",
-                hint="Restore these files by reinstalling "
-                "SGLang, or with `git checkout`; then run the command again.",
+                f"changes. {change} since they were patched, so the saved originals "
+                f"belong to another release. {UNCHANGED}",
+                hint="Restore these files by reinstalling SGLang, or with `git checkout`; then "
+                "run the command again.",
             )
-    if theirs and not force:
+    if edited and not force:
         raise SourceConflict(
-            f"Patched files were edited or removed since: {', '.join(theirs)} in "
+            f"Patched files were edited or removed since: {', '.join(edited)} in "
             f"{install.package}. {UNCHANGED}",
             hint="Undo these changes, or restore the original files with "
             "`agentcore-patch revert --force`, which loses them.",
@@ -95,7 +95,7 @@ def to_restore(
     return {
         path: file
         for path, file in reversed(list(record.files.items()))
-        if path in theirs or snapshot.files[path] is FileState.PATCHED
+        if path in edited or snapshot.files[path] is FileState.PATCHED
     }
 
 
@@ -229,7 +229,7 @@ class Transaction:
         return tuple(change.path for change in changes)
 
     def _store(self, path: str, *texts: bytes | None) -> None:
-        """Store texts of a file, and its present one."""
+        """Store these contents of a file, and the present one."""
         present = self.originals.seen(path)
         mode = present.metadata.mode if present else 0o644
         for text in (*texts, present.text if present else None):
@@ -247,7 +247,7 @@ class Transaction:
         return FileInfo(digest(text), len(text), now)
 
     def _restored(self, path: str, original: FileInfo | None) -> FileInfo | None:
-        """The original, as a regular file if its link now points to another text."""
+        """Return the original, as a regular file if its link now points elsewhere."""
         if original is None:
             return None
         self._files.store.load(original.sha256)
@@ -271,7 +271,7 @@ class _Files:
         self._install = install
 
     def carry_out(self, journal: Journal, state: Record | None) -> None:
-        """Make all changes of a journal, whose texts are stored; or none, and raise."""
+        """Make all changes of a journal, or none and raise. Their files must be stored."""
         try:
             self._prepare(journal, state)
             self._journal.commit()
@@ -362,7 +362,7 @@ class _Files:
             list_added(install.dist_info, self.package.name, added)
 
     def _is_done(self, journal: Journal) -> bool:
-        """True if all of a change is made, and only its journal is left."""
+        """True if the whole change is made, and only its journal is left."""
         committed = self._journal.committed.exists()
         return committed and self._record.is_switched(clears=journal.clears)
 
@@ -382,7 +382,7 @@ class _Files:
             self._write_draft(change)
 
     def _undo(self, journal: Journal) -> list[str]:
-        """Put everything back, except for files that were changed since; return those.
+        """Put everything back, except files that were changed since; return these paths.
 
         A file of SGLang that was missing before is not removed again.
         """
@@ -412,7 +412,7 @@ class _Files:
         prepared: bool = False,
         clears: bool = False,
     ) -> None:
-        """Bring every source to its `after`, with no bytecode of another text.
+        """Bring every source to its `after`, and remove bytecode of other sources.
 
         `prepared`: the new files exist under their temporary names. `clears`: remove
         bytecode folders that are then empty.
@@ -453,7 +453,7 @@ class _Files:
                 remove_empty_parents(self.package, change.path)
 
     def _changed_by_others(self, changes: Sequence[Change]) -> list[str]:
-        """Files that are neither as before the change nor as after it."""
+        """Return the files that are neither as before the change nor as after it."""
         found = []
         for change in changes:
             present = file_info(self.package / change.path)
@@ -506,7 +506,7 @@ class _Files:
 
 
 def _with_true_link(target: Path, info: FileInfo) -> FileInfo:
-    """Make a file regular if its link now points to another text."""
+    """Make a file regular if its link now points to another content."""
     if info.link is not None:
         behind = file_info(target.parent / info.link)
         if behind is None or behind.sha256 != info.sha256:

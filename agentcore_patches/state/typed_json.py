@@ -17,7 +17,7 @@ _type_hints = cache(get_type_hints)
 
 
 def parse(text: bytes) -> Any:
-    """A JSON document.
+    """Parse a JSON document.
 
     Raises:
         ValueError: it is not JSON, or nested too deeply.
@@ -29,7 +29,7 @@ def parse(text: bytes) -> Any:
 
 
 def typed(kind: type[_T], value: object) -> _T:
-    """A value of a type, made of what `parse` returned. Unknown keys are ignored.
+    """Make a value of a type from parsed JSON. Unknown keys are ignored.
 
     Raises:
         ValueError: a key is missing, or a value has another type.

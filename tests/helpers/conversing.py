@@ -20,8 +20,8 @@ QUESTIONS = (
 
 
 BAD_PREFIXES: tuple[tuple[dict[str, Any], str], ...] = tuple(
-    ({"required_prefix_token_ids": value}, said)
-    for value, said in (
+    ({"required_prefix_token_ids": value}, words)
+    for value, words in (
         ([-1], "must be from 0 to 447"),
         ([[7]], "flat list of integers"),
         # Some releases read it as a float.
@@ -70,7 +70,7 @@ def _arguments(call: ToolCall) -> str:
 
 
 def is_object(text: str) -> bool:
-    """True if a text is a JSON object, which SGLang requires of call arguments."""
+    """True if a string is a JSON object, which SGLang requires of call arguments."""
     try:
         return isinstance(json.loads(text), dict)
     except ValueError:
@@ -94,13 +94,13 @@ def ids_of(answer: Answer, choice: int = 0) -> list[int]:
 
 def prefix_of(answer: Answer) -> dict[str, Any] | None:
     """Return `metadata.prefix` of a response, or None."""
-    said = [
+    prefixes = [
         event["metadata"]["prefix"]
         for event in answer.events
         if "prefix" in (event.get("metadata") or {})
     ]
-    assert len(said) <= 1
-    return said[0] if said else None
+    assert len(prefixes) <= 1
+    return prefixes[0] if prefixes else None
 
 
 def billing_header(number: int) -> str:

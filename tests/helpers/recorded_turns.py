@@ -88,7 +88,7 @@ def next_turns(server: Server, paths: Sequence[str], model: str) -> list[Json]:
             body = request_to(path, "plain", return_token_ids=True, model=model)
             first = record(server, path, body, streaming=streaming, session=session)
             [turn] = turns_of(first)
-            said = [
+            answer = [
                 {"role": "assistant", "content": turn.answers[0].text},
                 {"role": "user", "content": "Say nothing."},
             ]
@@ -96,7 +96,7 @@ def next_turns(server: Server, paths: Sequence[str], model: str) -> list[Json]:
             prefix = [*(turn.prompt or ()), *(turn.answers[0].ids or ())]
             body = {
                 **body,
-                key: [*body[key], *said],
+                key: [*body[key], *answer],
                 "required_prefix_token_ids": prefix,
             }
             found += [

@@ -171,7 +171,7 @@ def test_a_parser_that_sglang_lacks_is_not_detected(
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "nemotron_h"}')
     (tmp_path / "chat_template.jinja").write_text("enable_thinking")
-    found = parsers.of_model(sglang_python, str(tmp_path), trees.vanilla / "sglang")
+    found = parsers.detect(sglang_python, str(tmp_path), trees.vanilla / "sglang")
     name = "nano_v3" if is_between(release, "", "0.5.9") else "nemotron_3"
     assert found == parsers.Parsers(None, name)
 

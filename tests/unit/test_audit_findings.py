@@ -148,7 +148,7 @@ def test_a_failed_request_is_counted_and_left_out(tokens: Tokens) -> None:
     audit = audited([line, *failed], tokens)
 
     assert (audit.turns, audit.failed, found(audit)) == (1, 3, {})
-    assert "3 requests failed" in audit.notes[0]
+    assert "3 failed requests" in audit.notes[0]
 
 
 def test_each_prompt_of_a_completion_is_a_turn(tokens: Tokens) -> None:

@@ -13,7 +13,7 @@ import pytest
 from agentcore_patches.edits import (
     AddField,
     Insert,
-    MalformedEdit,
+    InvalidEdit,
     RefuseField,
     ScopedEdit,
 )
@@ -196,13 +196,13 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("form", "since", "words"), MALFORMED)
 def test_a_malformed_hook_is_reported(form: Form, since: Since, words: str) -> None:
-    with pytest.raises(MalformedEdit) as refused:
+    with pytest.raises(InvalidEdit) as refused:
         hook(form, since).check()
     assert str(refused.value).startswith(words)
 
 
 def test_each_scope_is_checked() -> None:
-    with pytest.raises(MalformedEdit, match="the scope `A b` is not a dotted name"):
+    with pytest.raises(InvalidEdit, match="the scope `A b` is not a dotted name"):
         Hook("a/b", "because", EDIT, also=("A b",)).check()
 
 

@@ -9,7 +9,7 @@ import pytest
 from agentcore_verify.checks import images
 from agentcore_verify.client import Json, OnEvent, read_events, read_response
 from agentcore_verify.results import Failed, Skipped
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PROMPT = [5, 90, 90, 6]
 SAID = [7, 8]
@@ -34,7 +34,7 @@ class Model(Subject):
         assert path == "/model_info"
         return Info(self.takes_images)
 
-    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Reply:
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
         [message] = body["messages"]
         assert [part["type"] for part in message["content"]] == ["image_url", "text"]
         prompt = body.get("input_ids", PROMPT)
@@ -54,11 +54,11 @@ class Model(Subject):
             delta = {"role": "assistant", "content": "aa"}
             kind = "chat.completion.chunk"
             event = {**common, "object": kind, "choices": [{**choice, "delta": delta}]}
-            return Reply(where, body, read_events([event]))
+            return Exchange(where, body, read_events([event]))
         said = {"role": "assistant", "content": "aa"}
         whole = {**common, "object": "chat.completion"}
         choices = [{**choice, "message": said}]
-        return Reply(where, body, read_response({**whole, "choices": choices}))
+        return Exchange(where, body, read_response({**whole, "choices": choices}))
 
 
 def model(**values: Any) -> Model:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentcore_verify.at_once import at_once, in_threads
 from agentcore_verify.client import read_events
 from agentcore_verify.differences import logprob_distance, text_difference
-from agentcore_verify.invariants import assert_whole, is_in_order, letters
+from agentcore_verify.invariants import assert_whole, comparable_text, is_in_order
+from agentcore_verify.parallel import in_parallel, in_threads
 from agentcore_verify.results import Failed
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 
 class Spelled(Subject):
@@ -46,7 +46,7 @@ def call(**function: str) -> dict[str, Any]:
     return {"tool_calls": [{"index": 0, "function": function}]}
 
 
-def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
+def streamed(*chunks: dict[str, Any], **body: Any) -> Exchange:
     """Return a stream of these chunks, with the prompt on the first and a finish."""
     first = {**chunks[0], "prompt_token_ids": ids(f"<user>{QUESTION}")}
     events = [first, *chunks[1:], chunk(finish_reason="stop", matched_stop=None)]
@@ -57,7 +57,7 @@ def streamed(*chunks: dict[str, Any], **body: Any) -> Reply:
         "stream": True,
         **body,
     }
-    return Reply("streaming 'q'", request, read_events(events))
+    return Exchange("streaming 'q'", request, read_events(events))
 
 
 def test_ids_may_come_before_their_text() -> None:
@@ -138,7 +138,7 @@ def test_a_value_that_is_not_a_token_id_is_named(bad: object) -> None:
 def test_is_in_order_compares_positions() -> None:
     assert is_in_order("ace", "abcde")
     assert not is_in_order("aec", "abcde")
-    assert letters(" a\n�b ") == "ab"
+    assert comparable_text(" a\n�b ") == "ab"
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_concurrent_answers_come_back_in_order() -> None:
         return number * number
 
     with pytest.raises(Failed, match="number 3"):
-        at_once(ask, range(8))
+        in_parallel(ask, range(8))
     barrier.reset()
-    assert at_once(lambda number: number * number, range(8)) == [
+    assert in_parallel(lambda number: number * number, range(8)) == [
         *(0, 1, 4, 9, 16, 25, 36, 49)
     ]
 

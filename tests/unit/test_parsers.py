@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_verify.parsers import Parsers, of_model
+from agentcore_verify.parsers import Parsers, detect
 from agentcore_verify.scripted_model import CHAT_TEMPLATE
 
 PYTHON = Path(sys.executable)
@@ -75,21 +75,21 @@ def write(folder: Path, model_type: str, template: object) -> None:
 def test_parsers_are_detected_from_type_and_template(tmp_path: Path, name: str) -> None:
     model_type, template, expected = MODELS[name]
     write(tmp_path, model_type, template)
-    assert of_model(PYTHON, str(tmp_path)) == expected
+    assert detect(PYTHON, str(tmp_path)) == expected
 
 
 def test_a_template_may_be_a_file_or_one_of_several(tmp_path: Path) -> None:
     write(tmp_path, "qwen3", [{"name": "default", "template": QWEN3}])
-    assert of_model(PYTHON, str(tmp_path)) == Parsers("qwen", "qwen3")
+    assert detect(PYTHON, str(tmp_path)) == Parsers("qwen", "qwen3")
     (tmp_path / "chat_template.jinja").write_text("[TOOL_CALLS]")
-    assert of_model(PYTHON, str(tmp_path)) == Parsers("mistral")
+    assert detect(PYTHON, str(tmp_path)) == Parsers("mistral")
 
 
 def test_a_model_without_readable_files_has_none(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     (tmp_path / "tokenizer_config.json").write_bytes(b"\xff\xfe")
-    assert of_model(PYTHON, str(tmp_path)) == Parsers()
+    assert detect(PYTHON, str(tmp_path)) == Parsers()
 
 
 def test_a_model_that_cannot_be_fetched_has_none() -> None:
-    assert of_model(Path("/bin/false"), "nobody/no-model") == Parsers()
+    assert detect(Path("/bin/false"), "nobody/no-model") == Parsers()

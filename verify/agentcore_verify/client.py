@@ -139,7 +139,7 @@ def ask(
     """
     if body.get("stream"):
         events = chat_stream(base_url, api_key=api_key, **body)
-        return read_events(_told(events, on_event) if on_event else events)
+        return read_events(_observed(events, on_event) if on_event else events)
     return read_response(chat(base_url, api_key=api_key, **body))
 
 
@@ -344,7 +344,7 @@ def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _told(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:
+def _observed(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:
     for event in events:
         on_event(event)
         yield event

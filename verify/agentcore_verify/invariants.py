@@ -12,7 +12,7 @@ from agentcore_patches.patches import registry
 from .client import Completion, Json, Piece
 from .differences import first_difference, text_difference
 from .results import Failed
-from .subject import Reply, Subject
+from .subject import Exchange, Subject
 
 NEW_FIELDS = registry.response_fields()
 """The fields that patches add to answers."""
@@ -21,7 +21,7 @@ _UNREADABLE = re.compile(r"[\s\ufffd]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
-def assert_whole(subject: Subject, reply: Reply) -> None:
+def assert_whole(subject: Subject, reply: Exchange) -> None:
     """Raise Failed unless the answer has all its token IDs, each in the right place.
 
     That is: no error event; `prompt_token_ids` on the first event and no other; the
@@ -54,7 +54,7 @@ def assert_whole(subject: Subject, reply: Reply) -> None:
     _assert_counts(reply)
 
 
-def assert_prefix(subject: Subject, question: str, reply: Reply) -> None:
+def assert_prefix(subject: Subject, question: str, reply: Exchange) -> None:
     """Raise Failed unless the IDs of an aborted answer are the first IDs of the whole one.
 
     An aborted answer that ignores its end may be longer than the whole one: it is
@@ -73,7 +73,7 @@ def assert_prefix(subject: Subject, question: str, reply: Reply) -> None:
         )
 
 
-def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
+def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
     """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
     if one.prompt_ids != other.prompt_ids:
         raise Failed(
@@ -103,7 +103,9 @@ def assert_same(subject: Subject, one: Reply, other: Reply) -> None:
             )
 
 
-def both_modes(subject: Subject, question: str, **more: Any) -> tuple[Reply, Reply]:
+def both_modes(
+    subject: Subject, question: str, **more: Any
+) -> tuple[Exchange, Exchange]:
     """The non-streaming and the streamed answer to a question, with logprobs.
 
     Raises Failed unless both satisfy `assert_whole` and have the same IDs.
@@ -125,8 +127,8 @@ def finish(completion: Completion) -> str | None:
     return "stop" if reason == "tool_calls" else reason
 
 
-def letters(text: str) -> str:
-    """The text without the characters in which two ways of decoding may differ.
+def comparable_text(text: str) -> str:
+    """Return the characters that every way of decoding the same IDs gives.
 
     Whitespace: some tokenizers drop it at the beginning or before punctuation.
     Replacement characters: they stand for an incomplete UTF-8 sequence.
@@ -140,12 +142,12 @@ def is_in_order(part: str, whole: str) -> bool:
     return all(character in characters for character in part)
 
 
-def assert_no_error(reply: Reply) -> None:
+def assert_no_error(reply: Exchange) -> None:
     for error in reply.answer.errors:
         raise Failed(f"{reply.where}: the stream has an error event: {error['error']}")
 
 
-def assert_logprobs_in_step(reply: Reply, completion: Completion) -> None:
+def assert_logprobs_in_step(reply: Exchange, completion: Completion) -> None:
     """Raise Failed unless each chunk of a choice has a logprob for each token ID."""
     for piece in completion.pieces:
         place = f"chunk {piece.position}" if reply.streamed else "the answer"
@@ -161,7 +163,7 @@ def assert_in_step(
         raise Failed(f"{where} has {n_ids} token_ids but {n_logprobs} logprobs.")
 
 
-def assert_input_ids(subject: Subject, reply: Reply) -> None:
+def assert_input_ids(subject: Subject, reply: Exchange) -> None:
     """Raise Failed unless the prompt is the `input_ids` of the request."""
     asked = tuple(reply.body["input_ids"])
     if reply.prompt_ids != asked:
@@ -191,7 +193,7 @@ def _keys_in(value: object) -> set[str]:
     return set()
 
 
-def _assert_prompt(subject: Subject, reply: Reply) -> None:
+def _assert_prompt(subject: Subject, reply: Exchange) -> None:
     ids = reply.prompt_ids
     if reply.answer.prompt_positions != (0,):
         places = ", ".join(map(str, reply.answer.prompt_positions[:5]))
@@ -207,7 +209,7 @@ def _assert_prompt(subject: Subject, reply: Reply) -> None:
         return
     asked = reply.body["messages"][-1]["content"]
     prompt = subject.decode(ids, special=True)
-    if letters(asked) not in letters(prompt):
+    if comparable_text(asked) not in comparable_text(prompt):
         raise Failed(
             f"{reply.where}: prompt_token_ids do not decode to the prompt: the question "
             f"{asked!r} is not in {prompt[-200:]!r}."
@@ -220,7 +222,7 @@ def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
             raise Failed(f"{what}: {value!r} at position {position} is not a token ID.")
 
 
-def _assert_decodes(subject: Subject, reply: Reply, completion: Completion) -> None:
+def _assert_decodes(subject: Subject, reply: Exchange, completion: Completion) -> None:
     ids = completion.token_ids or ()
     if type(completion.raw.get("matched_stop")) is int:
         ids = ids[:-1]  # The stop token has no text.
@@ -238,19 +240,19 @@ def _assert_decodes(subject: Subject, reply: Reply, completion: Completion) -> N
         )
 
 
-def _is_text_of(completion: Completion, reply: Reply, decoded: str) -> bool:
+def _is_text_of(completion: Completion, reply: Exchange, decoded: str) -> bool:
     """True if the decoded IDs are the text of the choice."""
-    decoded, content = letters(decoded), letters(completion.content)
+    decoded, content = comparable_text(decoded), comparable_text(completion.content)
     stop = completion.raw.get("matched_stop")
     if not isinstance(stop, str) or reply.body.get("no_stop_trim"):
         return decoded == content
     # The IDs include the stop string, the text does not.
     rest = decoded.removeprefix(content)
-    return decoded.startswith(content) and letters(stop) in rest
+    return decoded.startswith(content) and comparable_text(stop) in rest
 
 
 def _is_wrong_in_vanilla(
-    subject: Subject, reply: Reply, completion: Completion, decoded: str
+    subject: Subject, reply: Exchange, completion: Completion, decoded: str
 ) -> bool:
     """True if the IDs are right and stock SGLang streams the same wrong text.
 
@@ -260,27 +262,28 @@ def _is_wrong_in_vanilla(
         return False
     if reply.body["temperature"]:
         # Another answer would have another text.
-        known = letters(decoded)
+        known = comparable_text(decoded)
         return _without_repeats(completion, known) == known
     without_ids = {**reply.body, "return_token_ids": False}
     unpatched = subject.send(without_ids, reply.where)
     whole = subject.send({**without_ids, "stream": False}, reply.where)
     return any(
-        one.content == completion.content and letters(other.content) == letters(decoded)
+        one.content == completion.content
+        and comparable_text(other.content) == comparable_text(decoded)
         for one, other in zip(unpatched.completions, whole.completions, strict=False)
         if one.index == completion.index
     )
 
 
 def _without_repeats(completion: Completion, decoded: str) -> str:
-    """The letters of a stream's text, without those that SGLang sent twice.
+    """The comparable text of a stream's text, without those that SGLang sent twice.
 
     Its detokenizer sends Chinese characters before half a character, forgets that it did
     if more halves follow, and begins the next chunk with them again.
     """
     text = ""
     for piece in completion.pieces:
-        new = letters(piece.content)
+        new = comparable_text(piece.content)
         rests = (
             new[length:]
             for length in range(len(new) + 1)
@@ -295,7 +298,7 @@ def _is_chinese_end(text: str) -> bool:
 
 
 def _assert_covers_parsed(
-    subject: Subject, reply: Reply, completion: Completion
+    subject: Subject, reply: Exchange, completion: Completion
 ) -> None:
     decoded = subject.decode(completion.token_ids or (), special=True)
     text = "".join(map(_text_of, completion.pieces))
@@ -306,7 +309,7 @@ def _assert_covers_parsed(
 
 def _assert_no_text_ahead(
     subject: Subject,
-    reply: Reply,
+    reply: Exchange,
     completion: Completion,
     *,
     special: bool = True,
@@ -328,7 +331,7 @@ def _assert_no_text_ahead(
         has_its_ids = (
             is_in_order(_words(text), _words(known))
             if parsed
-            else letters(known).startswith(letters(text))
+            else comparable_text(known).startswith(comparable_text(text))
         )
         if not has_its_ids:
             raise Failed(
@@ -356,7 +359,7 @@ def _words(text: str) -> str:
     return "".join(filter(str.isalnum, plain))
 
 
-def _assert_stop_token(reply: Reply, completion: Completion) -> None:
+def _assert_stop_token(reply: Exchange, completion: Completion) -> None:
     stop = completion.raw.get("matched_stop")
     ids = completion.token_ids or ()
     if type(stop) is int and (not ids or ids[-1] != stop):
@@ -366,7 +369,7 @@ def _assert_stop_token(reply: Reply, completion: Completion) -> None:
         )
 
 
-def _assert_counts(reply: Reply) -> None:
+def _assert_counts(reply: Exchange) -> None:
     usage = reply.answer.usage
     if usage is None:
         return

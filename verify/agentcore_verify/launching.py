@@ -62,7 +62,7 @@ def server_options(
         detected = SCRIPTED_PARSERS
     else:
         model = existing_model(model)
-        detected = parsers.of_model(python, model, package)
+        detected = parsers.detect(python, model, package)
     on_cpu = device == "cpu" or (
         device == "auto"
         and option_value(server_args, "--device") is None

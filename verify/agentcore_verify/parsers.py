@@ -102,7 +102,7 @@ REASONING_PARSERS = "srt/parser/reasoning_parser.py"
 """SGLang's files that name its parsers."""
 
 
-def of_model(python: Path, model: str, package: Path | None = None) -> Parsers:
+def detect(python: Path, model: str, package: Path | None = None) -> Parsers:
     """Detect the parsers of a model in a folder or on the Hugging Face hub.
 
     Files of a model on the hub that are not in the cache are downloaded by `python`; they

@@ -70,8 +70,8 @@ class SpinnerProgress(Progress):
 
 
 def _loading(seconds: float, last: str) -> str:
-    said = f": {last.strip()}" if last.strip() else ""
-    return f"SGLang is loading, {seconds:.0f} s{said}"
+    message = f": {last.strip()}" if last.strip() else ""
+    return f"SGLang is loading, {seconds:.0f} s{message}"
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Row:
-    """One position of two sequences; a side that has nothing there is empty."""
+    """One position of two sequences; empty if a sequence is shorter."""
 
     position: int
     left: str

@@ -141,18 +141,18 @@ class _Run:
         Returns the message for each patch that it lacks, by patch name: for none if it
         does not say.
         """
-        told = subject.info.get("agentcore_patches")
-        if not isinstance(told, dict):
+        reported = subject.info.get("agentcore_patches")
+        if not isinstance(reported, dict):
             return {}
-        patches = [str(name) for name in told.get("patches") or ()]
+        patches = [str(name) for name in reported.get("patches") or ()]
         self.patches = tuple(patches)
-        self.patched_by = _text(told.get("version"))
+        self.patched_by = _text(reported.get("version"))
         self.notes.append(
-            f"The server has agentcore-patch {told.get('version')}: {', '.join(patches)}."
+            f"The server has agentcore-patch {reported.get('version')}: {', '.join(patches)}."
         )
-        if told.get("release") is None:
+        if reported.get("release") is None:
             self.notes.append(
-                f"agentcore-patch {told.get('version')} does not support the release "
+                f"agentcore-patch {reported.get('version')} does not support the release "
                 "that this server runs."
             )
         return {

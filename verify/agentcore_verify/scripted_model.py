@@ -80,6 +80,7 @@ class Line:
 
     @property
     def messages(self) -> list[Message]:
+        """The messages of the request that `text` answers."""
         return [*self.history, {"role": "user", "content": self.question}]
 
 

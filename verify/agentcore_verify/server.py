@@ -205,7 +205,7 @@ class Server:
     def log_tail(self, lines: int = TAIL_LINES) -> list[str]:
         """The last lines of its log without empty ones, as a terminal would show them.
 
-        Long ones are cut. There are none if there is no log.
+        Long lines are cut. Empty if there is no log.
         """
         try:
             with self.log.open("rb") as file:
@@ -347,10 +347,10 @@ class Server:
 
 
 def _stage(lines: Sequence[str]) -> str:
-    """Return SGLang's last message about its progress; empty without one.
+    """Return SGLang's last message about its progress, or an empty string.
 
-    It says so in lines with a time and in progress bars. Warnings of libraries, and the
-    line with all its arguments, are none of that.
+    Such lines have a time or a progress bar. Warnings of libraries, and the line with all
+    arguments, do not count.
     """
     for line in reversed(lines):
         if found := _STAMPED.match(line):
@@ -362,7 +362,7 @@ def _stage(lines: Sequence[str]) -> str:
 
 
 def option_value(args: Sequence[str], name: str) -> str | None:
-    """Return the last value of an option, as argparse reads it; None if it is missing."""
+    """Return the last value of an option, as argparse reads it."""
     value = None
     for index, arg in enumerate(args):
         if arg == name and index + 1 < len(args):

@@ -14,10 +14,10 @@ RETRY_AFTER = 0.01
 
 
 @contextmanager
-def then(action: Callable[[], object]) -> Iterator[None]:
-    """Runs `action` after the block, also after an error, but not after a signal.
+def unless_signalled(action: Callable[[], object]) -> Iterator[None]:
+    """Run `action` after the block, also after an error, but not after a signal.
 
-    A server that is to end with the command need not be told anything more.
+    A server that ends with the command needs nothing more.
     """
     try:
         yield

@@ -36,7 +36,7 @@ NOT_DETERMINISTIC = (
 
 
 @dataclass(frozen=True)
-class Reply:
+class Exchange:
     """A request and its answer; `where` names the request in messages."""
 
     where: str
@@ -98,20 +98,20 @@ class Subject:
         """True if it has /detokenize; routers do not."""
         self.noise = 0.0
         """The largest logprob difference between two identical requests."""
-        self._references: dict[str, Reply] = {}
+        self._references: dict[str, Exchange] = {}
 
     @cached_property
     def info(self) -> Json:
         """The JSON of /server_info; empty if there is none."""
-        return self.told("/server_info")
+        return self.json_at("/server_info")
 
-    def told(self, path: str) -> Json:
+    def json_at(self, path: str) -> Json:
         """Return the JSON object at a path; empty if there is none."""
         try:
-            told = self.get(path).json()
+            found = self.get(path).json()
         except (requests.RequestException, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return found if isinstance(found, dict) else {}
 
     def require_parser(self, option: str) -> None:
         """End the check if the server runs without the parser that `option` sets.
@@ -168,7 +168,7 @@ class Subject:
 
     def served_model(self) -> str:
         with suppress(LookupError, TypeError):
-            return str(self.told("/v1/models")["data"][0]["id"])
+            return str(self.json_at("/v1/models")["data"][0]["id"])
         return self.model
 
     def metadata(self) -> frozenset[str]:
@@ -221,20 +221,20 @@ class Subject:
             body["stream_options"] = {"include_usage": True}
         return {**body, **more}
 
-    def ask(self, question: str, **more: Any) -> Reply:
+    def ask(self, question: str, **more: Any) -> Exchange:
         body = self.body(question, **more)
         where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
         return self.send(body, where)
 
-    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Reply:
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
         """The answer to a chat completion request; Failed if there is none."""
         with self.asking(where):
             answer = client.ask(
                 self.base_url, api_key=self.api_key, on_event=on_event, **body
             )
-        return Reply(where, body, answer)
+        return Exchange(where, body, answer)
 
-    def reference(self, question: str, **more: Any) -> Reply:
+    def reference(self, question: str, **more: Any) -> Exchange:
         """The non-streaming answer with logprobs; requested twice the first time.
 
         Raises Inconclusive if the two answers differ.
@@ -254,7 +254,7 @@ class Subject:
             self._references[key] = first
         return self._references[key]
 
-    def stream(self, question: str, **more: Any) -> Reply:
+    def stream(self, question: str, **more: Any) -> Exchange:
         return self.ask(question, stream=True, **more)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
@@ -346,7 +346,7 @@ class Subject:
             session.trust_env = False
             return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
 
-    def _difference(self, first: Reply, again: Reply) -> Difference | None:
+    def _difference(self, first: Exchange, again: Exchange) -> Difference | None:
         """Show the first two choices of two runs that differ, by IDs or by text."""
         left, right = "first run", "second run"
         for a, b in zip(first.completions, again.completions, strict=False):
@@ -357,7 +357,7 @@ class Subject:
                 return differences.text_difference(left, a.content, right, b.content)
         return None
 
-    def _note_noise(self, one: Reply, other: Reply) -> None:
+    def _note_noise(self, one: Exchange, other: Exchange) -> None:
         for left, right in zip(one.completions, other.completions, strict=False):
             if left.token_ids == right.token_ids:
                 distance = differences.logprob_distance(

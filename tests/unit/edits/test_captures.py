@@ -15,7 +15,7 @@ from agentcore_patches.edits import (
     Decorate,
     Expect,
     Insert,
-    MalformedEdit,
+    InvalidEdit,
     Replace,
     ScopedEdit,
     apply_edits,
@@ -213,7 +213,7 @@ def test_a_replacement_keeps_captures_inside_f_strings() -> None:
 
 UNBOUND = "`$Y` of the new code is not captured by a shape"
 NOWHERE = "has a capture where no expression can stand"
-NOT_HERE = "has a `$`, but no capture can stand there"
+NOT_HERE = "contains `$`, but captures are not allowed here"
 MISUSED = [
     (Insert(FILE, "f", "g($Y)", before="g($X)"), UNBOUND),
     (Insert(FILE, "f", "g(f'{$Y}')", after="g($X)"), UNBOUND),
@@ -243,7 +243,7 @@ MISUSED = [
 def test_an_unbound_or_unused_capture_is_an_author_error(
     edit: ScopedEdit, reason: str
 ) -> None:
-    with pytest.raises(MalformedEdit) as refused:
+    with pytest.raises(InvalidEdit) as refused:
         edit.check()
     assert str(refused.value).endswith(reason)
 

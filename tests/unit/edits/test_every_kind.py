@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from agentcore_patches import edits
-from agentcore_patches.edits import Edit, Land, MalformedEdit
+from agentcore_patches.edits import Edit, InvalidEdit, Land
 from tests.unit.edits import examples as folder
 from tests.unit.edits.tables import Example, assert_refused, assert_rewrites, examples
 
@@ -71,6 +71,6 @@ def test_an_edit_describes_its_change(edit: Edit, words: str) -> None:
 @pytest.mark.parametrize(("edit", "reason"), MALFORMED)
 def test_an_author_error_is_reported(edit: Edit, reason: str) -> None:
     assert edit.describe()
-    with pytest.raises(MalformedEdit) as refused:
+    with pytest.raises(InvalidEdit) as refused:
         edit.check()
     assert str(refused.value).startswith(reason)

@@ -16,8 +16,8 @@ from agentcore_patches.edits import (
     Edit,
     Import,
     Insert,
+    InvalidEdit,
     Land,
-    MalformedEdit,
     RefuseField,
     apply_edits,
 )
@@ -116,7 +116,7 @@ def test_a_member_is_searched_for_in_a_class_that_changes_too(
 def test_a_method_of_an_inner_class_is_refused_beside_edits_around_it() -> None:
     source = b"class Answer:\n    class Inner:\n        n: int\n\n    text: str\n"
     inner = AddMethod(FILE, "Answer.Inner", "def method(self): ...")
-    with pytest.raises(MalformedEdit, match="a method is for a class in a definition"):
+    with pytest.raises(InvalidEdit, match="a method is for a class in a definition"):
         apply_edits(source, [inner, FIELD])
 
 

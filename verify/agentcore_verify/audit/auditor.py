@@ -50,14 +50,14 @@ class Auditor:
                 self._tallies[name], Example(place, turn.session, choice, seen), cause
             )
 
-        said = [
+        answers = [
             (choice, answer)
             for choice, answer in enumerate(turn.answers)
             if not answer.is_empty
         ]
-        if said and not turn.prompt:
+        if answers and not turn.prompt:
             note("prompt-ids-missing", "no prompt IDs")
-        for choice, answer in said:
+        for choice, answer in answers:
             self._answers += 1
             self._n_tokens += answer.length
             for name, seen in sampling.look_at(answer):
@@ -127,7 +127,7 @@ class Auditor:
     def _notes(self) -> list[str]:
         notes = []
         if self._failed:
-            notes.append(f"{self._failed} requests failed; they were left out.")
+            notes.append(f"{self._failed} failed requests were skipped.")
         if self._prefixes.unmatched:
             notes.append(
                 f"{self._prefixes.unmatched} turns were not compared with the previous "

@@ -96,7 +96,7 @@ def _begins_with(rest: str, stops: Sequence[str]) -> bool:
 
 
 def _with_parts(answer: Answer, decoded: str) -> tuple[str, str]:
-    """The decoded text, with the tool arguments as the record spells them."""
+    """Return the decoded text, with the tool arguments as the record spells them."""
     bare = _squeezed(decoded)
     for part in (answer.reasoning, answer.text):
         # Parsers trim parts, and join the texts around a tool call.
@@ -149,7 +149,7 @@ def _objects(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _has_values(call: Call, text: str) -> bool:
-    """True if a text has the value of each argument of a call."""
+    """True if a string contains the value of each argument of a call."""
     try:
         wanted = json.loads(call.arguments)
     except ValueError:
@@ -181,7 +181,7 @@ def _compared(
 
 
 def _unequal(left: list[Item], right: list[Item]) -> tuple[list[Item], list[Item]]:
-    """The parts of two lists between their equal starts and ends."""
+    """Return the parts of two lists between their equal starts and ends."""
     shorter = min(len(left), len(right))
     start = 0
     while start < shorter and left[start] == right[start]:

@@ -98,7 +98,7 @@ def _turns_in_stream(
 
 
 class _NotJson(Exception):
-    """A text that is not JSON; the message names the position."""
+    """Input is not valid JSON; the message names the position."""
 
 
 def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:

@@ -80,10 +80,10 @@ class Prefixes:
                 found = self._break(turn, prompt, before)
         elif turn.history and turn.history.answers and turn.session:
             self.unmatched += 1
-        said = turn.history.said if turn.history else None
+        inputs = turn.history.inputs if turn.history else None
         for answer in turn.answers:
             if answer.ids:
-                self._keep(_key(turn, source, said), _kept(turn, prompt, answer))
+                self._keep(_key(turn, source, inputs), _kept(turn, prompt, answer))
         return found
 
     def _turn_before(self, turn: Turn, prompt: bytes, source: str) -> _Kept | None:
@@ -99,7 +99,7 @@ class Prefixes:
             return max(found, key=lambda one: _shared(prompt, one.ids), default=None)
         if not turn.history.answers:
             return None
-        kept = self._sessions.get(_key(turn, source, turn.history.said_before))
+        kept = self._sessions.get(_key(turn, source, turn.history.inputs_before))
         earlier = [
             one
             for one in kept or ()
@@ -109,7 +109,7 @@ class Prefixes:
         exact = [
             one
             for one in earlier
-            if one.history and one.history.said == turn.history.said_before
+            if one.history and one.history.inputs == turn.history.inputs_before
         ]
         nearest = [
             one for one in earlier if one.history and one.history.answers == last
@@ -158,9 +158,9 @@ def _unpacked(packed: bytes) -> list[int]:
     return array("i", packed).tolist()
 
 
-def _key(turn: Turn, source: str, said: bytes | None) -> object:
+def _key(turn: Turn, source: str, inputs: bytes | None) -> object:
     """Return the session of a turn; without one, a digest of the messages to the model."""
-    return source, turn.session if turn.session is not None else said
+    return source, turn.session if turn.session is not None else inputs
 
 
 def _kept(turn: Turn, prompt: bytes, answer: Answer) -> _Kept:

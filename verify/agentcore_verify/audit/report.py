@@ -119,8 +119,8 @@ def _seen(row: Row) -> Iterator[str]:
 def _verdict(audit: Audit, width: int) -> Text:
     found = [row.name for row in audit.findings if row.state is State.FOUND]
     word = "CLEAN" if audit.clean else "FOUND"
-    said = ", ".join(found) or "nothing was found"
+    names = ", ".join(found) or "nothing was found"
     more = "" if audit.clean else "\nSee `agentcore-patch docs audit`."
-    text = wrapped(f"{word}: {said} ({audit.seconds:.1f} s).{more}", width)
+    text = wrapped(f"{word}: {names} ({audit.seconds:.1f} s).{more}", width)
     text.stylize(f"bold {'green' if audit.clean else 'red'}", 0, len(word))
     return text

@@ -42,7 +42,7 @@ def _look_at_logprobs(
     if expected is not None and len(logprobs) != expected:
         yield "logprobs-out-of-step", _sizes(answer)
     elif answer.ids and answer.named and (place := _first_other(answer)) is not None:
-        seen = f"token {place} is {answer.ids[place]}, its logprob is of "
+        seen = f"token {place} is {answer.ids[place]}, its logprob belongs to "
         yield "logprobs-out-of-step", f"{seen}{answer.named[place]}"
     if (where := _first_filled(logprobs)) is not None:
         yield "logprobs-padded", _around(logprobs, where)
@@ -53,13 +53,13 @@ def _look_at_logprobs(
 
 
 def _first_other(answer: Answer) -> int | None:
-    """The first token whose logprob names another ID."""
+    """Return the first token whose logprob names another ID."""
     pairs = zip(answer.ids or (), answer.named or (), strict=False)
     return next((at for at, (one, other) in enumerate(pairs) if one != other), None)
 
 
 def _first_filled(logprobs: Sequence[float | None]) -> int | None:
-    """The first logprob that was filled in.
+    """Return the position of the first logprob that was filled in.
 
     Rounded logprobs, as in verifiers' records, may all be 0.
     """

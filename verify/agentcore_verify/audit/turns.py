@@ -60,8 +60,7 @@ class Answer:
 
     @property
     def is_empty(self) -> bool:
-        said = self.text or self.reasoning or self.calls or self.ids or self.tokens
-        return not said
+        return not any((self.text, self.reasoning, self.calls, self.ids, self.tokens))
 
     @property
     def was_cut(self) -> bool:
@@ -100,16 +99,16 @@ class History:
         system: a digest of the system prompt.
         tools: a digest of the tools.
         answers: the number of answers of the assistant.
-        said: a digest of the other messages.
-        said_before: the same, of those before the last answer.
+        inputs: a digest of the other messages.
+        inputs_before: the same, of those before the last answer.
         reasons: True if the last answer has its reasoning.
     """
 
     system: bytes
     tools: bytes
     answers: int
-    said: bytes
-    said_before: bytes
+    inputs: bytes
+    inputs_before: bytes
     reasons: bool = False
 
     @staticmethod
@@ -128,8 +127,8 @@ class History:
             system=digest(message.text for message in system),
             tools=digest([json.dumps(tools, sort_keys=True)] if tools else []),
             answers=answers,
-            said=_said(chat),
-            said_before=_said(chat[:start]),
+            inputs=_digest_of_inputs(chat),
+            inputs_before=_digest_of_inputs(chat[:start]),
             reasons=any(
                 message.reasoning or "</think>" in message.text
                 for message in chat[start:end]
@@ -137,7 +136,7 @@ class History:
         )
 
 
-def _said(messages: Iterable[Message]) -> bytes:
+def _digest_of_inputs(messages: Iterable[Message]) -> bytes:
     return digest(
         f"{message.role}\0{message.text}"
         for message in messages

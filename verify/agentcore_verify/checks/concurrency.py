@@ -7,10 +7,10 @@ incomplete, and only under load.
 
 from __future__ import annotations
 
-from agentcore_verify.at_once import at_once
 from agentcore_verify.invariants import assert_same, assert_whole
+from agentcore_verify.parallel import in_parallel
 from agentcore_verify.results import Failed
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -31,12 +31,12 @@ REQUESTS = (
 def check(subject: Subject) -> str:
     alone = [subject.reference(question, tools=tools) for question, tools in REQUESTS]
 
-    def stream(number: int) -> Reply:
+    def stream(number: int) -> Exchange:
         question, tools = REQUESTS[number % len(REQUESTS)]
         return subject.stream(question, tools=tools, logprobs=True)
 
     n_other = 0
-    for number, reply in enumerate(at_once(stream, range(N_STREAMS))):
+    for number, reply in enumerate(in_parallel(stream, range(N_STREAMS))):
         expected = alone[number % len(REQUESTS)]
         if reply.prompt_ids != expected.prompt_ids:
             raise Failed(

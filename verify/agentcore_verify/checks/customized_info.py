@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from agentcore_verify.at_once import at_once
 from agentcore_verify.client import Json
+from agentcore_verify.parallel import in_parallel
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
@@ -48,7 +48,7 @@ def check(subject: Subject) -> str:
     def stream(prompt: str) -> int:
         return _assert_stream(subject, text=prompt, **request)
 
-    n_chunks = stream(PROMPTS[0]) + sum(at_once(stream, PROMPTS))
+    n_chunks = stream(PROMPTS[0]) + sum(in_parallel(stream, PROMPTS))
     return f"{N_TOKENS} values for {N_TOKENS} tokens, in step on {n_chunks} chunks"
 
 

@@ -16,7 +16,7 @@ from agentcore_verify.invariants import (
     assert_same,
 )
 from agentcore_verify.results import Skipped
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("token-ids", "tito")
 
@@ -32,7 +32,7 @@ MAX_TOKENS = 24
 
 
 def check(subject: Subject) -> str:
-    if not subject.told("/model_info").get("has_image_understanding"):
+    if not subject.json_at("/model_info").get("has_image_understanding"):
         raise Skipped("The model does not support images.")
     first = _ask(subject, "an image")
     streamed = _ask(subject, "an image, streamed", stream=True)
@@ -46,7 +46,7 @@ def check(subject: Subject) -> str:
     return f"a prompt of {len(first.prompt_ids)} tokens; a second turn of {len(past)}"
 
 
-def _ask(subject: Subject, where: str, **more: Any) -> Reply:
+def _ask(subject: Subject, where: str, **more: Any) -> Exchange:
     content = [
         {"type": "image_url", "image_url": {"url": IMAGE}},
         {"type": "text", "text": "What is this?"},

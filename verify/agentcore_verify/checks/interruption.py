@@ -15,7 +15,7 @@ from agentcore_verify import client
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.results import NotExercised
-from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Reply, Subject
+from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -53,7 +53,7 @@ def _assert_aborted(subject: Subject) -> int:
     raise NotExercised("The abort reached the engine only after the whole answer.")
 
 
-def _aborted(subject: Subject) -> Reply:
+def _aborted(subject: Subject) -> Exchange:
     """Return the answer to a stream that is aborted from its third chunk on."""
     where = "streaming 'long', aborted"
     body = subject.body(

@@ -14,7 +14,7 @@ from agentcore_verify.client import Json
 from agentcore_verify.differences import logprob_distance
 from agentcore_verify.invariants import assert_whole, both_modes
 from agentcore_verify.results import Difference, Failed, Row
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -66,7 +66,7 @@ def tolerance(subject: Subject) -> float:
     return max(floor, TIMES_NOISE * subject.noise)
 
 
-def _logprobs(subject: Subject, reply: Reply) -> tuple[Json, ...]:
+def _logprobs(subject: Subject, reply: Exchange) -> tuple[Json, ...]:
     """Return a reply's logprobs; Failed unless each belongs to the ID at its position."""
     entries = reply.completions[0].logprobs or ()
     texts = subject.decode_all([[value] for value in reply.ids()], special=True)

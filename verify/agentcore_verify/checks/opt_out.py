@@ -16,7 +16,7 @@ from agentcore_verify.invariants import (
     finish,
 )
 from agentcore_verify.results import Failed
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -52,7 +52,7 @@ def check(subject: Subject) -> str:
     return f"{n_events} chunks and responses without new fields"
 
 
-def _assert_same_text(whole: Reply, reply: Reply) -> None:
+def _assert_same_text(whole: Exchange, reply: Exchange) -> None:
     # With streaming, v0.5.9's parsers may leave a tool call in the text.
     parsed = reply.streamed and "tools" in reply.body
     for one, other in zip(whole.completions, reply.completions, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentcore_verify.client import Json
-from agentcore_verify.invariants import assert_no_new_fields, letters
+from agentcore_verify.invariants import assert_no_new_fields, comparable_text
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Subject
@@ -39,7 +39,9 @@ def _check(
     for mode, answers in by_mode.items():
         assert_no_new_fields(subject, f"{path}, {mode}", answers)
     whole, streamed = map(text_of, by_mode.values())
-    if not subject.loses_text(path) and letters(whole) != letters(streamed):
+    if not subject.loses_text(path) and comparable_text(whole) != comparable_text(
+        streamed
+    ):
         raise Failed(
             f"{path}: the text is {streamed!r} with streaming, but {whole!r} without."
         )

@@ -13,7 +13,7 @@ from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_in_step
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
-from agentcore_verify.subject import MAX_TOKENS, Reply, Subject
+from agentcore_verify.subject import MAX_TOKENS, Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -36,7 +36,7 @@ def check(subject: Subject) -> str:
     return f"{len(chat.ids())} tokens by {', '.join(paths)} and token_id:N"
 
 
-def _check_completions(subject: Subject, chat: Reply) -> None:
+def _check_completions(subject: Subject, chat: Exchange) -> None:
     body = {"prompt": list(chat.prompt_ids), "max_tokens": MAX_TOKENS, "logprobs": 1}
     for where, answers in _ask(subject, "/v1/completions", body).items():
         choices = [choice for answer in answers for choice in answer["choices"]]
@@ -47,14 +47,14 @@ def _check_completions(subject: Subject, chat: Reply) -> None:
         _assert_trace(subject, where, chat, choices, traced)
 
 
-def _check_messages(subject: Subject, chat: Reply) -> None:
+def _check_messages(subject: Subject, chat: Exchange) -> None:
     body = {"messages": line(QUESTION).messages, "max_tokens": MAX_TOKENS}
     for where, answers in _ask(subject, "/v1/messages", body).items():
         messages = [answer.get("message", answer) for answer in answers]
         _assert_trace(subject, where, chat, messages, answers)
 
 
-def _check_responses(subject: Subject, chat: Reply) -> None:
+def _check_responses(subject: Subject, chat: Exchange) -> None:
     path = "/v1/responses"
     body = {
         # From 0.5.20 on, another name is rejected here.
@@ -70,7 +70,7 @@ def _check_responses(subject: Subject, chat: Reply) -> None:
         _assert_trace(subject, where, chat, [first], answers)
 
 
-def _check_names(subject: Subject, chat: Reply, stream: bool) -> None:
+def _check_names(subject: Subject, chat: Exchange, stream: bool) -> None:
     reply = subject.ask(QUESTION, stream=stream, logprobs=True, **{BY_ID: True})
     entries = reply.completions[0].logprobs or ()
     expected = [f"token_id:{value}" for value in chat.ids()]
@@ -93,7 +93,7 @@ def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
 def _assert_trace(
     subject: Subject,
     where: str,
-    chat: Reply,
+    chat: Exchange,
     prompts: list[Json],
     traced: list[Json],
 ) -> None:

@@ -16,12 +16,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from agentcore_verify.at_once import in_threads
 from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
+from agentcore_verify.parallel import in_threads
 from agentcore_verify.results import NotExercised, Skipped
-from agentcore_verify.signals import then
-from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Reply, Subject
+from agentcore_verify.signals import unless_signalled
+from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -40,7 +40,7 @@ def check(subject: Subject) -> str:
 
 
 def _paused_answers(subject: Subject, mode: str) -> int:
-    """Count the answers that were open during a pause; Failed unless all are exact."""
+    """Count the answers that were open during a pause; raise Failed unless all match."""
     wanted = subject.reference("long")
     for _ in range(INTERRUPTION_ATTEMPTS):
         replies, n_open = _interrupted(subject, mode)
@@ -62,7 +62,9 @@ def _aborted_answers(subject: Subject) -> int:
     raise NotExercised("The abort reached the engine only after every whole answer.")
 
 
-def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply], int]:
+def _interrupted(
+    subject: Subject, mode: str, **more: Any
+) -> tuple[list[Exchange], int]:
     """Return the answers to streams during a pause, and the number of open streams."""
     begun = [threading.Event() for _ in range(N_STREAMS)]
     streams = [partial(_stream, subject, event, **more) for event in begun]
@@ -75,7 +77,7 @@ def _interrupted(subject: Subject, mode: str, **more: Any) -> tuple[list[Reply],
     return [reply.result() for reply in asked], n_open
 
 
-def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Reply:
+def _stream(subject: Subject, begun: threading.Event, **more: Any) -> Exchange:
     """Return the answer to a stream; its first chunk or its failure sets `begun`."""
     body = subject.body("long", stream=True, logprobs=True, top_logprobs=2, **more)
     try:
@@ -94,7 +96,7 @@ def paused(subject: Subject, mode: str) -> Iterator[None]:
             if error.status != 400:
                 raise
             raise Skipped(f"The server refuses to be paused: {error.body}") from error
-    with then(partial(_continue, subject)):
+    with unless_signalled(partial(_continue, subject)):
         yield
 
 
@@ -103,11 +105,11 @@ def _continue(subject: Subject) -> None:
         subject.post("/continue_generation", {})
 
 
-def _assert_prefix(subject: Subject, reply: Reply) -> bool:
+def _assert_prefix(subject: Subject, reply: Exchange) -> bool:
     """True if the answer was aborted; Failed unless it starts like the complete one."""
     assert_whole(subject, reply)
-    [said] = reply.completions
-    if said.finish_reason != "abort":
+    [completion] = reply.completions
+    if completion.finish_reason != "abort":
         return False
     aborted = replace(reply, where=f"{reply.where}, aborted")
     assert_prefix(subject, "long", aborted)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from agentcore_verify.client import Completion, Json, ToolCall
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("prefix", "token-ids")
 
@@ -62,27 +62,27 @@ def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> None:
 
 def _ask(
     subject: Subject, question: str, messages: list[Json], **more: object
-) -> Reply:
+) -> Exchange:
     return subject.ask(
         question, tools=True, messages=messages, max_tokens=MAX_TOKENS, **more
     )
 
 
 def _assert_continued(
-    subject: Subject, reply: Reply, required: Sequence[int], source: str
+    subject: Subject, reply: Exchange, required: Sequence[int], source: str
 ) -> None:
     where = f"{reply.where} with a prefix by {source}"
-    said = _said(reply)
-    if said is None or said.get("source") != source:
-        raise Failed(f"{where}: metadata.prefix of the answer is {said}.")
-    kept = said["kept"]
-    if said["required"] != len(required) or kept not in (
+    prefix = _prefix_of(reply)
+    if prefix is None or prefix.get("source") != source:
+        raise Failed(f"{where}: metadata.prefix of the answer is {prefix}.")
+    kept = prefix["kept"]
+    if prefix["required"] != len(required) or kept not in (
         len(required),
         len(required) - 1,
     ):
         raise Failed(
             f"{where}: {len(required)} token IDs were required, but metadata.prefix says "
-            f"{said}."
+            f"{prefix}."
         )
     prompt = reply.prompt_ids
     if list(prompt[:kept]) != list(required[:kept]):
@@ -119,19 +119,19 @@ def _assert_memory(subject: Subject) -> bool:
     for messages, reply in turns:
         message = message_of(reply.completions[0])
         second = _ask(subject, "plain", [*messages, message, *_next(message, 1)])
-        said = _said(second)
+        prefix = _prefix_of(second)
         # With "template", the server reports why its memory has no such turn.
-        if said is not None and said.get("source") != "template":
+        if prefix is not None and prefix.get("source") != "template":
             required = [*reply.prompt_ids, *reply.ids()]
             _assert_continued(subject, second, required, "server")
             is_continued = True
     return is_continued
 
 
-def _said(reply: Reply) -> Json | None:
-    """Return `metadata.prefix` of the response, None without one."""
-    said: Json | None = (reply.answer.events[0].get("metadata") or {}).get("prefix")
-    return said
+def _prefix_of(reply: Exchange) -> Json | None:
+    """Return `metadata.prefix` of the response, or None."""
+    prefix: Json | None = (reply.answer.events[0].get("metadata") or {}).get("prefix")
+    return prefix
 
 
 def message_of(completion: Completion) -> Json:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import Failed, NotExercised
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("token-ids",)
 
@@ -42,7 +42,7 @@ def _word(text: str) -> str:
 
 
 def _assert_cut(
-    subject: Subject, full: Reply, finish: str, n_ids: int | None, **options: Any
+    subject: Subject, full: Exchange, finish: str, n_ids: int | None, **options: Any
 ) -> None:
     """Check that both modes give the first IDs of the full answer, `n_ids` if given."""
     for reply in both_modes(subject, QUESTION, **options):

@@ -13,7 +13,7 @@ from typing import Any
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_input_ids, assert_whole
 from agentcore_verify.results import Failed
-from agentcore_verify.subject import Reply, Subject
+from agentcore_verify.subject import Exchange, Subject
 
 PATCHES = ("tito", "token-ids")
 
@@ -38,7 +38,7 @@ def check(subject: Subject) -> str:
 
 
 def _assert_round_trip(
-    subject: Subject, question: str, by_messages: Reply, tools: bool, stream: bool
+    subject: Subject, question: str, by_messages: Exchange, tools: bool, stream: bool
 ) -> None:
     by_ids = subject.ask(
         question,

@@ -79,7 +79,7 @@ def check(subject: Subject) -> str:
     if RENDER not in hidden:
         _assert_rendered(subject, prompt)
     for path in TOLD:
-        if path not in hidden and not subject.told(path):
+        if path not in hidden and not subject.json_at(path):
             raise Failed(f"{path}: there is no answer.")
     message = f"{N_TOKENS} tokens with their logprobs, as from /generate"
     if hidden:

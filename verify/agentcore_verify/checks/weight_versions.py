@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentcore_verify.at_once import in_threads
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.differences import first_difference
+from agentcore_verify.parallel import in_threads
 from agentcore_verify.results import Failed, NotExercised, Skipped
-from agentcore_verify.signals import then
-from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Reply, Subject
+from agentcore_verify.signals import unless_signalled
+from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Exchange, Subject
 
 PATCHES = ("weight-versions",)
 
@@ -44,7 +44,7 @@ def check(subject: Subject) -> str:
     model = _model(subject)
     version = str(subject.info.get("weight_version", "default"))
     restore = partial(_update, subject, model, version)
-    with tempfile.TemporaryDirectory() as scratch, then(restore):
+    with tempfile.TemporaryDirectory() as scratch, unless_signalled(restore):
         mute = _without(model, Path(scratch, "mute"), ("model.norm.weight",))
         other = _without(model, Path(scratch, "other"), ("v_proj.weight",))
         n_tokens = _check_tokens(subject, model, mute)
@@ -95,7 +95,7 @@ def _check_tokens(subject: Subject, model: Path, mute: Path) -> int:
     raise NotExercised("Every answer finished before the update.")
 
 
-def _replies_through(subject: Subject, mute: Path) -> list[Reply]:
+def _replies_through(subject: Subject, mute: Path) -> list[Exchange]:
     """Return the answers to streams during which the server gets other weights."""
     with in_threads(
         partial(subject.ask, "long", stream=bool(i % 2), logprobs=True, **LONG)
@@ -108,7 +108,7 @@ def _replies_through(subject: Subject, mute: Path) -> list[Reply]:
     return [reply.result() for reply in asked]
 
 
-def _spans(reply: Reply) -> list[Json]:
+def _spans(reply: Exchange) -> list[Json]:
     """Return the versions of a reply's only choice; Failed if it has none."""
     [completion] = reply.completions
     if "weight_versions" not in completion.raw:
@@ -117,20 +117,20 @@ def _spans(reply: Reply) -> list[Json]:
     return spans
 
 
-def _assert_versions(reply: Reply, wanted: tuple[int, ...]) -> None:
+def _assert_versions(reply: Exchange, wanted: tuple[int, ...]) -> None:
     ids, spans = reply.ids(), _spans(reply)
     ends = [0, *(span["end"] for span in spans)]
     if [span["start"] for span in spans] != ends[:-1] or ends[-1] != len(ids):
         raise Failed(f"{reply.where}: {spans} are not {len(ids)} tokens without gaps.")
     for span in spans:
-        said = ids[span["start"] : span["end"]]
+        sampled = ids[span["start"] : span["end"]]
         right = (
             wanted[span["start"] : span["end"]]
             if span["version"] == "first"
-            else said[:1] * len(said)
+            else sampled[:1] * len(sampled)
         )
-        if said != right:
-            position = span["start"] + first_difference(said, right)
+        if sampled != right:
+            position = span["start"] + first_difference(sampled, right)
             raise Failed(
                 f"{reply.where}: token {position} has the version "
                 f"{span['version']!r}, which did not sample it."

@@ -22,15 +22,15 @@ EXAMPLES: Examples = {
           class Answer: pass
 
         a field of that name
-        ! the class has a field of that name: `trace: Optional[str] = None`. SGLang gives
-        ! by itself what the patch adds, so the patch would write it twice
+        ! the class has a field of that name: `trace: Optional[str] = None`. SGLang
+        ! already returns this field, so the patch would write it twice
           class Answer:
               text: str
               trace: Optional[str] = None
 
         a field of that name without a default
-        ! the class has a field of that name: `ids: list`. SGLang gives by itself what the
-        ! patch adds, so the patch would write it twice
+        ! the class has a field of that name: `ids: list`. SGLang already returns this field,
+        ! so the patch would write it twice
           class Answer:
               def f(self): pass
               ids: list

@@ -43,7 +43,7 @@ EXAMPLES: Examples = {
               ids = []
 
         what would replace it is there besides it
-        ! there is `ids = []` besides it: a second apply could not tell the two apart
+        ! `ids = []` is already there, so a second apply could not tell them apart
           def f(ids):
               ids = []
               ids = [ids[-1]]

@@ -128,9 +128,9 @@ def turns(request: Json, events: list[Json], session: str | None) -> list[Turn]:
     for event in events:
         prompt = prompt or ids(event.get("prompt_token_ids"), "prompt_token_ids")
         usage = obj(event.get("usage"), "usage") or usage
-        told = obj(event.get("metadata"), "metadata")
-        metadata = {**metadata, **told}
-        version = told.get("weight_version") or event.get("weight_version")
+        metadata_of_event = obj(event.get("metadata"), "metadata")
+        metadata = {**metadata, **metadata_of_event}
+        version = metadata_of_event.get("weight_version") or event.get("weight_version")
         found = objs(event.get("choices"), "choices")
         for position, part in enumerate(found):
             index = count(part.get("index"), "choices[].index")

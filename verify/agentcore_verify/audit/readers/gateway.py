@@ -10,7 +10,7 @@ from .fields import count, ids, numbers, obj, optional_text
 
 def turn(record: Json) -> Turn:
     """Return the turn in a trace. The gateway stores an empty list for missing IDs."""
-    said = obj(record.get("response_message"), "response_message")
+    message = obj(record.get("response_message"), "response_message")
     request = obj(record.get("raw_request"), "raw_request")
     response = obj(record.get("raw_response"), "raw_response")
     metadata = obj(response.get("metadata"), "raw_response.metadata")
@@ -27,9 +27,9 @@ def turn(record: Json) -> Turn:
         prompt=ids(record.get("prompt_token_ids"), "prompt_token_ids") or None,
         answers=(
             Answer(
-                text=fields.content(said.get("content"), "response_message.content"),
-                reasoning=fields.reasoning(said, "response_message"),
-                calls=calls(said.get("tool_calls"), "tool_calls"),
+                text=fields.content(message.get("content"), "response_message.content"),
+                reasoning=fields.reasoning(message, "response_message"),
+                calls=calls(message.get("tool_calls"), "tool_calls"),
                 ids=ids(record["completion_token_ids"], "completion_token_ids") or None,
                 logprobs=numbers(record.get("logprobs"), "logprobs"),
                 tokens=count(counts.get("completion"), "token_counts.completion"),

@@ -13,7 +13,7 @@ from .fields import arguments_text, count, ids, numbers, obj, objs, text
 def turn(request: Json, events: list[Json], session: str | None) -> Turn:
     """The turn in a message, or in the events of a stream."""
     whole = events[0] if events[0].get("type") == "message" else _joined(events)
-    said, thought, calls = _parts(whole.get("content"), "content")
+    content, reasoning, calls = _parts(whole.get("content"), "content")
     usage = obj(whole.get("usage"), "usage")
     metadata = obj(whole.get("metadata"), "metadata")
     return Turn(
@@ -23,8 +23,8 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
         prompt=ids(whole.get("prompt_token_ids"), "prompt_token_ids"),
         answers=(
             Answer(
-                text=said,
-                reasoning=thought,
+                text=content,
+                reasoning=reasoning,
                 calls=calls,
                 ids=ids(whole.get("token_ids"), "token_ids"),
                 logprobs=numbers(whole.get("token_logprobs"), "token_logprobs"),
@@ -71,18 +71,18 @@ def _parts(value: Any, name: str) -> tuple[str, str, tuple[Call, ...]]:
     """The text, the reasoning and the tool calls of a message's content."""
     if not isinstance(value, list):
         return text(value, name), "", ()
-    said, thought, calls = "", "", list[Call]()
+    content, reasoning, calls = "", "", list[Call]()
     for block in objs(value, name):
         if block.get("type") == "tool_use":
             arguments = arguments_text(block.get("input"), name)
             calls.append(Call(text(block.get("name"), name), arguments))
         elif block.get("type") == "thinking":
-            thought += text(block.get("thinking"), name)
+            reasoning += text(block.get("thinking"), name)
         elif block.get("type") == "tool_result":
-            said += fields.content(block.get("content"), name)
+            content += fields.content(block.get("content"), name)
         else:
-            said += text(block.get("text"), name)
-    return said, thought, tuple(calls)
+            content += text(block.get("text"), name)
+    return content, reasoning, tuple(calls)
 
 
 def _history(request: Json) -> History:

@@ -13,7 +13,7 @@ from .fields import BadRecord, arguments_text, count, ids, numbers, obj, objs, t
 def turn(request: Json, events: list[Json], session: str | None) -> Turn:
     """The turn in a response, or in the events of a stream."""
     whole = events[0] if events[0].get("object") == "response" else _joined(events)
-    said = joined(_messages(whole.get("output"), "output"))
+    output = joined(_messages(whole.get("output"), "output"))
     usage = obj(whole.get("usage"), "usage")
     metadata = obj(whole.get("metadata"), "metadata")
     tokens = usage.get("output_tokens", usage.get("completion_tokens"))
@@ -24,9 +24,9 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
         prompt=ids(whole.get("prompt_token_ids"), "prompt_token_ids"),
         answers=(
             Answer(
-                text=said.text,
-                reasoning=said.reasoning,
-                calls=said.calls,
+                text=output.text,
+                reasoning=output.reasoning,
+                calls=output.calls,
                 ids=ids(whole.get("token_ids"), "token_ids"),
                 logprobs=numbers(whole.get("token_logprobs"), "token_logprobs"),
                 tokens=count(tokens, "usage.output_tokens"),

@@ -17,7 +17,7 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
     Without the column `trajectory`, which has the IDs, each answer is a turn.
     """
     if record.get("trajectory") is None:
-        for message in _said(record["completion"], "completion"):
+        for message in _messages(record["completion"], "completion"):
             if message.role == "assistant":
                 answer = Answer(message.text, message.reasoning, message.calls)
                 yield Turn("verifiers", None, None, None, (answer,))
@@ -25,8 +25,10 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
     tools = record.get("tool_defs")
     for step in objs(record["trajectory"], "trajectory"):
         tokens = obj(step.get("tokens"), "trajectory[].tokens")
-        said = joined(_said(step.get("completion"), "trajectory[].completion"))
-        prompt = _said(step.get("prompt"), "trajectory[].prompt", role="user")
+        completion = joined(
+            _messages(step.get("completion"), "trajectory[].completion")
+        )
+        prompt = _messages(step.get("prompt"), "trajectory[].prompt", role="user")
         response = obj(step.get("response"), "trajectory[].response")
         usage = obj(response.get("usage"), "trajectory[].response.usage")
         n_tokens = usage.get("completion_tokens")
@@ -39,9 +41,9 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
             prompt=ids(tokens.get("prompt_ids"), "prompt_ids"),
             answers=(
                 Answer(
-                    text=said.text,
-                    reasoning=said.reasoning,
-                    calls=said.calls,
+                    text=completion.text,
+                    reasoning=completion.reasoning,
+                    calls=completion.calls,
                     ids=ids(tokens.get("completion_ids"), "completion_ids"),
                     logprobs=numbers(
                         tokens.get("completion_logprobs"), "completion_logprobs"
@@ -52,7 +54,7 @@ def turns_of_rollout(record: Json) -> Iterator[Turn]:
         )
 
 
-def _said(value: Any, name: str, role: str = "assistant") -> list[Message]:
+def _messages(value: Any, name: str, role: str = "assistant") -> list[Message]:
     """Return messages, or the text of an environment without chat."""
     if isinstance(value, str):
         return [Message(role, value)]

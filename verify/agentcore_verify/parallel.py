@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from agentcore_verify.signals import then
+from agentcore_verify.signals import unless_signalled
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-def at_once(ask: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+def in_parallel(ask: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
     """Return the results of `ask` for each item, in order.
 
     After all have finished, raise the exception of the first item that has one.
@@ -38,7 +38,7 @@ def in_threads(calls: Iterable[Callable[[], Value]]) -> Iterator[list[Future[Val
         futures.append(future)
         # No pool: Python waits for a pool's threads before it exits.
         threading.Thread(target=_run, args=(call, future), daemon=True).start()
-    with then(partial(wait, futures)):
+    with unless_signalled(partial(wait, futures)):
         yield futures
 
 
