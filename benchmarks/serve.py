@@ -112,7 +112,6 @@ async def crowd(url: str) -> dict[str, float]:
 
 
 async def turn(url: str) -> dict[str, float]:
-    """Run all other loads once, on one server."""
     async with connect() as session:
         rate, p50, p99 = await streams(session, url)
         logprobs_rate, _, _ = await streams(session, url, logprobs=True)

@@ -139,7 +139,6 @@ writes the table as a picture, and `--log FILE` the output of the server.
 
 
 def checks_page() -> str:
-    """Every check with its docstring."""
     rows, parts = [], []
     for check in map(checks.get, checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
@@ -184,7 +183,6 @@ DOCUMENTS: dict[Any, str] = {
 
 
 def json_page() -> str:
-    """Every document, key by key, and below them the types that they use."""
     titles = dict(DOCUMENTS)
     tables = [f"## {titles[kind]}\n\n{_keys(kind, titles)}" for kind in DOCUMENTS]
     parts = [JSON_INTRODUCTION, *tables, "## Types within"]

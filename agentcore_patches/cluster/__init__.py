@@ -228,7 +228,6 @@ def _nodes(message: dict[str, Any]) -> list[RayNode]:
 
 
 def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
-    """Return a node's reply, or an error if the reply is not valid."""
     if "error" in message:
         return NodeResult(node, error=message["error"])
     try:

@@ -87,9 +87,9 @@ class DefinitionEdit(ScopedEdit):
     """An edit to the tree of its definition."""
 
     @property
-    @abstractmethod
     def shapes(self) -> tuple[str, ...]:
         """The shapes of all statements that it matches."""
+        return ()
 
     @abstractmethod
     def apply(self, definition: Definition) -> Definition | None:

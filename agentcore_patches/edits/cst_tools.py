@@ -43,7 +43,6 @@ def statements_of(node: cst.CSTNode) -> Sequence[cst.BaseStatement]:
 def insert_statements(
     node: NodeT, position: int, new: Sequence[cst.BaseStatement]
 ) -> NodeT:
-    """Insert statements into a block, or a definition, before `position`."""
     if isinstance(node, cst.SimpleStatementSuite):
         raise CannotPlace("its body is on the line of its header")
     if not isinstance(node, cst.IndentedBlock):

@@ -274,10 +274,6 @@ class AddParameter(DefinitionEdit):
     def new_code(self) -> str:
         return f"def _({self.parameter}): ..."
 
-    @property
-    def shapes(self) -> tuple[str, ...]:
-        return ()
-
     def check(self) -> None:
         super().check()
         self._parameter()
@@ -323,10 +319,6 @@ class Decorate(DefinitionEdit):
     @property
     def new_code(self) -> str:
         return self.decorator
-
-    @property
-    def shapes(self) -> tuple[str, ...]:
-        return ()
 
     def check(self) -> None:
         super().check()
@@ -449,7 +441,6 @@ class Insert(DefinitionEdit):
         return None if block is None else replace(definition, block_path, block)
 
     def _insert(self, block: NodeT, position: int, captures: Captures) -> NodeT | None:
-        """Insert the new statements into `block` at `position`; None if it has them."""
         new = _new_statements(self.code, self.comment, captures)
         for start in range(len(statements_of(block)) - len(new) + 1):
             existing = statements_of(block)[start : start + len(new)]

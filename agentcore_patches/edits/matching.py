@@ -25,14 +25,12 @@ class InvalidEdit(Exception):
 
 
 def expect_one(n_found: int, what: str) -> None:
-    """Raise `CannotPlace` unless `what` was found exactly once."""
     if n_found != 1:
         times = f"found {n_found} times, expected 1" if n_found else "not found"
         raise CannotPlace(f"{what} was {times}")
 
 
 def expect_one_definition(name: str, n_found: int) -> None:
-    """Raise `CannotPlace` unless a name is defined exactly once."""
     if n_found != 1:
         times = f"defined {n_found} times" if n_found else "not defined"
         raise CannotPlace(f"`{name}` is {times}")

@@ -124,7 +124,6 @@ class _Spans:
         self.newline = "\r\n" if first.endswith("\r\n") else "\n"
 
     def span(self, scope: str) -> tuple[int, int]:
-        """First line, and line after the last, of the definition, counted from 0."""
         return span(self._definition(scope))
 
     def look_at(self, check: ExpectDefinition | RefuseDefinition) -> None:

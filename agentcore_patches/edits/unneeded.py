@@ -22,7 +22,6 @@ _Sought: TypeAlias = tuple[type[ast.stmt], frozenset[str]]
 
 
 def span(node: ast.stmt) -> Span:
-    """Return the lines of a statement, with its decorators."""
     decorators = getattr(node, "decorator_list", [])
     assert node.end_lineno is not None
     return min(part.lineno for part in [node, *decorators]) - 1, node.end_lineno

@@ -95,7 +95,6 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
 
 
 def refuse_both(sglang_dir: object, python: object) -> None:
-    """Raise UsageError if both a folder and an interpreter were given."""
     if sglang_dir is not None and python is not None:
         raise UsageError("Give either --sglang-dir or --python, not both.")
 
@@ -169,7 +168,6 @@ def _is_package(folder: Path) -> bool:
 
 
 def _package_of(seen: Look, python: str) -> Path:
-    """Return the package folder that an interpreter imports."""
     if seen.origin is None:
         _refuse_absent(python)
     package = Path(seen.origin).resolve().parent

@@ -93,7 +93,6 @@ def read_bytes(file: Path, *, follow: bool = False, most: int = LARGEST) -> byte
 
 
 def read(file: Path) -> File | None:
-    """Read a file or the target of its symbolic link."""
     try:
         status = file.lstat()
         link = str(file.readlink()) if stat.S_ISLNK(status.st_mode) else None

@@ -31,11 +31,10 @@ class Lock:
         self.file = file
 
     def acquire(self, timeout: float, on_wait: Callable[[str], None]) -> int:
-        """Take the lock, waiting up to `timeout` seconds; returns its descriptor.
+        """Take the lock, waiting up to `timeout` seconds; return its descriptor.
 
-        Call `sign` then, so that waiting commands can name the holder.
-
-        `on_wait` is called once, with a line that names the holder of the lock.
+        Call `sign` then, so that waiting commands can name the holder. `on_wait` is called
+        once, with a line that names the holder of the lock.
 
         Raises:
             AccessError: another command did not finish in time.

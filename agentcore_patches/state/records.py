@@ -114,7 +114,6 @@ class RecordFile:
         self.next = folder / "state.next"
 
     def read(self) -> Record | None:
-        """Return the record of the last command, or None."""
         return _read(self.file, Record)
 
     def prepare(self, record: Record) -> None:

@@ -157,7 +157,6 @@ def patched_files(package: Path) -> Iterator[str]:
 
 
 def created_files(package: Path) -> list[str]:
-    """Return the modules in the folder of landed modules."""
     folder = package / LANDING
     found = () if folder.is_symlink() else folder.rglob("*.py")
     paths = (str(file.relative_to(package)) for file in found)

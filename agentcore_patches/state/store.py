@@ -28,7 +28,6 @@ class Store:
         sync(self.folder)
 
     def add(self, text: bytes, mode: int) -> None:
-        """Store the content of a file that has this mode."""
         file = self.folder / digest(text)
         try:
             if read_bytes(file) == text:

@@ -177,16 +177,18 @@ class Transaction:
             for path, (original, text) in originals.items():
                 before = self.originals.present(path)
                 caches = self._store_bytecode(path)
-                ours = self.snapshot.files.get(path) is FileState.PATCHED
+                is_patched = self.snapshot.files.get(path) is FileState.PATCHED
                 first_caches: Mapping[str, FileInfo] = caches if original else {}
-                if ours:
+                if is_patched:
                     first_caches = old[path].caches
                 new = files.get(path, text)
                 if new is None or new == text:
-                    after = self._restored(path, original) if ours else before
+                    after = self._restored(path, original) if is_patched else before
                     change = Change(path, before, after, caches, first_caches)
                 else:
-                    after = self._new_info(path, before, new)
+                    bytecode = Bytecode(self._install.package, path)
+                    mtime = bytecode.unused_mtime(time.time_ns())
+                    after = FileInfo(digest(new), len(new), mtime)
                     change = Change(path, before, after, caches, {})
                     entries[path] = FileRecord(original, after.sha256, first_caches)
                 if not same_content(before, after):
@@ -241,10 +243,6 @@ class Transaction:
         for file in found.values():
             self._files.store.add(file.text, file.metadata.mode)
         return {cache: file.info for cache, file in found.items()}
-
-    def _new_info(self, path: str, before: FileInfo | None, text: bytes) -> FileInfo:
-        now = Bytecode(self._install.package, path).unused_mtime(time.time_ns())
-        return FileInfo(digest(text), len(text), now)
 
     def _restored(self, path: str, original: FileInfo | None) -> FileInfo | None:
         """Return the original, as a regular file if its link now points elsewhere."""

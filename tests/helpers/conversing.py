@@ -34,7 +34,6 @@ BAD_PREFIXES: tuple[tuple[dict[str, Any], str], ...] = tuple(
 
 
 def body(messages: list[Message], **more: Any) -> dict[str, Any]:
-    """Return a chat request for the next turn."""
     return {
         "messages": messages,
         "tools": list(TOOLS),
@@ -93,7 +92,6 @@ def ids_of(answer: Answer, choice: int = 0) -> list[int]:
 
 
 def prefix_of(answer: Answer) -> dict[str, Any] | None:
-    """Return `metadata.prefix` of a response, or None."""
     prefixes = [
         event["metadata"]["prefix"]
         for event in answer.events

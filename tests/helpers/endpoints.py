@@ -74,7 +74,6 @@ def stream(server: Server, path: str, **body: Any) -> list[Json]:
 
 
 def answers(server: Server, path: str, streaming: bool, **body: Any) -> list[Json]:
-    """Return the events of a stream, or the one response."""
     return stream(server, path, **body) if streaming else [post(server, path, **body)]
 
 

@@ -25,11 +25,6 @@ class ForkServer:
     """Runs `fork_server.py`, from the first program on until `close`."""
 
     def __init__(self, bytecode: Bytecode, log: Path) -> None:
-        """
-        Args:
-            bytecode: knows the interpreter and what a server imports.
-            log: file for what these imports print.
-        """
         self._lock = threading.Lock()
         self._connection, child_end = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET

@@ -14,7 +14,6 @@ VERSION = "0.5.9"
 
 
 def refusal(sources: Mapping[str, bytes], patches: Sequence[str]) -> str:
-    """Return the planner's refusal of sources; fail if it accepts them."""
     with pytest.raises(SourceConflict) as refused:
         make_plan(sources, Selection(tuple(patches), VERSION))
     return str(refused.value)

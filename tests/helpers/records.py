@@ -9,7 +9,6 @@ from pathlib import Path
 
 
 def record_hash(text: bytes) -> str:
-    """Return the hash of a file in RECORD's format."""
     encoded = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode()
     return f"sha256={encoded.rstrip('=')}"
 

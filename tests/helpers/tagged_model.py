@@ -30,7 +30,6 @@ def _tokenizer() -> Any:
 def make(
     folder: Path, prompts: Sequence[Sequence[int]], answers: Sequence[str]
 ) -> Path:
-    """Write a model that gives these answers to these prompts."""
     pairs = [
         ([*prompt], _tokenizer().encode(answer + END, add_special_tokens=False))
         for prompt, answer in zip(prompts, answers, strict=True)

@@ -16,7 +16,6 @@ def require_root() -> None:
 
 
 def give_away(place: Path) -> None:
-    """Give a file, or a folder with its contents, to another user."""
     require_root()
     for path in (place, *place.rglob("*")):
         os.chown(path, USER, GROUP, follow_symlinks=False)

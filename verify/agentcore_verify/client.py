@@ -351,7 +351,6 @@ def _observed(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:
 
 
 def _lines(response: requests.Response) -> Iterator[bytes]:
-    """Yield the lines of a streamed body, each as soon as it arrives."""
     try:
         yield from response.iter_lines(chunk_size=None)
     except requests.RequestException as error:

@@ -60,7 +60,6 @@ _LOG_WIDTH = 120
 @click.command(
     cls=SGLangCommand,
     short_help="Check the answers of a real server.",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--model",
@@ -177,8 +176,7 @@ def verify(
         asked.target.pop("--python", None)
     refuse_unknown(names, checks.NAMES, "check", "checks")
     if list_checks:
-        text = _checks_as_json() if as_json else _checks_as_text()
-        print_text(text if as_json else folded(text, terminal_width(sys.stdout)))
+        _list_checks(as_json=as_json)
         return 0
     run_options = runner.Options(
         checks=tuple(name for name in checks.NAMES if not names or name in names),
@@ -193,15 +191,14 @@ def verify(
     for path in (run_options.log, *(path for path, _ in files)):
         if path is not None:
             assert_writable(path)
-    with (
-        signals_as_exceptions(),
-        progress_on(_progress_console(asked)) as progress,
-    ):
+    quiet = asked.detail == "quiet"
+    console = Console(quiet=True) if quiet else stream_console(sys.stderr, asked.color)
+    with signals_as_exceptions(), progress_on(console) as progress:
         report = runner.run(run_options, progress)
     for path, render in files:
         if path is not None:
             write_file(path, render(report))
-    if as_json or asked.detail != "quiet" or report.exit_code:
+    if as_json or not quiet or report.exit_code:
         verbose = asked.detail == "verbose"
         _print(report, asked.color, as_json=as_json, verbose=verbose)
     if os.environ.get("GITHUB_ACTIONS") == "true" and report.exit_code:
@@ -209,18 +206,15 @@ def verify(
     return report.exit_code
 
 
-def _checks_as_text() -> str:
-    width = max(map(len, checks.NAMES))
-    return "\n".join(
-        f"{name:{width}}  {checks.get(name).summary}" for name in checks.NAMES
-    )
-
-
-def _checks_as_json() -> str:
-    listed = [
-        {"name": name, "summary": checks.get(name).summary} for name in checks.NAMES
-    ]
-    return json.dumps({"checks": listed}, indent=2)
+def _list_checks(*, as_json: bool) -> None:
+    summaries = {name: checks.get(name).summary for name in checks.NAMES}
+    if as_json:
+        listed = [{"name": name, "summary": text} for name, text in summaries.items()]
+        print_text(json.dumps({"checks": listed}, indent=2))
+    else:
+        width = max(map(len, summaries))
+        lines = (f"{name:{width}}  {text}" for name, text in summaries.items())
+        print_text(folded("\n".join(lines), terminal_width(sys.stdout)))
 
 
 def _refuse_conflicting(options: runner.Options) -> None:
@@ -270,9 +264,3 @@ def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> Non
         )
         failure = failure_of(ServerError(report.error, report.hint))
         print_text(output.failure(failure), sys.stderr, color)
-
-
-def _progress_console(asked: Asked) -> Console:
-    if asked.detail == "quiet":
-        return Console(quiet=True)
-    return stream_console(sys.stderr, asked.color)

@@ -81,7 +81,6 @@ def main() -> int:
 
 
 def seen(console: Console, name: str) -> Seen:
-    """Start a server, and collect its responses."""
     with (
         tempfile.TemporaryDirectory(prefix="agentcore-demo-") as folder,
         console.status(f"starting {name}, about 30 s on a CPU") as shown,

@@ -39,17 +39,11 @@ def server_options(
 ) -> ServerOptions:
     """Return the options of a server; train the scripted model if it is requested.
 
-    Args:
-        model: path or name, or `scripted`.
+    Args: as in `runner.Options` and in the result, and
         notify: called with a line about what takes long.
-        python: the interpreter to launch SGLang in; None: the one that runs this.
-        sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
         package: the `sglang` package folder that is launched, if it is known: a model
             gets only parsers in it.
-        device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
-        tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model;
-            empty: none.
-        log, server_args, startup_timeout, mirror_sampler: as in the result.
+        tool_call_parser, reasoning_parser: empty: no parser.
 
     Raises:
         UsageError: there is no such model.

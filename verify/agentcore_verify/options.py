@@ -73,7 +73,6 @@ STARTUP_TIMEOUT = click.option(
 
 
 def file_option(option: str, text: str) -> Callable[[Any], Any]:
-    """An option that names a file to write; `text` describes the file."""
     return click.option(option, type=PathOption(), metavar="FILE", help=text)
 
 

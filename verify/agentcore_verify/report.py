@@ -52,7 +52,6 @@ def render_svg(report: Report) -> str:
 
 
 def drawn(contents: RenderableType, width: int, *, colour: bool) -> str:
-    """Draw a report as lines of text."""
     console = _table_console(width, "standard" if colour else None)
     with console.capture() as captured:
         console.print(contents, crop=False)
@@ -91,7 +90,6 @@ def _table_console(
     *,
     record: bool = False,
 ) -> Console:
-    """A console to draw a report on; it writes to no stream."""
     return Console(
         file=io.StringIO(),
         width=width,
@@ -139,7 +137,6 @@ def separated(parts: Iterable[RenderableType]) -> Group:
 
 
 def _contents(report: Report, width: int, *, verbose: bool = False) -> RenderableType:
-    """Heading, table, details, notes and verdict, with an empty line between them."""
     if report.unpatched:
         return wrapped(f"FAILED: {report.unpatched}", width)
     parts: list[RenderableType] = [_heading(report, width)]

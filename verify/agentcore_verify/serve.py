@@ -44,7 +44,6 @@ POLL_INTERVAL = 0.2
 @click.command(
     cls=SGLangCommand,
     short_help="Start a server to try things on.",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--model",

@@ -167,7 +167,6 @@ class Server:
                 raise
 
     def stop(self) -> None:
-        """Stop all its processes and remove its temporary files; may be called twice."""
         if self._process is None:
             return
         self._find_processes()
@@ -391,7 +390,6 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """True if it is running; if it is a zombie child of this process, reap it."""
     try:
         if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             return True

@@ -82,18 +82,12 @@ class Subject:
         python: Path | None = None,
         launched: bool = False,
     ) -> None:
-        """
-        Args:
-            base_url: its URL, without a slash at the end.
-            model: `model` of the requests.
-            python: the interpreter it runs in; None if unknown.
-            launched: whether this command launched it, with the mirroring sampler.
-        """
         self.base_url = base_url
         self.model = model
         self.api_key = api_key
         self.python = python
         self.launched = launched
+        """True if this command launched it, with the mirroring sampler."""
         self.can_decode = True
         """True if it has /detokenize; routers do not."""
         self.noise = 0.0
@@ -306,7 +300,6 @@ class Subject:
             )
 
     def in_both_modes(self, path: str, body: Json) -> dict[str, list[Json]]:
-        """The one response, and the events of a stream, by mode; raises ClientError."""
         url = f"{self.base_url}{path}"
         body = {"model": self.model, "temperature": 0, **body}
         whole = client.post_json(url, body, api_key=self.api_key)
@@ -347,7 +340,6 @@ class Subject:
             return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
 
     def _difference(self, first: Exchange, again: Exchange) -> Difference | None:
-        """Show the first two choices of two runs that differ, by IDs or by text."""
         left, right = "first run", "second run"
         for a, b in zip(first.completions, again.completions, strict=False):
             if a.token_ids is not None and b.token_ids is not None:

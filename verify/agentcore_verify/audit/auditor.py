@@ -62,19 +62,16 @@ class Auditor:
             self._n_tokens += answer.length
             for name, seen in sampling.look_at(answer):
                 note(name, seen, choice=choice)
-            self._note_version(turn, answer, Example(place, turn.session, choice, ""))
+            if answer.versions:
+                self._versioned[turn.shape] += 1
+            else:
+                tally = self._unversioned.setdefault(turn.shape, _Tally())
+                self._note(tally, Example(place, turn.session, choice, ""))
             if self._tokens is not None:
                 for name, seen, cause in self._text_findings(turn, answer):
                     note(name, seen, cause, choice)
         if found := self._prefixes.add(turn, source):
             note("prefix-broken", found.seen, found.why)
-
-    def _note_version(self, turn: Turn, answer: Answer, example: Example) -> None:
-        if answer.versions:
-            self._versioned[turn.shape] += 1
-        else:
-            tally = self._unversioned.setdefault(turn.shape, _Tally())
-            self._note(tally, example)
 
     def _text_findings(self, turn: Turn, answer: Answer) -> list[tuple[str, str, str]]:
         assert self._tokens

@@ -30,7 +30,6 @@ _LOG_WIDTH = 100
 @click.command(
     cls=CommandWithHelp,
     short_help="Look for defects in recorded rollouts.",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--tokenizer",

@@ -73,7 +73,8 @@ def _text_to_tokenize(
     rest = decoded[len(text) :]
     if decoded.startswith(text) and (
         # A parser may hold back the last part of an answer that was cut.
-        (answer.was_cut and not _is_broken(rest)) or _begins_with(rest, stops)
+        (answer.was_cut and (not rest or rest.strip(BROKEN)))
+        or rest.startswith(tuple(stops))
     ):
         return decoded, ""
     if text == tokens.decode(body, special=False):
@@ -85,14 +86,6 @@ def _text_to_tokenize(
     if "</think>" in decoded and _squeezed(decoded).endswith(_squeezed(text)):
         return decoded, ""  # The record leaves the reasoning out.
     raise TextDiffers(_difference(text, decoded))
-
-
-def _is_broken(text: str) -> bool:
-    return bool(text) and not text.strip(BROKEN)
-
-
-def _begins_with(rest: str, stops: Sequence[str]) -> bool:
-    return any(rest.startswith(stop) for stop in stops)
 
 
 def _with_parts(answer: Answer, decoded: str) -> tuple[str, str]:
@@ -193,7 +186,6 @@ def _unequal(left: list[Item], right: list[Item]) -> tuple[list[Item], list[Item
 
 
 def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
-    """Name the cause of a difference from the text of the tokens."""
     if any(tokens.is_special(one) for one in [*left, *right]):
         return "special tokens"
     pieces = tokens.decode_each([*left, *right])
@@ -217,7 +209,6 @@ def _pieces(ids: list[int], tokens: Tokens) -> str:
 
 
 def _difference(text: str, decoded: str) -> str:
-    """Show a text and the decoded one, from shortly before their first difference."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2

@@ -209,7 +209,6 @@ def _why(
     got: list[int],
     tokens: Tokens | None,
 ) -> str:
-    """Name the reason why a prompt leaves the tokens of the previous turn."""
     now, then = turn.history, before.history
     if now and then and at < before.prompt:
         if now.tools != then.tools:

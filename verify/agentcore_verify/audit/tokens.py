@@ -61,7 +61,6 @@ class Tokens:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Return the IDs of a text, without additional special tokens."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return list(encoded.ids)
 

@@ -54,7 +54,6 @@ def _assert_aborted(subject: Subject) -> int:
 
 
 def _aborted(subject: Subject) -> Exchange:
-    """Return the answer to a stream that is aborted from its third chunk on."""
     where = "streaming 'long', aborted"
     body = subject.body(
         "long", stream=True, rid=uuid.uuid4().hex, logprobs=True, **ENDLESS

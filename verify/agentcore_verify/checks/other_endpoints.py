@@ -53,7 +53,6 @@ def _completion_text(answers: list[Json]) -> str:
 
 
 def _message_text(answers: list[Json]) -> str:
-    """Return the text of whole messages, or of the events of a stream."""
     blocks = [
         block
         for answer in answers

@@ -102,7 +102,6 @@ def _hidden(subject: Subject) -> list[str]:
 
 
 def _assert_rendered(subject: Subject, prompt: list[int]) -> None:
-    """Check that a chat is rendered to the prompt that chat prefills."""
     body = {**subject.body("long"), "model": subject.served_model()}
     url = f"{subject.base_url}{RENDER}"
     with subject.asking(RENDER):

@@ -1,4 +1,4 @@
-"""Fields of recorded JSON, checked when they are read."""
+"""Fields of recorded JSON, checked when they are read. Null is an empty value, or None."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def _refuse(name: str, expected: str) -> NoReturn:
 
 
 def obj(value: Any, name: str) -> Json:
-    """Check an object; null is an empty object."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -28,7 +27,6 @@ def obj(value: Any, name: str) -> Json:
 
 
 def objs(value: Any, name: str) -> list[Json]:
-    """Check a list of objects; null is an empty list."""
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
@@ -37,7 +35,6 @@ def objs(value: Any, name: str) -> list[Json]:
 
 
 def text(value: Any, name: str) -> str:
-    """Check a string; null is an empty string."""
     if value is None:
         return ""
     if not isinstance(value, str):

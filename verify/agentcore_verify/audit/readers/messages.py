@@ -11,7 +11,6 @@ from .fields import arguments_text, count, ids, numbers, obj, objs, text
 
 
 def turn(request: Json, events: list[Json], session: str | None) -> Turn:
-    """The turn in a message, or in the events of a stream."""
     whole = events[0] if events[0].get("type") == "message" else _joined(events)
     content, reasoning, calls = _parts(whole.get("content"), "content")
     usage = obj(whole.get("usage"), "usage")

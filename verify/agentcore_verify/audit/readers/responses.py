@@ -11,7 +11,6 @@ from .fields import BadRecord, arguments_text, count, ids, numbers, obj, objs, t
 
 
 def turn(request: Json, events: list[Json], session: str | None) -> Turn:
-    """The turn in a response, or in the events of a stream."""
     whole = events[0] if events[0].get("object") == "response" else _joined(events)
     output = joined(_messages(whole.get("output"), "output"))
     usage = obj(whole.get("usage"), "usage")

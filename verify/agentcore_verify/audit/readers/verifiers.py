@@ -62,7 +62,6 @@ def _messages(value: Any, name: str, role: str = "assistant") -> list[Message]:
 
 
 def turns_of_traces(record: Json) -> Iterator[Turn]:
-    """The turns in an episode of `traces.jsonl`, or in one trace."""
     traces = [record] if "nodes" in record else objs(record["traces"], "traces")
     for trace in traces:
         nodes = objs(trace.get("nodes"), "nodes")
