@@ -124,15 +124,11 @@ class Application:
         )
         self.has_vllm = find_spec("sglang.srt.agentcore") is not None
         if self.has_vllm:
-            self._add_vllm(manager)
+            from sglang.srt.agentcore import vllm_api
 
-    def _add_vllm(self, manager: Any) -> None:
-        """Add vLLM's endpoint, as the application does when the server starts."""
-        from sglang.srt.agentcore import vllm_api
-        from sglang.srt.entrypoints import http_server
-
-        endpoints = filter(inspect.isfunction, vars(http_server).values())
-        vllm_api.add_routes(self.app, manager, {}, endpoints)
+            # As the application does when the server starts.
+            endpoints = filter(inspect.isfunction, vars(http_server).values())
+            vllm_api.add_routes(self.app, manager, {}, endpoints)
 
     async def _generate(self, *_: Any) -> AsyncIterator[Any]:
         self.arrived = time.thread_time()

@@ -1,8 +1,8 @@
-"""Makes the pages of `docs/reference` that follow from the code.
+"""Make the pages of `docs/reference` that follow from the code.
 
     python -m docs.pages
 
-Prints the name of each page that it changed.
+Prints the name of each changed page.
 """
 
 from __future__ import annotations
@@ -262,12 +262,10 @@ def page(name: str) -> str:
 
 
 def write(folder: Path = REFERENCE) -> list[Path]:
-    """Write the pages that changed; return these."""
     return _written({folder / name: page(name) for name in PAGES})
 
 
 def write_facts() -> list[Path]:
-    """Write the facts that landing modules have in the repository."""
     file = Path(registry.__file__).parents[1] / "landing" / "release.py"
     return _written({file: registry.facts(registry.names(), FACTS_OF).text})
 

@@ -1,4 +1,4 @@
-"""Makes the pictures of `docs/`, with the SGLang of this interpreter.
+"""Make the pictures of `docs/`, with the SGLang of this interpreter.
 
     python docs/pictures.py [retokenization] [prefix]
 
@@ -23,7 +23,7 @@ BOX, GAP, ROW, LEFT = 62, 6, 92, 20
 
 
 def retokenization() -> str:
-    """The tokens that were sampled, the text of them, and the tokens of that text."""
+    """Draw the sampled tokens, their text, and the tokens of that text."""
     tokenizer = _tokenizer()
     sampled = _encode(tokenizer, line("emoji").text)[:LIMIT]
     text = tokenizer.decode(sampled)
@@ -88,7 +88,7 @@ def _rows(*rows: str, n_boxes: int) -> str:
 
 
 def _boxes(top: int, tokenizer: Any, ids: Sequence[int], same: int) -> str:
-    """A box for each token; those after the first `same` are not as sampled."""
+    """Draw a box for each token; only the first `same` tokens are as sampled."""
     drawn = []
     for number, token_id in enumerate(ids):
         text = tokenizer.decode([token_id])

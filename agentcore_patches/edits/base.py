@@ -42,7 +42,6 @@ class Edit(ABC):
 
     @property
     def comment(self) -> str:
-        """The comment above the change, or an empty string."""
         return ": ".join(filter(None, (self.name, self.note)))
 
     def check(self) -> None:  # noqa: B027 - some kinds have nothing to check

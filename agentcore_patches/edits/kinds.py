@@ -61,7 +61,7 @@ class Land(Edit):
         return "the install"
 
     def apply(self, source: bytes | None) -> bytes | None:
-        """Return the text of the module; None if the file has it, with any line endings.
+        """Return the source of the module; None if the file has it, with any line endings.
 
         Raises:
             CannotPlace: there is another file of that name.
@@ -131,8 +131,8 @@ class AddField(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        ours = _declarations(self.declarations)
-        if self.native and _declarations(self.native).keys() != ours.keys():
+        added = _declarations(self.declarations)
+        if self.native and _declarations(self.native).keys() != added.keys():
             raise InvalidEdit("`native` does not declare the same fields")
 
     def apply(self, definition: Definition) -> Definition | None:
@@ -154,16 +154,16 @@ class AddField(DefinitionEdit):
         self, declared: Mapping[int, cst.AnnAssign]
     ) -> tuple[int, dict[str, int]]:
         """Count the fields that a class has, and find its native ones."""
-        ours = _declarations(self.declarations)
+        added = _declarations(self.declarations)
         native = _declarations(self.native) if self.native else {}
         n_present = 0
         places: dict[str, int] = {}
         for index, existing in declared.items():
             target = existing.target
             name = target.value if isinstance(target, cst.Name) else ""
-            if name not in ours:
+            if name not in added:
                 continue
-            if matches(ours[name], existing):
+            if matches(added[name], existing):
                 n_present += 1
             elif name in native.keys() - places and matches(native[name], existing):
                 places[name] = index
@@ -587,7 +587,6 @@ class AddMethod(ScopedEdit):
 
 
 def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
-    """Return the fields that a class declares, by the index of their statements."""
     return {
         index: field
         for index, statement in enumerate(definition.body.body)

@@ -104,7 +104,6 @@ def parse_shape(code: str) -> cst.BaseStatement:
 
 
 def only_statement(statement: cst.CSTNode, kind: type[SmallT]) -> SmallT | None:
-    """Return the only small statement of a line, if it is of that kind."""
     match statement:
         case cst.SimpleStatementLine(body=[small]) if isinstance(small, kind):
             return small

@@ -80,7 +80,7 @@ def list_added(dist_info: Path, package: str, paths: Iterable[str]) -> None:
         if not line.startswith(added_folders)
     ]
     added = "".join(f"{package}/{path},,\n" for path in paths).encode()
-    # If the installer wrote no last line end, the added rows end without one as well.
+    # If the last line has no line end, the last added row has none either.
     text = b"".join(lines)
     if not file.text.endswith(b"\n"):
         text = text.removesuffix(b"\n")

@@ -68,7 +68,6 @@ def same_release(one: str, other: str) -> bool:
 
 
 def version_of(package: Path, dist_info: Path | None) -> str:
-    """Return the version in the package, or else in its metadata."""
     stated = [
         _literal_version(package / name) for name in ("_version.py", "version.py")
     ]

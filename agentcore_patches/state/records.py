@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A patched file: the original, the new text's SHA-256, the original's bytecode files.
+    """A patched file: the original, the new SHA-256, the original's bytecode files.
 
     `original` is None for a file that patches created.
     """
@@ -196,7 +196,6 @@ def _read(file: Path, kind: type[_T]) -> _T | None:
 
 
 def _document(value: Record | Journal) -> bytes:
-    """Return the JSON of a record or a journal, with a checksum against damage."""
     content = asdict(value)
     marked = {"format": 2, "checksum": _checksum(content), **content}
     return json.dumps(marked, indent=1).encode()

@@ -159,7 +159,7 @@ class Transaction:
     def commit(
         self, files: Mapping[str, bytes], *, patches: Sequence[str], tool_version: str
     ) -> tuple[str, ...]:
-        """Make `files` the only files that differ from the original texts.
+        """Make `files` the only files that differ from the originals.
 
         Files that were patched and are not in `files` are restored first, last one
         first; then those in `files` are replaced or created, in the order given.
@@ -300,7 +300,7 @@ class _Files:
                 ) from error
 
     def recover(self) -> str | None:
-        """Finish or undo what a killed command left; returns what was done, in one line."""
+        """Finish or undo the change of a killed command; return a line about it."""
         journal = self._journal.read()
         if journal is None:
             return None
@@ -484,7 +484,7 @@ class _Files:
         self._remove_unused(self._record.read())
 
     def _remove_leftovers(self) -> None:
-        """Remove what neither the record nor the lock needs.
+        """Remove the files that neither the record nor the lock needs.
 
         Where the record is gone and files are still patched, their originals stay.
         """

@@ -1,4 +1,4 @@
-"""Conversations of several turns, as agents hold them: text in, text out."""
+"""Conversations of several turns, as agents hold them, in text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD_PREFIXES: tuple[tuple[dict[str, Any], str], ...] = tuple(
         ([7] * 40000, "longer than"),
     )
 )
-"""Prefixes that no endpoint takes, and what the refusal says."""
+"""Prefixes that every endpoint refuses, and words of the refusal."""
 
 
 def body(messages: list[Message], **more: Any) -> dict[str, Any]:

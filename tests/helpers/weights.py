@@ -40,7 +40,6 @@ def without(model: Path, folder: Path, *keys: str) -> Path:
 
 
 def make(model: Path, folder: Path, change: Callable[[Tensors], None]) -> Path:
-    """Copy a model and change its weights."""
     shutil.copytree(model, folder)
     file = folder / "model.safetensors"
     tensors = load_file(file)

@@ -1,4 +1,4 @@
-"""Shows what patching changes: the same requests to an unpatched and a patched server.
+"""Show what patching changes: the same requests to an unpatched and a patched server.
 
     python -m agentcore_verify.demo
 
@@ -187,7 +187,7 @@ def show(console: Console, version: str, before: Seen, after: Seen) -> None:
 
 
 def _marked(ids: Sequence[int], other: Sequence[int], colour: str) -> Text:
-    """Token IDs, those in colour that another sequence does not have there."""
+    """Colour the token IDs that differ from another sequence."""
     text = Text()
     for kind, start, end, *_ in SequenceMatcher(None, ids, other, False).get_opcodes():
         for token_id in ids[start:end]:

@@ -25,5 +25,5 @@ def _annotation(title: str, message: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text in a workflow command as GitHub's own toolkit does."""
+    """Escape a string in a workflow command as GitHub's own toolkit does."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

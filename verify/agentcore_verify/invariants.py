@@ -164,7 +164,6 @@ def assert_in_step(
 
 
 def assert_input_ids(subject: Subject, reply: Exchange) -> None:
-    """Raise Failed unless the prompt is the `input_ids` of the request."""
     asked = tuple(reply.body["input_ids"])
     if reply.prompt_ids != asked:
         raise Failed(
@@ -184,7 +183,7 @@ def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) 
 
 
 def _keys_in(value: object) -> set[str]:
-    """All keys of all objects in a JSON value, except the ones in `metadata`."""
+    """Return the keys of all objects in a JSON value, except inside `metadata`."""
     if isinstance(value, dict):
         parts = (part for key, part in value.items() if key != "metadata")
         return set(value) | {key for part in parts for key in _keys_in(part)}
@@ -241,7 +240,6 @@ def _assert_decodes(subject: Subject, reply: Exchange, completion: Completion) -
 
 
 def _is_text_of(completion: Completion, reply: Exchange, decoded: str) -> bool:
-    """True if the decoded IDs are the text of the choice."""
     decoded, content = comparable_text(decoded), comparable_text(completion.content)
     stop = completion.raw.get("matched_stop")
     if not isinstance(stop, str) or reply.body.get("no_stop_trim"):
@@ -276,10 +274,10 @@ def _is_wrong_in_vanilla(
 
 
 def _without_repeats(completion: Completion, decoded: str) -> str:
-    """The comparable text of a stream's text, without those that SGLang sent twice.
+    """Return the comparable text of a stream, without characters that SGLang sent twice.
 
-    Its detokenizer sends Chinese characters before half a character, forgets that it did
-    if more halves follow, and begins the next chunk with them again.
+    Its detokenizer sends Chinese characters before half a character. If more halves
+    follow, it begins the next chunk with the same characters again.
     """
     text = ""
     for piece in completion.pieces:

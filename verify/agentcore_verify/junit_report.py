@@ -75,7 +75,7 @@ def _add(
 
 
 def _xml(text: str) -> str:
-    """The text with characters that XML does not allow shown as escapes."""
+    """Escape the characters that XML does not allow."""
     return without_control_characters(
         text, "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
     )

@@ -57,8 +57,7 @@ class Rule:
         )
 
 
-# In both lists, the first rule is used that fits and whose parser SGLang has. Releases
-# have different parsers.
+# In both lists, the first rule counts that fits and names a parser of the release.
 TOOL_CALL = (
     Rule("gpt-oss", "gpt_oss"),
     Rule("pythonic", "llama4"),
@@ -131,14 +130,14 @@ def detect(python: Path, model: str, package: Path | None = None) -> Parsers:
 
 
 def _source(path: Path) -> str:
-    """The text of a file of SGLang; empty if it cannot be read."""
+    """Return the source of a file of SGLang; empty if it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text("utf-8")
     return ""
 
 
 def _read(python: Path, model: str) -> dict[str, str]:
-    """The texts of those of `FILES` that exist, by name."""
+    """Return the contents of the existing `FILES`, by name."""
     folder = Path(model)
     if folder.is_dir():
         paths = {name: folder / name for name in FILES}

@@ -1,4 +1,4 @@
-"""Launches SGLang's server in the target interpreter.
+"""Launch SGLang's server in the target interpreter.
 
 Run by file path, with the arguments of `sglang.launch_server`:
 
@@ -88,7 +88,6 @@ def end_with_stdin() -> None:
 
 
 def shared_memory_of(processes: list[Any]) -> set[Path]:
-    """The files of SGLang's shared memory that any of some processes has open."""
     import psutil
 
     found = set()
@@ -139,7 +138,7 @@ def fork_processes() -> None:
     import sglang.srt.managers.scheduler  # noqa: F401  # Else it is imported after.
     import uvicorn._subprocess
 
-    gc.freeze()  # No process need ever look at what was imported.
+    gc.freeze()  # No process needs to look at the imported objects.
     gc.enable()
 
     set_start_method = multiprocessing.set_start_method

@@ -32,7 +32,6 @@ class Progress:
         )
 
     def loading(self, seconds: float, last: str) -> None:
-        """The server has been loading for `seconds`; `last`: its last log message."""
         if time.monotonic() - self._last_line >= LINE_INTERVAL:
             self._last_line = time.monotonic()
             line = _loading(seconds, last)

@@ -36,10 +36,9 @@ def render_table(
 ) -> str:
     """A table of all checks, and below it the details of each that did not pass.
 
-    The details of all of them if `verbose` is set.
-
-    Just one line, however wide, if SGLang is not patched and nothing was run. ASCII
-    apart from what the model said, so that every terminal and log can show it.
+    With `verbose`, the details of all. A single line, however wide, if SGLang is not
+    patched and nothing was run. ASCII apart from the model's answers, so that every
+    terminal and log can show it.
     """
     if report.unpatched:
         return f"FAILED: {report.unpatched}"
@@ -80,7 +79,7 @@ def plain_lines(result: Result) -> Iterator[str]:
 
 
 def without_control_characters(text: str, forbidden: str) -> str:
-    """The text with each character that matches `forbidden` shown as an escape."""
+    """Escape each character that matches `forbidden`."""
     return re.sub(forbidden, lambda match: repr(match[0])[1:-1], text)
 
 

@@ -361,7 +361,7 @@ class _Run:
                     ) from error
 
     def _advice(self, text: str) -> str:
-        """Add the options of the verified SGLang to the commands that a text advises."""
+        """Add the options of the verified SGLang to the commands in an advice."""
         options = self.options
         if options.sglang_dir:
             return with_target(text, {"--sglang-dir": str(options.sglang_dir)})

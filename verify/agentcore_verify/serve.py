@@ -120,7 +120,7 @@ def serve(
             python=python,
             sglang_dir=sglang_dir,
             package=status.install.package,
-            # Most answers of the scripted model are plain text, to be read as such.
+            # Most answers of the scripted model are plain text.
             reasoning_parser="" if model == SCRIPTED else None,
             server_args=(
                 *("--host", host, "--port", str(port or free_port(host))),

@@ -174,7 +174,7 @@ class Subject:
         )
 
     def loses_text(self, path: str) -> bool:
-        """True if this SGLang itself loses text of streams of a path.
+        """True if this SGLang itself loses text in streams of a path.
 
         From 0.5.10 on the engine gives only the new text under --stream-output, which
         chat takes for all of it in 0.5.10, and completions up to 0.5.16.
@@ -188,7 +188,7 @@ class Subject:
         )
 
     def _release(self) -> str | None:
-        """The numbers of the server's version, without what a build adds to them."""
+        """Return the numbers of the server's version, without a build's suffix."""
         found = re.match(r"\d+(\.\d+)+", str(self.info.get("version")))
         return found and found[0]
 
@@ -252,15 +252,14 @@ class Subject:
         return self.ask(question, stream=True, **more)
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """The text of token IDs; `special`: including special tokens."""
         return self.decode_all([ids], special=special)[0]
 
     def decode_all(
         self, sequences: Sequence[Sequence[int]], *, special: bool = False
     ) -> list[str]:
-        """The text of each sequence of token IDs, from the server's /detokenize.
+        """Decode each sequence of token IDs, with the server's /detokenize.
 
-        So this process needs no tokenizer. No patch changes that endpoint.
+        This process then needs no tokenizer. No patch changes that endpoint.
         """
         body = {
             "model": self.model,

@@ -41,7 +41,7 @@ class Family:
     """Single tokens that decoding keeps."""
     bos_token: str | None = None
     before_text: tuple[str, ...] = ()
-    """Tokens that the tokenizer adds before a text by default."""
+    """Tokens that the tokenizer adds at the start by default."""
     eos_token: str | None = None
     """As the tokenizer's configuration has it: the first stop token if None."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)

@@ -14,12 +14,12 @@ from .turns import Answer, Call
 Item = TypeVar("Item")
 
 SHOWN = 40
-"""Number of characters that an example shows of a text."""
+"""Number of characters of a text that an example shows."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The difference between an answer's tokens and those of its text.
+    """The difference between an answer's tokens and the tokens of its text.
 
     Attributes:
         tokens: the number of tokens that were compared.
@@ -39,7 +39,7 @@ class TextDiffers(Exception):
 
 
 def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | None:
-    """Compare the tokens of an answer with those of its text.
+    """Compare the tokens of an answer with the tokens of its text.
 
     Return None if the record lacks the data for it.
 
@@ -63,7 +63,7 @@ def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | Non
 def _text_to_tokenize(
     answer: Answer, body: list[int], stops: Sequence[str], tokens: Tokens
 ) -> tuple[str, str]:
-    """Return the text that a trainer would tokenize, and why it differs from the decoded one."""
+    """Return the text that a trainer would tokenize, and why the IDs decode to another."""
     decoded = tokens.decode(body)
     if answer.calls or answer.reasoning:
         return _with_parts(answer, decoded)

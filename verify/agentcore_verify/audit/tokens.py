@@ -74,7 +74,6 @@ class Tokens:
         return number in self._special
 
     def without_end(self, ids: Sequence[int]) -> list[int]:
-        """IDs without the special tokens at their end."""
         end = len(ids)
         while end and ids[end - 1] in self._special:
             end -= 1

@@ -61,7 +61,7 @@ def _assert_read(
 
 
 def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:
-    """Return the client's version and what it read, in the first interpreter that has it."""
+    """Run the client in the first interpreter that has it; return its version and result."""
     script = Path(openai_script.__file__)
     for python in dict.fromkeys(filter(None, [subject.python, Path(sys.executable)])):
         done = subprocess.run(

@@ -129,7 +129,6 @@ def _assert_memory(subject: Subject) -> bool:
 
 
 def _prefix_of(reply: Exchange) -> Json | None:
-    """Return `metadata.prefix` of the response, or None."""
     prefix: Json | None = (reply.answer.events[0].get("metadata") or {}).get("prefix")
     return prefix
 

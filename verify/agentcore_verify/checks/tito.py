@@ -90,7 +90,6 @@ def _assert_extra_fields(subject: Subject, prompt: tuple[int, ...]) -> None:
 
 
 def _assert_generate(subject: Subject, prompts: list[tuple[int, ...]]) -> None:
-    """Check that /generate returns prompt_token_ids, for one prompt and for a batch."""
     sampling = {"temperature": 0, "max_new_tokens": 8}
     ids = [list(prompt) for prompt in prompts]
     asked = {"sampling_params": sampling, "return_prompt_token_ids": True}

@@ -49,7 +49,7 @@ def optional_text(value: Any, name: str) -> str | None:
 
 
 def content(value: Any, name: str) -> str:
-    """The text of a message, which is a string or a list of parts."""
+    """Return the text of a message, which is a string or a list of parts."""
     if not isinstance(value, list):
         return text(value, name)
     return "".join(

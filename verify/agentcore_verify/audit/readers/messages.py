@@ -67,7 +67,7 @@ def _index(event: Json) -> int:
 
 
 def _parts(value: Any, name: str) -> tuple[str, str, tuple[Call, ...]]:
-    """The text, the reasoning and the tool calls of a message's content."""
+    """Return the text, the reasoning and the tool calls of a message."""
     if not isinstance(value, list):
         return text(value, name), "", ()
     content, reasoning, calls = "", "", list[Call]()
