@@ -50,7 +50,7 @@ def assert_whole(subject: Subject, reply: Exchange) -> None:
             else:
                 _assert_decodes(subject, reply, completion)
         if reply.body.get("logprobs"):
-            assert_logprobs_in_step(reply, completion)
+            assert_logprobs_aligned(reply, completion)
     _assert_counts(reply)
 
 
@@ -147,15 +147,15 @@ def assert_no_error(reply: Exchange) -> None:
         raise Failed(f"{reply.where}: the stream has an error event: {error['error']}")
 
 
-def assert_logprobs_in_step(reply: Exchange, completion: Completion) -> None:
+def assert_logprobs_aligned(reply: Exchange, completion: Completion) -> None:
     """Raise Failed unless each chunk of a choice has a logprob for each token ID."""
     for piece in completion.pieces:
         place = f"chunk {piece.position}" if reply.streamed else "the answer"
         where = f"{reply.where}: choice {completion.index}: {place}"
-        assert_in_step(where, piece.token_ids, piece.logprobs)
+        assert_aligned(where, piece.token_ids, piece.logprobs)
 
 
-def assert_in_step(
+def assert_aligned(
     where: str, ids: Sequence[int] | None, logprobs: Sequence[object] | None
 ) -> None:
     n_ids, n_logprobs = len(ids or ()), len(logprobs or ())

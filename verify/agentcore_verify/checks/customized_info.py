@@ -1,4 +1,4 @@
-"""A custom sampler's per-token metadata is in step with output_ids, beyond 50 tokens.
+"""A custom sampler's per-token metadata is aligned with output_ids, beyond 50 tokens.
 
 The server that this command launches has a sampler that copies each sampled ID into
 `meta_info`. These copies equal `output_ids` in every answer and every chunk, for single
@@ -39,17 +39,17 @@ def check(subject: Subject) -> str:
             "The server has no mirroring sampler.",
             advice="Leave --base-url out, so that this command launches the server.",
         )
-    _assert_in_step(subject, "/generate", whole)
+    _assert_aligned(subject, "/generate", whole)
     _assert_all(whole["output_ids"], "/generate")
     for output in subject.generate(text=list(PROMPTS), **request):
-        _assert_in_step(subject, "/generate with a batch", output)
+        _assert_aligned(subject, "/generate with a batch", output)
         _assert_all(output["output_ids"], "/generate with a batch")
 
     def stream(prompt: str) -> int:
         return _assert_stream(subject, text=prompt, **request)
 
     n_chunks = stream(PROMPTS[0]) + sum(in_parallel(stream, PROMPTS))
-    return f"{N_TOKENS} values for {N_TOKENS} tokens, in step on {n_chunks} chunks"
+    return f"{N_TOKENS} values for {N_TOKENS} tokens, aligned in {n_chunks} chunks"
 
 
 def _assert_stream(subject: Subject, **request: Any) -> int:
@@ -59,7 +59,7 @@ def _assert_stream(subject: Subject, **request: Any) -> int:
     for position, chunk in enumerate(subject.generate_stream(**request)):
         if "error" in chunk:
             raise Failed(f"{where}: the stream has an error event: {chunk['error']}")
-        _assert_in_step(subject, f"{where}, chunk {position}", chunk)
+        _assert_aligned(subject, f"{where}, chunk {position}", chunk)
         chunks.append(chunk["output_ids"])
     incremental = subject.info.get("stream_output")
     if incremental is None:  # Unknown; a cumulative chunk starts with the last one.
@@ -69,7 +69,7 @@ def _assert_stream(subject: Subject, **request: Any) -> int:
     return len(chunks)
 
 
-def _assert_in_step(subject: Subject, where: str, output: Json) -> None:
+def _assert_aligned(subject: Subject, where: str, output: Json) -> None:
     ids, mirrored = output["output_ids"], output["meta_info"].get(MIRROR_KEY)
     if mirrored is None:
         raise Failed(

@@ -12,7 +12,7 @@ from typing import Any
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import (
     assert_input_ids,
-    assert_logprobs_in_step,
+    assert_logprobs_aligned,
     assert_same,
 )
 from agentcore_verify.results import Skipped
@@ -37,7 +37,7 @@ def check(subject: Subject) -> str:
     first = _ask(subject, "an image")
     streamed = _ask(subject, "an image, streamed", stream=True)
     assert_same(subject, first, streamed)
-    assert_logprobs_in_step(streamed, streamed.completions[0])
+    assert_logprobs_aligned(streamed, streamed.completions[0])
     past = [*first.prompt_ids, *first.ids()]
     for stream in (False, True):
         where = "a second turn of token IDs and the image"

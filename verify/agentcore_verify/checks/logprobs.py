@@ -56,7 +56,7 @@ def check(subject: Subject) -> str:
             )
     # Without top_logprobs SGLang takes another path.
     assert_whole(subject, subject.stream("cjk", logprobs=True))
-    return f"{n_logprobs:.0f} logprobs in step, within {farthest:.1g}"
+    return f"{n_logprobs:.0f} logprobs aligned, within {farthest:.1g}"
 
 
 def tolerance(subject: Subject) -> float:

@@ -10,7 +10,7 @@ trainers that read these places lose their samples without a message.
 from __future__ import annotations
 
 from agentcore_verify.client import Json
-from agentcore_verify.invariants import assert_in_step
+from agentcore_verify.invariants import assert_aligned
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import MAX_TOKENS, Exchange, Subject
@@ -80,7 +80,7 @@ def _check_names(subject: Subject, chat: Exchange, stream: bool) -> None:
                 f"{reply.where} with {BY_ID}: the token of the logprob at position "
                 f"{position} is {entry['token']!r}, not {name!r}."
             )
-    assert_in_step(f"{reply.where} with {BY_ID}", chat.ids(), entries)
+    assert_aligned(f"{reply.where} with {BY_ID}", chat.ids(), entries)
 
 
 def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
@@ -102,7 +102,7 @@ def _assert_trace(
     `prompts` may have the prompt's IDs, `traced` has the completion's IDs.
     """
     for part in traced:
-        assert_in_step(where, part.get("token_ids"), part.get("token_logprobs"))
+        assert_aligned(where, part.get("token_ids"), part.get("token_logprobs"))
     for name, expected, parts in (
         ("prompt_token_ids", chat.prompt_ids, prompts),
         ("token_ids", chat.ids(), traced),

@@ -138,7 +138,7 @@ def _assert_equal(
             ),
         )
     for choice in choices:
-        _assert_in_step(where, choice)
+        _assert_aligned(where, choice)
     entries = [entry for choice in choices for entry in choice["logprobs"]["content"]]
     rows: Sequence[Any] = expected["meta_info"]["output_token_logprobs"]
     for position, (entry, row) in enumerate(zip(entries, rows, strict=True)):
@@ -159,7 +159,7 @@ def _assert_equal(
         )
 
 
-def _assert_in_step(where: str, choice: Json) -> None:
+def _assert_aligned(where: str, choice: Json) -> None:
     """Check that each token has a logprob under its own ID, in both dialects."""
     entries = choice["logprobs"]["content"]
     for name, of_id in (("token_id", int), ("token", "token_id:{}".format)):
