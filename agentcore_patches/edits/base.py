@@ -45,11 +45,7 @@ class Edit(ABC):
         return ": ".join(filter(None, (self.name, self.note)))
 
     def check(self) -> None:  # noqa: B027 - some kinds have nothing to check
-        """Validate the edit as written, without any source.
-
-        Raises:
-            InvalidEdit: a part of it is not valid for this kind of edit.
-        """
+        """Raise InvalidEdit if a part is not valid for this kind of edit."""
 
 
 @dataclass(frozen=True)

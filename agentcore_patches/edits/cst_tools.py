@@ -129,11 +129,7 @@ def _commented(
 def with_keyword(
     call: cst.Call, argument: cst.Arg, comment: str = ""
 ) -> cst.Call | None:
-    """Add a keyword argument to a call; None if the call already has it.
-
-    Raises:
-        CannotPlace: it has another argument of that name.
-    """
+    """Add a keyword argument; None if the call has it. CannotPlace if it differs."""
     assert argument.keyword is not None
     for existing in call.args:
         if existing.keyword is not None and matches(existing.keyword, argument.keyword):

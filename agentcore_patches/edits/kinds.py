@@ -61,11 +61,7 @@ class Land(Edit):
         return "the install"
 
     def apply(self, source: bytes | None) -> bytes | None:
-        """Return the source of the module; None if the file has it, with any line endings.
-
-        Raises:
-            CannotPlace: there is another file of that name.
-        """
+        """Return the source; None if the file has it, with any line endings."""
         wanted = self.text.encode()
         if source is None:
             return wanted
@@ -596,11 +592,7 @@ def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
 
 @cache
 def _declarations(code: str) -> dict[str, cst.AnnAssign]:
-    """Return the fields that code declares, by name.
-
-    Raises:
-        InvalidEdit: it has other code than declarations.
-    """
+    """Return the declared fields by name; raise InvalidEdit for any other code."""
     statements = _parse_new(code).body
     fields = {
         field.target.value: field
@@ -616,10 +608,7 @@ def _declarations(code: str) -> dict[str, cst.AnnAssign]:
 def _replace_line(
     definition: Definition, path: Sequence[Step], new: cst.BaseStatement
 ) -> Definition:
-    """Replace a simple statement of a definition with another one.
-
-    Blank lines and comments are the file's own, and stay.
-    """
+    """Replace a simple statement; its blank lines and comments stay."""
     old = descend(definition, path)
     assert isinstance(old, cst.SimpleStatementLine)
     assert isinstance(new, cst.SimpleStatementLine)

@@ -59,11 +59,7 @@ def spelled(code: str) -> str:
 
 
 def captures_in(node: cst.CSTNode) -> frozenset[str]:
-    """Return the names of the captures in a shape or in new code.
-
-    Raises:
-        InvalidEdit: a capture is where Python allows no expression.
-    """
+    """Return the names of captures; raise InvalidEdit where none is allowed."""
     names = [
         found.value
         for _, found in walk(node, expression_fields)
@@ -88,11 +84,7 @@ def refuse_unbound_captures(new: cst.CSTNode, shape: cst.CSTNode | None) -> None
 
 @cache
 def parse_shape(code: str) -> cst.BaseStatement:
-    """Parse code that must be one statement.
-
-    Raises:
-        InvalidEdit: it is not one statement.
-    """
+    """Parse code; raise InvalidEdit unless it is one statement."""
     try:
         statement = cst.parse_statement(capture_names(code))
     except cst.ParserSyntaxError as error:

@@ -103,11 +103,7 @@ def _edit_definition(
 
 @lru_cache(maxsize=64)
 def parse(text: str, file: str) -> ast.Module:
-    """Parse a file. The result is cached: do not modify it.
-
-    Raises:
-        SourceConflict: it is not Python.
-    """
+    """Parse a file, or raise SourceConflict. The result is cached: do not modify it."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -137,11 +133,7 @@ class _Spans:
             raise CannotPlace("it was found, so this is another release's file")
 
     def insertion(self, edit: Import | AddMethod) -> tuple[int, int, str] | None:
-        """Return the splice that adds an edit's code, or None if the module has it.
-
-        Raises:
-            CannotPlace: the module defines the name otherwise.
-        """
+        """Return the splice that adds the code; None if the module has it."""
         if isinstance(edit, Import):
             name, block, margin = edit.imported, self._tree.body, ""
             place = self._place_of_import(edit)
@@ -402,11 +394,7 @@ def _group(edits: Iterable[DefinitionEdit]) -> dict[str, tuple[DefinitionEdit, .
 
 
 def decode(source: bytes, file: str) -> tuple[str, str]:
-    """Return the source of a file, and its encoding.
-
-    Raises:
-        SourceConflict: it cannot be decoded.
-    """
+    """Return the source of a file and its encoding, or raise SourceConflict."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
         return source.decode(encoding), encoding

@@ -109,11 +109,7 @@ def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | No
 
 
 def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
-    """Return the content of files, by path, without missing files.
-
-    Raises:
-        AccessError: a file cannot be read.
-    """
+    """Return the contents of the existing files by path, or raise AccessError."""
     texts = {}
     try:
         with rights_of_owner(install.package):

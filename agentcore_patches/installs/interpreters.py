@@ -62,11 +62,7 @@ def look_here() -> Look:
 
 
 def _look_from(answer: object) -> Look:
-    """Parse the answer of `look`, with the search path as `path`.
-
-    Raises:
-        ValueError: the answer is malformed.
-    """
+    """Parse the answer of `look`, with the search `path`, or raise ValueError."""
     match answer:
         case {
             "origin": str() | None as origin,
@@ -135,11 +131,7 @@ def ask(python: Path) -> Look:
 
 
 def _answer(printed: str) -> Look:
-    """Extract the probe's output from everything that the interpreter printed.
-
-    Raises:
-        ValueError: there is no output of the probe, or it is malformed.
-    """
+    """Find the probe's answer in all that was printed, or raise ValueError."""
     lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
     answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None
     return _look_from(answer)

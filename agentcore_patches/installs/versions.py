@@ -26,11 +26,7 @@ _PLACEHOLDER = "0.0.0.dev0"
 
 
 def require_release(install: Install) -> str:
-    """Return the supported release whose sources an install has.
-
-    Raises:
-        UnsupportedTarget: there is none.
-    """
+    """Return the release whose sources an install has, or raise UnsupportedTarget."""
     if install.release is not None:
         return install.release
     if install.version == UNKNOWN:

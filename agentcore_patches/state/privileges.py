@@ -13,11 +13,7 @@ from agentcore_patches.state.filesystem import explain
 
 @contextmanager
 def access(package: Path, outcome: str = "") -> Iterator[None]:
-    """Work with the owner's rights; turn an OSError into advice and the `outcome`.
-
-    Raises:
-        AccessError: something cannot be read or written.
-    """
+    """Work with the owner's rights; turn an OSError into AccessError with advice."""
     try:
         with rights_of_owner(package):
             yield

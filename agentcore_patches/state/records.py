@@ -176,12 +176,7 @@ class JournalFile:
 
 
 def _read(file: Path, kind: type[_T]) -> _T | None:
-    """Read one of agentcore-patch's JSON files, None if it is missing.
-
-    Raises:
-        AccessError: it is damaged, or not such a file.
-        OSError: it cannot be read.
-    """
+    """Read a JSON file, or None; raise AccessError if it is damaged, or an OSError."""
     try:
         return typed(kind, _content(parse(read_bytes(file))))
     except FileNotFoundError:

@@ -115,11 +115,7 @@ def inspect(install: Install) -> Snapshot:
 
 
 def require_own_folder(package: Path) -> None:
-    """Refuse a state folder that is a link, or has another owner than the package.
-
-    Raises:
-        AccessError: it is.
-    """
+    """Raise AccessError if the state folder is a link, or another user's."""
     state = package / FOLDER
     for folder in (state, Store(state).folder):
         try:

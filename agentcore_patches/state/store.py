@@ -38,12 +38,7 @@ class Store:
         write_whole(file, text, mode=mode & 0o666)
 
     def load(self, name: str) -> bytes:
-        """Return the stored content with this SHA-256.
-
-        Raises:
-            AccessError: it is not what was saved.
-            OSError: it cannot be read.
-        """
+        """Return the content with this SHA-256; AccessError if it is damaged."""
         file = self.folder / name
         text = read_bytes(file)
         if digest(text) != name:

@@ -66,11 +66,7 @@ from agentcore_patches.state.store import Store
 def to_restore(
     install: Install, snapshot: Snapshot, *, force: bool
 ) -> dict[str, FileRecord]:
-    """Return the files that `revert` restores or removes, in that order.
-
-    Raises:
-        SourceConflict: as `Transaction.revert`.
-    """
+    """Return the files to restore or remove, in that order, or raise SourceConflict."""
     record = snapshot.record
     if record is None:
         return {}

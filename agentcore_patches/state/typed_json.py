@@ -17,11 +17,7 @@ _type_hints = cache(get_type_hints)
 
 
 def parse(text: bytes) -> Any:
-    """Parse a JSON document.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deeply.
-    """
+    """Parse JSON; raise ValueError if it is not JSON, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -29,11 +25,7 @@ def parse(text: bytes) -> Any:
 
 
 def typed(kind: type[_T], value: object) -> _T:
-    """Make a value of a type from parsed JSON. Unknown keys are ignored.
-
-    Raises:
-        ValueError: a key is missing, or a value has another type.
-    """
+    """Make a value of a type from JSON, or raise ValueError. Ignore unknown keys."""
     made: _T = _typed(kind, value)
     return made
 

@@ -106,10 +106,7 @@ class Answer:
 
 
 def chat(base_url: str, *, api_key: str | None = None, **body: Any) -> Json:
-    """Return the response to a chat completion request without streaming.
-
-    Raises HttpError, NoAnswer, or BrokenAnswer if the response is not a JSON object.
-    """
+    """Return the response to a chat request, not streamed; raise any ClientError."""
     url = f"{base_url}/v1/chat/completions"
     return _object(post_json(url, {"model": "default", **body}, api_key=api_key))
 
@@ -133,10 +130,7 @@ def ask(
     on_event: OnEvent | None = None,
     **body: Any,
 ) -> Answer:
-    """Return the answer to a chat completion request, streamed if it has `stream: true`.
-
-    Raises what `chat`, `chat_stream`, `read_response` and `read_events` raise.
-    """
+    """Return the answer to a chat request, streamed or not; raise any ClientError."""
     if body.get("stream"):
         events = chat_stream(base_url, api_key=api_key, **body)
         return read_events(_observed(events, on_event) if on_event else events)
@@ -156,10 +150,7 @@ def generate_stream(
 
 
 def post_json(url: str, body: Json, *, api_key: str | None = None) -> Any:
-    """Return the JSON response to a request without streaming.
-
-    Raises HttpError, NoAnswer, or BrokenAnswer if the answer is not JSON.
-    """
+    """Return the JSON response, not streamed; raise any ClientError."""
     with post(url, {**body, "stream": False}, api_key=api_key) as response:
         return _json(response.content)
 
@@ -167,10 +158,7 @@ def post_json(url: str, body: Json, *, api_key: str | None = None) -> Any:
 def post_stream(
     url: str, body: Json, *, api_key: str | None = None, done: bool = True
 ) -> Generator[Json, None, None]:
-    """Yield the events of the response to a streaming request, each as soon as it arrives.
-
-    `done` as for `parse_events`. Closing the iterator closes the connection.
-    """
+    """Yield the events as they arrive; closing the iterator closes the connection."""
     with post(url, {**body, "stream": True}, api_key=api_key) as response:
         yield from parse_events(_lines(response), done=done)
 
@@ -178,7 +166,7 @@ def post_stream(
 def post(
     url: str, body: Json, *, api_key: str | None = None, timeout: float = TIMEOUT
 ) -> requests.Response:
-    """The response to a JSON request; its body is not read yet if it is streamed.
+    """Return the response to a JSON request; its body is not read yet if it is streamed.
 
     Proxy settings are ignored. Raises NoAnswer, or HttpError on a status other than 200.
     """
@@ -203,12 +191,10 @@ def post(
 
 
 def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]:
-    """The JSON objects of server-sent events (SSE), up to `[DONE]`.
+    """Yield the JSON objects of server-sent events (SSE), up to `[DONE]`.
 
-    `done`: whether `[DONE]` must come; otherwise the events may end without it, as those
-    of `/v1/messages` do.
-
-    Raises BrokenAnswer if an event is not a JSON object, or `[DONE]` is missing.
+    `done`: whether `[DONE]` must come; `/v1/messages` sends none. Raises BrokenAnswer if
+    it is missing, or if an event is not a JSON object.
     """
     data: list[bytes] = []
     for line in lines:
@@ -227,10 +213,7 @@ def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]
 
 
 def read_response(response: Json) -> Answer:
-    """Convert a non-streaming response to an Answer.
-
-    Raises BrokenAnswer if it is not a chat completion.
-    """
+    """Convert a non-streaming response, or raise BrokenAnswer."""
     answer = _assemble([response], "message")
     if not answer.completions:
         _malformed(response)
@@ -238,11 +221,7 @@ def read_response(response: Json) -> Answer:
 
 
 def read_events(events: Iterable[Json]) -> Answer:
-    """Convert the events of a stream to an Answer.
-
-    Raises BrokenAnswer if one is not a chat completion chunk, or if a choice has no
-    finish_reason and there is no error event.
-    """
+    """Convert a stream's events; raise BrokenAnswer if it breaks off without an error."""
     answer = _assemble(events, "delta")
     if not answer.errors:
         if not answer.completions:
@@ -319,7 +298,7 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
 
 
 def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
-    """The tool calls of a message, or of the deltas of a stream, joined by their index.
+    """Return the tool calls of a message or of a stream, joined by their index.
 
     Some of SGLang's parsers give two calls the same index, but each its own ID.
     """

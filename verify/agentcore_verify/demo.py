@@ -145,11 +145,7 @@ def _tokenized(server: Server, text: str) -> list[int]:
 
 
 def show(console: Console, version: str, before: Seen, after: Seen) -> None:
-    """Print the responses of both servers side by side.
-
-    Raises:
-        ServerError: the patched server returned no token IDs.
-    """
+    """Print the responses of both servers side by side, or raise ServerError."""
     if after.sampled is None or after.turn is None:
         raise ServerError("The patched server returned no token IDs.")
     table = Table(box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
@@ -219,11 +215,7 @@ def _kept(turn: Sequence[int], prompt: Sequence[int]) -> Text:
 
 
 def show_verify(console: Console) -> None:
-    """Run `verify`, and print one line about it.
-
-    Raises:
-        ServerError: a check failed.
-    """
+    """Run `verify`, and print one line about it; raise ServerError if a check fails."""
     command = [sys.executable, "-m", "agentcore_patches", "verify", "--json"]
     with console.status("agentcore-patch verify --model scripted, about a minute"):
         ran = subprocess.run(

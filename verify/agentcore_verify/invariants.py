@@ -106,10 +106,7 @@ def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
 def both_modes(
     subject: Subject, question: str, **more: Any
 ) -> tuple[Exchange, Exchange]:
-    """The non-streaming and the streamed answer to a question, with logprobs.
-
-    Raises Failed unless both satisfy `assert_whole` and have the same IDs.
-    """
+    """Return the answers in both modes; raise Failed unless they are whole and equal."""
     whole = subject.reference(question, **more)
     assert_whole(subject, whole)
     streamed = subject.stream(question, logprobs=True, top_logprobs=2, **more)

@@ -136,11 +136,7 @@ class _Run:
         return self._report(target, model=model)
 
     def _missing_on(self, subject: Subject) -> dict[str, str]:
-        """Record a running server's report about its patches.
-
-        Returns the message for each patch that it lacks, by patch name: for none if it
-        does not say.
-        """
+        """Record the server's patches; return a message for each missing patch."""
         reported = subject.info.get("agentcore_patches")
         if not isinstance(reported, dict):
             return {}
@@ -163,10 +159,7 @@ class _Run:
         }
 
     def _first_look(self, subject: Subject, *, is_router: bool) -> str:
-        """Return why checking a running server would be useless; empty if it would not.
-
-        A server that does not report its patches is asked for one answer.
-        """
+        """Return why checking a running server would be useless, or an empty string."""
         if isinstance(subject.info.get("agentcore_patches"), dict):
             return ""
         if subject.info.get("frontend") == "rust":
@@ -424,11 +417,7 @@ class _Run:
 
 @contextmanager
 def _log_file(requested: Path | None) -> Iterator[Path]:
-    """The file for the server's output; a temporary one is removed on an error.
-
-    It is kept if the user interrupted the command, since that may be because of a server
-    that hangs.
-    """
+    """Yield the file for the output; keep a temporary one after Ctrl-C: SGLang may hang."""
     if requested is not None:
         yield requested
         return

@@ -346,11 +346,7 @@ class Server:
 
 
 def _stage(lines: Sequence[str]) -> str:
-    """Return SGLang's last message about its progress, or an empty string.
-
-    Such lines have a time or a progress bar. Warnings of libraries, and the line with all
-    arguments, do not count.
-    """
+    """Return SGLang's last message with a time or a progress bar, or an empty string."""
     for line in reversed(lines):
         if found := _STAMPED.match(line):
             if not found[1].startswith("server_args="):

@@ -108,10 +108,7 @@ class Subject:
         return found if isinstance(found, dict) else {}
 
     def require_parser(self, option: str) -> None:
-        """End the check if the server runs without the parser that `option` sets.
-
-        Raises NotExercised if this command launched the server, Skipped otherwise.
-        """
+        """Raise NotExercised or Skipped if the server lacks the parser of `option`."""
         name = option.removeprefix("--").replace("-", "_")
         if name not in self.info or self.info[name]:
             return
@@ -143,10 +140,7 @@ class Subject:
         return True
 
     def gives_token_ids(self) -> bool:
-        """Return whether a plain chat answer has the IDs that the patches add.
-
-        Raises ServerError if there is no answer.
-        """
+        """True if a plain chat answer has IDs; raise ServerError if there is no answer."""
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": "Say hello."}],
@@ -229,10 +223,7 @@ class Subject:
         return Exchange(where, body, answer)
 
     def reference(self, question: str, **more: Any) -> Exchange:
-        """The non-streaming answer with logprobs; requested twice the first time.
-
-        Raises Inconclusive if the two answers differ.
-        """
+        """Return the answer with logprobs; ask twice first, or raise Inconclusive."""
         more = {"logprobs": True, "top_logprobs": 2, **more}
         key = repr(sorted(self.body(question, **more).items()))
         if key not in self._references:

@@ -39,13 +39,7 @@ class TextDiffers(Exception):
 
 
 def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | None:
-    """Compare the tokens of an answer with the tokens of its text.
-
-    Return None if the record lacks the data for it.
-
-    Raises:
-        TextDiffers: the IDs do not decode to the recorded text.
-    """
+    """Compare the IDs with the IDs of the text, if recorded, or raise TextDiffers."""
     if answer.ids:
         body = tokens.without_end(answer.ids)
         again, cause = _text_to_tokenize(answer, body, stops, tokens)

@@ -28,11 +28,7 @@ OnBytes = Callable[[int], None]
 
 
 def size_of(files: tuple[str, ...]) -> int | None:
-    """Return the total size of all files; None if it is unknown.
-
-    Raises:
-        AccessError: a file cannot be read.
-    """
+    """Return the total bytes, None if unknown, or raise AccessError."""
     total = 0
     for file in files:
         if file == STDIN:
@@ -45,12 +41,7 @@ def size_of(files: tuple[str, ...]) -> int | None:
 
 
 def turns_in(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
-    """Yield the turns in a file, each with its place.
-
-    Raises:
-        AccessError: the file cannot be read.
-        UsageError: a line is not a recorded turn.
-    """
+    """Yield place and turn for each turn in a file; raise AccessError or UsageError."""
     if file == STDIN:
         yield from _turns_in_stream(sys.stdin.buffer, "stdin", on_bytes)
         return

@@ -32,11 +32,7 @@ class Tokens:
 
     @staticmethod
     def load(path: Path) -> Tokens:
-        """Load the tokenizer of a file, or of a model's folder.
-
-        Raises:
-            UsageError: there is none, or it cannot be loaded.
-        """
+        """Load the tokenizer of a file, or of a model's folder, or raise UsageError."""
         file = path / FILE if path.is_dir() else path
         if not file.is_file():
             raise UsageError(

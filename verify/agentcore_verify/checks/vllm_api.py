@@ -88,13 +88,8 @@ def check(subject: Subject) -> str:
 
 
 def _hidden(subject: Subject) -> list[str]:
-    """Return vLLM's paths that answer 404, because a router in front hides them.
-
-    A GET request starts nothing: at a path for POST, the server itself answers 405.
-
-    Raises:
-        Failed: there is no router, because this command launched the server.
-    """
+    """Return vLLM's paths that a router hides; without a router, raise Failed."""
+    # GET starts nothing: at a path for POST, the server itself answers 405.
     hidden = [path for path in ROUTES if subject.get(path).status_code == 404]
     if hidden and subject.launched:
         raise Failed(f"The server does not serve {', '.join(hidden)}.")

@@ -37,10 +37,7 @@ def turn(request: Json, events: list[Json], session: str | None) -> Turn:
 
 
 def _joined(events: list[Json]) -> Json:
-    """The response of a stream: that of the last event which has one.
-
-    The last response has all IDs; a stream that broke off has those of its events.
-    """
+    """Return a stream's last response, or, if it broke off, the IDs of its events."""
     whole: Json = {}
     for event in events:
         whole |= obj(event.get("response"), "response")
