@@ -1177,8 +1177,7 @@ def said_in(event: Json) -> list[Any]:
 def test_a_client_that_leaves_before_the_first_token_ends_its_request(
     guarded: Server, n: int
 ) -> None:
-    # The prefill takes a while, since no other test has sent this salt. Starlette then
-    # never starts the stream, if a middleware such as that of the metrics sends it.
+    # The prefill takes a while, since no other test has sent this salt.
     body = {"token_ids": [7] * 8_000, "cache_salt": f"{uuid.uuid4()}", "stream": True}
     body["sampling_params"] = {**ENDLESS, "max_tokens": 3000, "n": n}
     address = guarded.base_url.removeprefix("http://")
