@@ -861,7 +861,7 @@ async def answer_stream(
             try:
                 await super().__call__(*args)
             finally:
-                # `events` never starts for a client that left before the first event.
+                # `events` may never start for a client that left before the first event.
                 await end()
 
     try:

@@ -69,12 +69,15 @@ Sampler.forward = _spoiled
 """
 
 # Appended to SGLang's HTTP server in the tests' copies of it: which requests the
-# tokenizer manager (of the worker that answers) still holds, and how to drop them.
+# tokenizer manager (of the worker that answers) still holds, with the adapters that it
+# replaces, and how to drop the requests.
 HELD_REQUESTS = """
 
 @app.get("/held_requests")
 async def _held_requests():
-    return [*_global_state.tokenizer_manager.rid_to_state]
+    manager = _global_state.tokenizer_manager
+    adapters, _ = vars(manager).get("adapter_changes", ([], None))
+    return [*manager.rid_to_state, *(name for name in adapters if adapters[name])]
 
 @app.delete("/held_requests")
 async def _forget_requests():

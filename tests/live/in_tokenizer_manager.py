@@ -419,6 +419,32 @@ def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
             assert engine.released == ["id"]
 
 
+def test_a_vllm_stream_whose_client_left_before_it_began_is_aborted() -> None:
+    from sglang.srt.agentcore import vllm_api
+
+    def first(engine: Engine, tokenized: Any) -> None:
+        if not isinstance(tokenized, engine.abort):
+            engine.deliver(tokenized.rid, [11])
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        await asyncio.sleep(60)  # Starlette gives up here: the stream has not begun.
+
+    engine = Engine(first)
+    body = {"token_ids": PROMPT, "sampling_params": {}, "stream": True}
+    asked = vllm_api.read(engine.manager, engine._raw(), body)
+
+    async def leave() -> None:
+        response = await vllm_api.answer_stream(engine.manager, asked, None, {})
+        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+        await response(scope, receive, send)
+        assert isinstance(engine.sent[-1], engine.abort)
+
+    asyncio.run(asyncio.wait_for(leave(), timeout=30))
+
+
 def test_a_prompt_that_the_scheduler_extended_is_not_returned() -> None:
     def longer(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11], prompt_tokens=900, finish=STOP)
