@@ -179,7 +179,7 @@ def find(
 
 def with_answer(
     conversation: Conversation,
-    answer: ChatMessage | Answer,
+    answer: ChatCompletionMessageGenericParam | ChatMessage | Answer,
     reasoning_parser: str | None,
 ) -> Conversation:
     """Return a conversation with the assistant's answer appended.

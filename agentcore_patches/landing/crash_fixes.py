@@ -22,6 +22,10 @@ if TYPE_CHECKING:
         ResumeMemoryOccupationReqOutput,
     )
     from sglang.srt.managers.schedule_batch import Req
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.scheduler_components.weight_updater import (
+        SchedulerWeightUpdaterManager,
+    )
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
 logger = logging.getLogger(__name__)
@@ -153,7 +157,12 @@ def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse to release memory in use; SGLang's assertion would crash the server."""
 
     @wraps(release_)
-    def released(self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
+    def released(
+        self: Scheduler | SchedulerWeightUpdaterManager,
+        recv_req: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         before = {*self.offload_tags}
         try:
             return release_(self, recv_req, *args, **kwargs)
@@ -175,7 +184,10 @@ def resume_memory(resume: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(resume)
     def resumed(
-        self: Any, recv_req: ResumeMemoryOccupationReqInput, *args: Any, **kwargs: Any
+        self: Scheduler | SchedulerWeightUpdaterManager,
+        recv_req: ResumeMemoryOccupationReqInput,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
 

@@ -23,7 +23,12 @@ from . import release, request_fields
 
 if TYPE_CHECKING:
     import torch
-    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+    from sglang.srt.managers.io_struct import (
+        EmbeddingReqInput,
+        GenerateReqInput,
+        TokenizedEmbeddingReqInput,
+        TokenizedGenerateReqInput,
+    )
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
     from sglang.srt.multimodal.processors.base_processor import (
         BaseMultiModalProcessorOutput,
@@ -44,7 +49,7 @@ class PromptError(ValueError):
 
 
 def split_at_placeholders(
-    token_ids: list[int], mm_tokens: Any
+    token_ids: list[int], mm_tokens: MultimodalSpecialTokens | None
 ) -> list[tuple[bool, list[int]]]:
     """Split a prompt into parts: (is a run of one placeholder, token IDs)."""
     parts = []
@@ -59,7 +64,9 @@ def split_at_placeholders(
     return parts
 
 
-def _runs_in(token_ids: list[int], mm_tokens: Any) -> list[tuple[int, int]]:
+def _runs_in(
+    token_ids: list[int], mm_tokens: MultimodalSpecialTokens | None
+) -> list[tuple[int, int]]:
     """Return the start and end of each run of one placeholder in a prompt."""
     runs = []
     for placeholder in _ids_of(mm_tokens):
@@ -74,7 +81,7 @@ def _runs_in(token_ids: list[int], mm_tokens: Any) -> list[tuple[int, int]]:
     return sorted(runs)
 
 
-def _ids_of(mm_tokens: Any) -> set[Any]:
+def _ids_of(mm_tokens: MultimodalSpecialTokens | None) -> set[Any]:
     """Return the token IDs of placeholders; a processor may lack some kinds."""
     return {
         getattr(mm_tokens, f"{kind}_token_id", None)
@@ -82,9 +89,12 @@ def _ids_of(mm_tokens: Any) -> set[Any]:
     }
 
 
-def _mm_tokens(manager: TokenizerManager) -> Any:
+def _mm_tokens(manager: TokenizerManager) -> MultimodalSpecialTokens | None:
     """Return the placeholders of the model's processor; some processors have none."""
-    return getattr(manager.mm_processor, "mm_tokens", None)
+    found: MultimodalSpecialTokens | None = getattr(
+        manager.mm_processor, "mm_tokens", None
+    )
+    return found
 
 
 def placeholders_of(manager: TokenizerManager) -> set[Any]:
@@ -131,7 +141,7 @@ def count_matched(
 
 
 def collapse_placeholders(
-    token_ids: list[int], mm_tokens: Any, items: list[Any]
+    token_ids: list[int], mm_tokens: MultimodalSpecialTokens | None, items: list[Any]
 ) -> list[int]:
     """Return the prompt with one placeholder for each image, as the processor expects.
 
@@ -231,7 +241,9 @@ def _readable(prompt: list[int] | None) -> Iterator[None]:
 
 
 def check_loaded(
-    output: BaseMultiModalProcessorOutput, loaded: list[tuple[Any, Any]], mm_tokens: Any
+    output: BaseMultiModalProcessorOutput,
+    loaded: list[tuple[Any, Any]],
+    mm_tokens: MultimodalSpecialTokens | None,
 ) -> None:
     """Refuse a prompt with placeholders that the processor does not recognize.
 
@@ -293,7 +305,9 @@ def restore_token_ids(
     return input_ids.new_tensor(restored)
 
 
-def is_expanded(given: list[int], prefilled: list[int], mm_tokens: Any) -> bool:
+def is_expanded(
+    given: list[int], prefilled: list[int], mm_tokens: MultimodalSpecialTokens | None
+) -> bool:
     """True if `prefilled` differs from `given` only in expanded placeholders."""
     if given == prefilled:
         return True
@@ -347,7 +361,9 @@ def check_prefilled(
         )
 
 
-def own_images(tokenized_obj: Any) -> None:
+def own_images(
+    tokenized_obj: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput,
+) -> None:
     """Copy the image items of a request, since sending removes their pixels.
 
     The requests of n > 1 share their items: the second one would crash the scheduler.
@@ -395,7 +411,7 @@ async def start_stream(
     return None
 
 
-def started(obj: Any) -> AsyncIterator[Any] | None:
+def started(obj: GenerateReqInput | EmbeddingReqInput) -> AsyncIterator[Any] | None:
     """Return the outputs of a stream that `start_stream` started, None without any."""
     if "started" not in vars(obj):
         return None
@@ -408,7 +424,7 @@ async def _go_on(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
         yield output
 
 
-async def end_stream(obj: Any) -> None:
+async def end_stream(obj: GenerateReqInput) -> None:
     """Close a stream that `start_stream` started and that has no reader."""
     if "started" in vars(obj):
         _, outputs = vars(obj).pop("started")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         AnthropicMessagesResponse,
     )
     from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionMessageGenericParam,
         ChatCompletionRequest,
         ChatCompletionResponse,
         ChatMessage,
@@ -267,7 +268,7 @@ class Turn:
 
     def remember(
         self,
-        answer: ChatMessage | Answer,
+        answer: ChatCompletionMessageGenericParam | ChatMessage | Answer,
         finish_reason: str,
         matched_stop: Any,
         prompt: list[int] | None,
@@ -611,7 +612,7 @@ def streamed(generate: Any) -> Any:
     @wraps(generate)
     def stream(
         self: OpenAIServingChat,
-        adapted_request: Any,
+        adapted_request: GenerateReqInput,
         request: ChatCompletionRequest,
         *args: Any,
         trace: traces.Trace | None = None,

@@ -315,7 +315,7 @@ def of_batch(get: Any) -> Any:
     """Decorate `__getitem__`: each request of a batch inherits the batch's fields."""
 
     @wraps(get)
-    def got(self: Any, *args: Any) -> Any:
+    def got(self: GenerateReqInput | EmbeddingReqInput, *args: Any) -> Any:
         obj = get(self, *args)
         for name in _OF_BATCH & vars(self).keys():
             setattr(obj, name, getattr(self, name))

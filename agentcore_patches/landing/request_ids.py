@@ -94,7 +94,12 @@ def reserving(generate: Any) -> Any:
     """Decorate `generate_request`: release the IDs when the request is over."""
 
     @wraps(generate)
-    async def generated(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+    async def generated(
+        self: TokenizerManager,
+        obj: GenerateReqInput | EmbeddingReqInput,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         responses = generate(self, obj, *args, **kwargs)
         is_stream = request_fields.read(obj, "stream")
         try:
@@ -136,13 +141,15 @@ def _rids(obj: GenerateReqInput | EmbeddingReqInput) -> list[Any]:
     return obj.rid if isinstance(obj.rid, list) else [obj.rid]
 
 
-def _all_reserved(manager: Any) -> dict[str, str]:
+def _all_reserved(manager: TokenizerManager) -> dict[str, str]:
     """Return the suffixes of requests in progress, by ID."""
     reserved: dict[str, str] = vars(manager).setdefault("reserved_rids", {})
     return reserved
 
 
-def _release(manager: Any, obj: Any) -> None:
+def _release(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> None:
     reserved = _all_reserved(manager)
     for rid, suffix in vars(obj).get("reserved", {}).items():
         if reserved.get(rid) == suffix:

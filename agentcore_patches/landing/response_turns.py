@@ -160,7 +160,8 @@ def _remember(
     )
     try:
         messages = serving._construct_input_messages(sent_back)
-        *earlier, answer = ChatCompletionRequest(messages=messages).messages
+        request_sent_back = ChatCompletionRequest(messages=messages)
+        *earlier, answer = [m for m in request_sent_back.messages if m.role != "user"]
     except ValueError:
         # The response is empty, or has items that a next turn cannot contain.
         return

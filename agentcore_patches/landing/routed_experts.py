@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         CompletionRequest,
     )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
-    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
 # Names of the number of experts in model configurations.
@@ -61,18 +61,21 @@ def ask(
         raise ValueError(error)
 
 
-def check(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
+def check(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> str | None:
     """Return the error in `routed_experts_start_len`, None if it is valid.
 
     A stream has sent its status before the engine could report the error. The prompt's
     length is not known yet with images and sessions: then the engine decides.
     """
     start = request_fields.read(obj, "routed_experts_start_len", 0)
-    if start == 0 or not obj.return_routed_experts:
+    if start == 0 or not request_fields.read(obj, "return_routed_experts"):
         return None
     if start < 0:
         return f"routed_experts_start_len is {start}, and must be 0 or more."
-    if obj.contains_mm_input() or obj.session_params or obj.input_embeds is not None:
+    session = request_fields.read(obj, "session_params")
+    if obj.contains_mm_input() or session or obj.input_embeds is not None:
         return None
     prompts = obj.text if obj.input_ids is None else obj.input_ids
     if not prompts:

@@ -70,7 +70,8 @@ class Template:
             return None
         manager = serving.tokenizer_manager
         tokenizer = _Renderer(manager.tokenizer)
-        serving.tokenizer_manager = _Instead(manager, tokenizer=tokenizer)
+        instead: Any = _Instead(manager, tokenizer=tokenizer)
+        serving.tokenizer_manager = instead
         try:
             self._process(serving, messages)
         except Exception:

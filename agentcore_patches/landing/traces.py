@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,
     )
+    from sglang.srt.managers.io_struct import GenerateReqInput
 
 # Quotes inside JSON strings are escaped, so these match only keys.
 _ANCHOR = '"logprobs":null,"finish_reason":'
@@ -336,7 +337,7 @@ def chat(generate: Any) -> Any:
     @wraps(generate)
     def stream(
         self: OpenAIServingChat,
-        adapted_request: Any,
+        adapted_request: GenerateReqInput,
         request: ChatCompletionRequest,
         *args: Any,
         **kwargs: Any,
@@ -369,7 +370,7 @@ def completions(generate: Any) -> Any:
     @wraps(generate)
     def stream(
         self: OpenAIServingCompletion,
-        adapted_request: Any,
+        adapted_request: GenerateReqInput,
         request: CompletionRequest,
         *args: Any,
         **kwargs: Any,

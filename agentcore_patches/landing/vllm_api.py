@@ -701,7 +701,7 @@ def tokenized(handle: Any) -> Any:
     @wraps(handle)
     async def answer(
         self: OpenAIServingTokenize,
-        adapted_request: Any,
+        adapted_request: TokenizeRequest,
         request: TokenizeRequest,
         *args: Any,
         **kwargs: Any,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ChatCompletionRequest,
         CompletionRequest,
     )
+    from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.managers.io_struct import (
         BatchStrOutput,
         LoadLoRAAdapterFromTensorsReqInput,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
     from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.scheduler_components.weight_updater import (
+        SchedulerWeightUpdaterManager,
+    )
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
     from sglang.srt.server_args import ServerArgs
     from torch.distributed import Work
@@ -88,8 +92,9 @@ class _Weights:
         unsent: requests with version spans that no output has had yet, by ID.
     """
 
+    scheduler: Scheduler
+
     def __init__(self) -> None:
-        self.scheduler: Scheduler = None
         self.checkpoint: str | None = None
         self.names: set[str] = set()
         self.version = ""
@@ -180,7 +185,7 @@ def load_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(load)
     def loaded(
-        self: Any,
+        self: Scheduler,
         recv_req: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
     ) -> Any:
         result = load(self, recv_req)
@@ -330,7 +335,7 @@ def whole(build: Any) -> Any:
 
     @wraps(build)
     def built(
-        self: Any,
+        self: OpenAIServingBase,
         request: ChatCompletionRequest | CompletionRequest,
         ret: list[Any],
         *args: Any,
@@ -393,7 +398,7 @@ def update_with_barrier(change: Callable[..., Any]) -> Callable[..., Any]:
 def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[..., Any]:
     @wraps(change)
     def changed(
-        self: Any,
+        self: Scheduler | SchedulerWeightUpdaterManager,
         recv_req: UpdateWeightFromDiskReqInput
         | UpdateWeightsFromDistributedReqInput
         | UpdateWeightsFromTensorReqInput
@@ -571,7 +576,7 @@ def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(attach)
-    def attached(self: Any, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
+    def attached(self: Scheduler, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
         if _weights.n_updates:
             return _failure(
                 recv_req,
@@ -592,7 +597,7 @@ def update_lock(manager: TokenizerManager) -> Any:
     """
     from sglang.srt.utils.aio_rwlock import RWLock
 
-    class UpdateLock(RWLock):  # type: ignore[misc]
+    class UpdateLock(RWLock):
         @property
         def writer_lock(self) -> Any:
             return self._wait_for_requests()

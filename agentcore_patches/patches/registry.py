@@ -182,10 +182,11 @@ def fingerprint() -> str:
 
 
 def _deciding() -> Mapping[Path, str]:
-    """Return planner, patches, landing code and all their imports, by path."""
+    """Return planner, patches, stubs, landing code and all their imports, by path."""
     package = _PATCHES.parent
     paths = [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
-    paths.append(package / "planning" / "fitting.py")
+    paths += [package / "planning" / "fitting.py"]
+    paths += (package / "stubs").rglob("*.pyi")
     found: dict[Path, str] = {}
     imports: set[tuple[str, str]] = set()
     while paths:

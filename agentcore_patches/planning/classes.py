@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeAlias
 
@@ -20,7 +28,8 @@ from agentcore_patches.edits import (
     parse,
 )
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.planning.reads import SERVER_ARGS, Class, attributes
+
+SERVER_ARGS = "srt/server_args.py"
 
 Read: TypeAlias = Callable[[str], bytes | None]
 """Return the text of a file by its path below `sglang`; None if it is missing."""
@@ -38,6 +47,14 @@ _BASES: Mapping[str, Callable[[str], bool]] = {
 }
 
 
+@dataclass(frozen=True)
+class Class:
+    """A class, or another definition, by its file below `sglang` and its name."""
+
+    file: str
+    name: str
+
+
 class Unresolved(SourceConflict):
     """An attribute cannot be looked up; the message names the unknown part."""
 
@@ -51,12 +68,17 @@ class Install:
         self._sources = sources
         self._edits = list(edits)
         self._members = cache(self._find_members)
+        self._of_self = cache(self._find_of_self)
         self._text = cache(self._read_text)
         self._imports = cache(self._find_imports)
         self._module = cache(self._parsed)
         self._find = cache(self._find_definition)
         self.class_around = cache(self._class_around)
         self._read = read
+
+    def with_edits(self, edits: Iterable[Edit]) -> Install:
+        """Return the same install with other edits."""
+        return Install(self._sources, self._read, edits)
 
     def has_file(self, file: str) -> bool:
         """True if the install has a file."""
@@ -104,7 +126,7 @@ class Install:
         return bool(re.search(pattern, text)) or self._imported(file, name) is not None
 
     def has_attribute(self, owner: Class, attribute: str) -> bool:
-        """True if a class of a file, or one of its bases, has an attribute.
+        """True if a class, or one of its bases, declares or assigns an attribute.
 
         Raises:
             Unresolved: a base that may have it cannot be looked up.
@@ -169,14 +191,15 @@ class Install:
         found = [base for _, base in self._with_bases(owner) if base is not None]
         return [one for base in found if (one := self.definition(base)) is not None]
 
-    def method(self, owner: Class, name: str) -> Function | None:
-        """Find a method of a class or of one of its bases; None if there is none."""
+    def method(self, owner: Class, name: str) -> tuple[Class, Function] | None:
+        """Find a method, and its place, in a class or one of its bases."""
         for _, base in self._with_bases(owner):
             if base is None:
                 continue
-            found = self._find(base.file, f"{base.name}.{name}")
+            place = Class(base.file, f"{base.name}.{name}")
+            found = self._find(place.file, place.name)
             if isinstance(found, Function):
-                return found
+                return place, found
         return None
 
     def function(self, wanted: Class) -> Function | None:
@@ -187,13 +210,12 @@ class Install:
         imported = self._imported(wanted.file, wanted.name)
         return self.function(imported) if imported not in (None, wanted) else None
 
-    def added_parameters(self, edit: ScopedEdit) -> set[str]:
-        """Names of the parameters that other edits add to the function of an edit."""
+    def added_parameters(self, wanted: Class) -> set[str]:
+        """Names of the parameters that edits add to a function."""
         return {
-            other.parameter.partition(":")[0].partition("=")[0].strip()
-            for other in self._edits
-            if isinstance(other, AddParameter)
-            and (other.file, other.scope) == (edit.file, edit.scope)
+            edit.parameter.partition(":")[0].partition("=")[0].strip()
+            for edit in self._edits
+            if isinstance(edit, AddParameter) and Class(edit.file, edit.scope) == wanted
         }
 
     @cached_property
@@ -292,11 +314,20 @@ class Install:
             body = found.body
         return found
 
+    def uses_itself(self, owner: Class, attribute: str) -> bool:
+        """True if the old code of a class uses an attribute of `self`."""
+        return attribute in self._of_self(owner)
+
+    def _find_of_self(self, owner: Class) -> Mapping[str, bool]:
+        definition = self.definition(owner)
+        return {} if definition is None else _used_of_self(definition)
+
     def _find_members(self, owner: Class) -> set[str]:
-        """Return the names that a class defines, uses of `self`, or gets by edits."""
+        """Return the names that a class declares or assigns, or gets by edits."""
         definition = self.definition(owner)
         assert definition is not None
-        members = {*_used_of_self(definition), *_assigned(definition.body)}
+        members = {name for name, stored in self._of_self(owner).items() if stored}
+        members |= {*_assigned(definition.body)}
         members |= {node.name for node in _defined(definition.body)}
         for edit in self._edits:
             if edit.file == owner.file and self.class_around(edit) == owner.name:
@@ -425,15 +456,16 @@ def _is_required(value: ast.expr | None) -> bool:
     return False
 
 
-def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
-    """The attributes of `self` that the code of a class reads or stores."""
-    found = set()
+def _used_of_self(definition: ast.ClassDef) -> Mapping[str, bool]:
+    """The attributes of `self` that the code of a class uses; True if it stores one."""
+    found: dict[str, bool] = {}
     pending: list[ast.AST] = [definition]
     while pending:
         node = pending.pop()
         if type(node) is ast.Attribute and type(node.value) is ast.Name:
             if node.value.id == "self":
-                found.add(node.attr)
+                is_stored = type(node.ctx) is ast.Store
+                found[node.attr] = is_stored or found.get(node.attr, False)
             continue
         # `ast.walk` takes four times as long.
         for field in node._fields:
@@ -442,7 +474,7 @@ def _used_of_self(definition: ast.ClassDef) -> frozenset[str]:
                 pending += [one for one in child if isinstance(one, ast.AST)]
             elif isinstance(child, ast.AST) and type(child) not in _LEAVES:
                 pending.append(child)
-    return frozenset(found)
+    return found
 
 
 _LEAVES = (ast.Name, ast.Constant, ast.Load, ast.Store)
@@ -470,3 +502,120 @@ def _path_of(node: ast.ImportFrom, file: str) -> str | None:
         folders = file.split("/")[: -node.level]
         return "/".join([*folders, *module]) + ".py"
     return "/".join(module[1:]) + ".py" if module[0] == "sglang" else None
+
+
+HELD: Mapping[str, Class] = {
+    "server_args": Class(SERVER_ARGS, "ServerArgs"),
+    "tokenizer_manager": Class("srt/managers/tokenizer_manager.py", "TokenizerManager"),
+}
+"""Classes of variables and attributes, by name."""
+
+
+@cache
+def attributes(
+    code: str, context: type[ast.expr_context]
+) -> tuple[tuple[str, str], ...]:
+    """Return the attributes of names, and of objects in `HELD`, that code uses.
+
+    Args:
+        context: `ast.Load` for those that are read, `ast.Store` for those that are stored.
+    """
+    if "." not in code:
+        return ()
+    nodes = list(ast.walk(ast.parse(code)))
+    # `self.x += 1` reads it first.
+    read = {node.target for node in nodes if isinstance(node, ast.AugAssign)}
+    found = []
+    for node in nodes:
+        if not isinstance(node, ast.Attribute):
+            continue
+        if (ast.Load if node in read else type(node.ctx)) is not context:
+            continue
+        match node.value:
+            case ast.Name(id=name):
+                found.append((name, node.attr))
+            case ast.Attribute(attr=name) if name in HELD:
+                found.append((name, node.attr))
+    return tuple(dict.fromkeys(found))
+
+
+def find_call_problem(
+    function: Function,
+    positional: Sequence[str | None],
+    keywords: Iterable[str],
+    *,
+    given: Container[str] | None,
+    is_method: bool,
+) -> str | None:
+    """Return why a function rejects arguments; None if it accepts them.
+
+    Args:
+        positional: the names that its first parameters must have; None for any name.
+        keywords: names of its other parameters.
+        given: names of the parameters that every call passes, besides `positional`;
+            None if calls may pass more.
+    """
+    arguments = function.args
+    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
+    first = 1 if is_method and "staticmethod" not in decorators else 0
+    places = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
+    n_required = len(places) - len(arguments.defaults)
+    required, places = places[first:n_required], places[first:]
+    for place, name in enumerate(positional):
+        if place >= len(places):
+            if not arguments.vararg:
+                return f"takes only {len(places)} positional arguments"
+        elif name not in (None, places[place]):
+            return f"has `{places[place]}` in place of the parameter `{name}`"
+    for name in keywords:
+        if not arguments.kwarg and name not in parameters(function):
+            return f"has no parameter `{name}`"
+    if given is None:
+        return None
+    required += [
+        arg.arg
+        for arg, default in zip(
+            arguments.kwonlyargs, arguments.kw_defaults, strict=True
+        )
+        if default is None
+    ]
+    filled = places[: len(positional)]
+    missing = (n for n in required if n not in filled and n not in given)
+    if lacking := next(missing, None):
+        return f"also needs `{lacking}`"
+    return None
+
+
+def is_property(function: Function) -> bool:
+    """True if a function is read as an attribute."""
+    return any(
+        ast.unparse(decorator).rpartition(".")[2] in ("property", "cached_property")
+        for decorator in function.decorator_list
+    )
+
+
+def is_coroutine(function: Function) -> bool:
+    """True if a call of a function must be awaited; an async generator is iterated."""
+    if not isinstance(function, ast.AsyncFunctionDef):
+        return False
+    pending: list[ast.AST] = [*function.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Yield):
+            return False
+        if not isinstance(node, (*DEFINITIONS, ast.Lambda)):
+            pending += ast.iter_child_nodes(node)
+    return True
+
+
+def parameters(function: Function) -> list[str]:
+    """Return the parameter names of a function, except `*args` and `**kwargs`."""
+    arguments = function.args
+    return [
+        argument.arg
+        for argument in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+        )
+    ]

@@ -14,21 +14,20 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TypeGuard
 
-from agentcore_patches.edits import DEFINITIONS, Edit, Land, ScopedEdit
+from agentcore_patches.edits import Edit, Land, ScopedEdit
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.planning import reads
-from agentcore_patches.planning.classes import Function, Install, Read, Unresolved
-from agentcore_patches.planning.reads import (
-    ATTRIBUTES,
-    AttributeNeed,
-    CallNeed,
+from agentcore_patches.planning.classes import (
+    HELD,
+    SERVER_ARGS,
     Class,
-    Classes,
-    ImportNeed,
-    Need,
-    Wrapped,
+    Install,
+    Read,
+    Unresolved,
     attributes,
+    find_call_problem,
+    parameters,
 )
+from agentcore_patches.planning.stubs import refuse_missing
 
 
 def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
@@ -43,12 +42,11 @@ def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
 
 
 def refuse_undefined_attributes(
-    edits: Iterable[Edit], sources: Mapping[str, bytes], read: Read
+    edits: Iterable[Edit], sources: Mapping[str, bytes], read: Read, release: str
 ) -> None:
     """Refuse edits whose code needs definitions that the install lacks.
 
-    Looks at the code that hooks insert and at the functions that land and that they call:
-    attributes, parameters that are named, the functions that decorators wrap, imports.
+    Looks at the code that hooks insert, and at what the stubs say of the code that lands.
 
     Raises:
         SourceConflict: says what is missing, and which hook needs it.
@@ -58,24 +56,21 @@ def refuse_undefined_attributes(
     for edit in edits:
         if not isinstance(edit, Land):
             _check_hook(edit, install)
-    owners: dict[Edit, Classes] = {}
-    for edit in edits:
-        if name := install.class_around(edit):
-            owners[edit] = (Class(edit.file, name),)
-    for need in dict.fromkeys(reads.needs(edits, owners)):
-        _check_need(need, install)
+    refuse_missing(edits, install, release)
 
 
 def _check_hook(edit: Edit, install: Install) -> None:
     """Refuse a hook whose own code reads or stores an attribute that is not defined.
 
     An attribute of `self` must be in the class where the code lands (uses in the old code
-    of the class count) or in its bases; an attribute of a name in `ATTRIBUTES`, in that
+    of the class count) or in its bases; an attribute of a name in `HELD`, in that
     class; an attribute of another variable, in the file's old code or in an edit.
     """
     _check_updates(edit, install)
     _check_calls(edit, install)
-    own = install.added_parameters(edit) if isinstance(edit, ScopedEdit) else ()
+    own: set[str] = set()
+    if isinstance(edit, ScopedEdit):
+        own = install.added_parameters(Class(edit.file, edit.scope))
     for verb, owner, attribute in (
         *(("read", *read) for read in _reads(edit.new_code)),
         *(("store", *changed) for changed in _reads(edit.new_code, stored=True)),
@@ -85,7 +80,11 @@ def _check_hook(edit: Edit, install: Install) -> None:
             continue
         if owner == "self":
             name = install.class_around(edit)
-            if name and _lacking(install, (Class(edit.file, name),), attribute, where):
+            around = Class(edit.file, name)
+            # A mixin uses attributes of `self` that it does not define.
+            if not name or install.uses_itself(around, attribute):
+                continue
+            if _lacks(install, around, attribute, where):
                 raise SourceConflict(
                     f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
                     "it defines"
@@ -94,13 +93,13 @@ def _check_hook(edit: Edit, install: Install) -> None:
             if not _has_server_arg(install, attribute, edit.file, where):
                 raise SourceConflict(
                     f"{where} `server_args.{attribute}`, which `ServerArgs` in "
-                    f"{reads.SERVER_ARGS} does not define"
+                    f"{SERVER_ARGS} does not define"
                 )
-        elif isinstance(known := ATTRIBUTES.get(owner), tuple) and owner != "obj":
-            if _lacking(install, known, attribute, where):
+        elif (known := HELD.get(owner)) is not None:
+            if _lacks(install, known, attribute, where):
                 raise SourceConflict(
-                    f"{where} `{owner}.{attribute}`, which neither `{known[0].name}` "
-                    "nor a base of it defines"
+                    f"{where} `{owner}.{attribute}`, which neither `{known.name}` nor a "
+                    "base of it defines"
                 )
         elif not _is_known(attribute, edit, install):
             raise SourceConflict(
@@ -120,21 +119,25 @@ def _check_calls(edit: Edit, install: Install) -> None:
             case ast.Name(id=name):
                 function = install.function(Class(edit.file, name))
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if around:
-                function = install.method(Class(edit.file, around), name)
+                method = install.method(Class(edit.file, around), name)
+                function = method and method[1]
             case _:
                 continue
         if function is None:
             continue
-        need = CallNeed(
-            edit.name,
-            edit.file,
-            edit.where,
-            owners=(),
-            method=name if isinstance(call.func, ast.Attribute) else "",
-            is_awaited=is_coroutine(function),
-            **reads.arguments_of(call),
+        positional = [one for one in call.args if not isinstance(one, ast.Starred)]
+        keywords = [keyword.arg for keyword in call.keywords if keyword.arg]
+        is_whole = len(positional) == len(call.args) and len(keywords) == len(
+            call.keywords
         )
-        if problem := _find_problem(need, function):
+        problem = find_call_problem(
+            function,
+            [None] * len(positional),
+            keywords,
+            given=keywords if is_whole else None,
+            is_method=isinstance(call.func, ast.Attribute),
+        )
+        if problem:
             raise SourceConflict(f"{where} call `{name}`, which {problem}")
 
 
@@ -153,10 +156,11 @@ def _check_updates(edit: Edit, install: Install) -> None:
     updated = {name for name, is_new in bound_by(edit.new_code).items() if not is_new}
     if not isinstance(edit, ScopedEdit) or not updated:
         return
-    function = install.function(Class(edit.file, edit.scope))
+    function_at = Class(edit.file, edit.scope)
+    function = install.function(function_at)
     if function is None:
         return
-    has = {*parameters(function), *install.added_parameters(edit)}
+    has = {*parameters(function), *install.added_parameters(function_at)}
     has |= {node.id for node in ast.walk(function) if _is_stored(node)}
     for name in sorted(updated - has):
         raise SourceConflict(
@@ -211,221 +215,14 @@ def _is_known(attribute: str, edit: Edit, install: Install) -> bool:
     )
 
 
-def _check_need(need: Need, install: Install) -> None:
-    """Refuse an install without the definitions that a landed function needs."""
-    where = f"{need.module}: `{need.function}`{_of(need.hook)} would"
-    match need:
-        case AttributeNeed(owners=owners, attribute=attribute):
-            if _is_module(owners):
-                if install.has_name(owners[0].file, attribute):
-                    return
-                raise SourceConflict(
-                    f"{where} read `{attribute}` of {owners[0].file}, which does not "
-                    "define it"
-                )
-            verb = "store" if need.is_stored else "read"
-            if attribute == "__dict__":
-                _check_open(install, owners, where)
-                return
-            if need.is_stored:
-                _check_mutable(install, owners, attribute, where)
-            if owner := _lacking(install, owners, attribute, f"{where} {verb}"):
-                if owner.file == reads.SERVER_ARGS:
-                    raise SourceConflict(
-                        f"{where} read `server_args.{attribute}`, which `ServerArgs` in "
-                        f"{reads.SERVER_ARGS} does not define"
-                    )
-                raise SourceConflict(
-                    f"{where} {verb} `{attribute}` of `{owner.name}`, which neither it "
-                    f"nor a base of it defines in {owner.file}"
-                )
-        case CallNeed():
-            _check_call(need, where, install)
-        case ImportNeed(file=file, name=name):
-            package = file.removesuffix(".py") + "/__init__.py"
-            inside = file.removesuffix(".py") + f"/{name}.py"
-            if name and install.has_file(inside):
-                return
-            found = [one for one in (file, package) if install.has_file(one)]
-            module = file.removesuffix(".py").replace("/", ".")
-            if not found:
-                raise SourceConflict(f"{where} import sglang.{module}, which is absent")
-            if name and not any(install.has_name(one, name) for one in found):
-                raise SourceConflict(
-                    f"{where} import `{name}` of {found[0]}, which does not define it"
-                )
-        case Wrapped():
-            _check_wrapped(need, where, install)
-
-
-def _is_module(owners: Classes) -> bool:
-    return owners[0].name == ""
-
-
-def _check_open(install: Install, owners: Classes, where: str) -> None:
-    """Refuse classes whose objects take no attributes that the class does not have."""
-    for owner in owners:
-        if install.is_closed(owner):
-            raise SourceConflict(
-                f"{where} add an attribute to a `{owner.name}` of {owner.file}, which "
-                "has only those that its class declares"
-            )
-
-
-def _check_mutable(
-    install: Install, owners: Classes, attribute: str, where: str
-) -> None:
-    for owner in owners:
-        if install.is_frozen(owner):
-            raise SourceConflict(
-                f"{where} store `{attribute}` of `{owner.name}` of {owner.file}, which "
-                "is frozen"
-            )
-
-
-def _check_call(need: CallNeed, where: str, install: Install) -> None:
-    """Refuse a call whose arguments the function does not accept."""
-    for owner in need.owners:
-        if install.defined(owner) is None and need.method:
-            continue
-        function = (
-            install.method(owner, need.method)
-            if need.method
-            else install.function(owner)
-        )
-        name = ".".join(filter(None, (owner.name, need.method)))
-        if function is None:
-            if need.method == "__init__":
-                _check_fields(need, owner, where, install)
-            continue
-        problem = _find_problem(need, function)
-        if problem:
-            raise SourceConflict(
-                f"{where} call `{name}` of {owner.file}, which {problem}"
-            )
-
-
-def _check_fields(need: CallNeed, owner: Class, where: str, install: Install) -> None:
-    """Refuse to make a dataclass, or a model of pydantic or msgspec, of other fields."""
-    name = f"{owner.name}.__init__"
-    for keyword in need.keywords:
-        if _lacking(install, (owner,), keyword, f"{where} pass"):
-            raise SourceConflict(
-                f"{where} pass `{keyword}=` to `{name}` of {owner.file}, which has no "
-                "such field"
-            )
-    is_required = install.fields(owner)
-    given = {*list(is_required)[: need.n_positional], *need.keywords}
-    for field, required in is_required.items() if need.is_whole else ():
-        if required and field not in given:
-            raise SourceConflict(
-                f"{where} call `{name}` of {owner.file}, which also needs `{field}`"
-            )
-
-
-def _find_problem(need: CallNeed, function: Function) -> str | None:
-    """Return why a function rejects the arguments of a call; None if it accepts them."""
-    arguments = function.args
-    for keyword in need.keywords:
-        if not arguments.kwarg and keyword not in parameters(function):
-            return f"has no parameter `{keyword}`"
-    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
-    if decorators & _PROPERTIES:
-        return "is a property"
-    if need.is_awaited != is_coroutine(function):
-        return "is no coroutine" if need.is_awaited else "is a coroutine"
-    if not need.is_whole:
-        return None
-    positional = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args)]
-    required = positional[: len(positional) - len(arguments.defaults)]
-    if need.method and "staticmethod" not in decorators:
-        positional, required = positional[1:], required[1:]
-    if not arguments.vararg and need.n_positional > len(positional):
-        return f"takes only {len(positional)} positional arguments"
-    required += [
-        arg.arg
-        for arg, default in zip(
-            arguments.kwonlyargs, arguments.kw_defaults, strict=True
-        )
-        if default is None
-    ]
-    given = {*positional[: need.n_positional], *need.keywords}
-    missing = next((name for name in required if name not in given), None)
-    return f"also needs `{missing}`" if missing else None
-
-
-def _check_wrapped(need: Wrapped, where: str, install: Install) -> None:
-    """Refuse a function without the parameters that its decorator expects."""
-    function = install.function(Class(need.edit.file, need.edit.scope))
-    if function is None:
-        return
-    wraps = f"{need.edit.file}: {where} decorate `{need.edit.scope}`"
-    names = parameters(function)
-    leading = tuple(names[: len(need.leading)])
-    if leading != need.leading:
-        raise SourceConflict(
-            f"{wraps}, whose first parameters are {', '.join(leading) or 'none'} and "
-            f"not {', '.join(need.leading)}"
-        )
-    for name in need.named:
-        if name not in names and name not in install.added_parameters(need.edit):
-            raise SourceConflict(f"{wraps}, which has no parameter `{name}`")
-    bound = {ast.unparse(one) for one in function.decorator_list} & _NOT_METHODS
-    if bound:
-        raise SourceConflict(f"{wraps}, which is a {min(bound)}")
-    if need.is_awaited not in (None, is_coroutine(function)):
-        what = "no coroutine" if need.is_awaited else "a coroutine"
-        raise SourceConflict(f"{wraps}, which is {what}")
-
-
-_NOT_METHODS = {"classmethod", "staticmethod", "property"}
-
-_PROPERTIES = {"property", "cached_property", "functools.cached_property"}
-
-
-def is_coroutine(function: Function) -> bool:
-    """True if a call of a function must be awaited; an async generator is iterated."""
-    if not isinstance(function, ast.AsyncFunctionDef):
-        return False
-    pending: list[ast.AST] = [*function.body]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Yield):
-            return False
-        if not isinstance(node, (*DEFINITIONS, ast.Lambda)):
-            pending += ast.iter_child_nodes(node)
-    return True
-
-
-def parameters(function: Function) -> list[str]:
-    """Return the parameter names of a function, except `*args` and `**kwargs`."""
-    arguments = function.args
-    return [
-        argument.arg
-        for argument in (
-            *arguments.posonlyargs,
-            *arguments.args,
-            *arguments.kwonlyargs,
-        )
-    ]
-
-
-def _lacking(
-    install: Install, owners: Classes, attribute: str, where: str
-) -> Class | None:
-    """Return the first of these classes in the install that lacks an attribute.
+def _lacks(install: Install, owner: Class, attribute: str, where: str) -> bool:
+    """True if neither a class nor a base of it defines an attribute.
 
     Raises:
-        SourceConflict: it has none of the classes, or a base cannot be looked up.
+        SourceConflict: a base cannot be looked up.
     """
-    found = [owner for owner in owners if install.defined(owner) is not None]
-    if not found:
-        names = " or ".join(f"`{owner.name}` of {owner.file}" for owner in owners)
-        raise SourceConflict(f"{where} `{attribute}` of {names}, which is absent")
     try:
-        return next(
-            (one for one in found if not install.has_attribute(one, attribute)), None
-        )
+        return not install.has_attribute(owner, attribute)
     except Unresolved as unknown:
         raise SourceConflict(f"{where} {unknown}") from None
 
@@ -450,7 +247,7 @@ def _of(hook: str) -> str:
 def _reads(code: str, *, stored: bool = False) -> tuple[tuple[str, str], ...]:
     """Return the attributes that a hook's code reads or stores, except of landed code.
 
-    Each comes with its owner: a variable, or an attribute in `ATTRIBUTES`.
+    Each comes with its owner: a variable, or an attribute in `HELD`.
     """
     found = attributes(code, ast.Store if stored else ast.Load)
     own = {

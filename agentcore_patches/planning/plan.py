@@ -92,7 +92,9 @@ def make_plan(
                         _check(sources[file], new, file)
             _refuse_halves(changed)
             if files:
-                refuse_undefined_attributes(list(changed), sources, read)
+                refuse_undefined_attributes(
+                    list(changed), sources, read, selection.release
+                )
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=selection.release)
         raise SourceConflict(f"{conflict}. Nothing was written.", remedy) from None

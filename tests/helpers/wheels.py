@@ -27,7 +27,8 @@ VERSION_FILES = ("__init__.py", "_version.py", "version.py")
 # Files that tests read later, fetched together with the first ones, since each
 # download is of the whole wheel.
 ALSO = re.compile(
-    r"srt/(server_args|constants|environ|(arg_groups|configs|entrypoints|managers|mem_cache|parser|session"
+    r"srt/(server_args|constants|environ|lora/lora_registry|model_executor/model_runner"
+    r"|(arg_groups|configs|entrypoints|managers|mem_cache|parser|session"
     r"|utils|sampling|disaggregation|observability|multimodal)/.*)\.py|utils\.py"
 )
 

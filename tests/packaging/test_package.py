@@ -74,7 +74,7 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
         f"{package}/{file.relative_to(tree / folder)}": file.read_bytes()
         for folder, package in packages.items()
         for file in (tree / folder).rglob("*")
-        if file.suffix == ".py" or file.name == "py.typed"
+        if file.suffix in (".py", ".pyi") or file.name == "py.typed"
     }
     expected |= {
         f"agentcore_patches/pages/{file.relative_to(tree / 'docs')}": file.read_bytes()

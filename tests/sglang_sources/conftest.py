@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import TypeVar
 
@@ -11,8 +11,7 @@ import pytest
 
 from agentcore_patches import edits
 from agentcore_patches.edits import Edit, source
-from agentcore_patches.planning import classes, plan, reads
-from agentcore_patches.planning.reads import Classes, Need
+from agentcore_patches.planning import classes, plan
 
 T = TypeVar("T")
 
@@ -45,14 +44,7 @@ def planned_once() -> Iterator[Callable[[], None]]:
     ) -> tuple[bytes, tuple[bool, ...]]:
         return applied(text, tuple(chosen))
 
-    needs_of = reads.needs
-    derived = remembered(lambda edits, owners: tuple(needs_of(edits, dict(owners))))
-
-    def needs(edits: Iterable[Edit], owners: Mapping[Edit, Classes]) -> Sequence[Need]:
-        return derived(tuple(edits), tuple(owners.items()))
-
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reads, "needs", needs)
         patched.setattr(classes, "_imports_of", remembered(classes._imports_of))
         patched.setattr(edits, "apply_edits", apply_edits)
         patched.setattr(source, "_edit_definition", remembered(source._edit_definition))

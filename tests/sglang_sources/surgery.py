@@ -215,3 +215,28 @@ def keeps_comments(old: bytes, new: bytes) -> bool:
 
 def _lines_with_hash(source: bytes) -> list[bytes]:
     return [line.strip() for line in source.splitlines() if b"#" in line]
+
+
+def undefined(source: bytes, node: ast.ClassDef, name: str, suffix: str) -> bytes:
+    """Rename an attribute where a class declares or stores it, and nowhere else."""
+    lines = source.splitlines(keepends=True)
+    places = []
+    for one in ast.walk(node):
+        match one:
+            case ast.Attribute(value=ast.Name(id="self"), attr=attr, ctx=ast.Store()):
+                if attr == name:
+                    places.append((one.end_lineno or 0, one.end_col_offset or 0))
+    for statement in ast.walk(node):
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=bound) as target):
+                if bound == name:
+                    end = target.end_lineno or 0, target.end_col_offset or 0
+                    places.append(end)
+    for line, column in sorted(places, reverse=True):
+        text = lines[line - 1]
+        lines[line - 1] = text[:column] + suffix.encode() + text[column:]
+    source = b"".join(lines)
+    for statement in node.body:
+        if isinstance(statement, DEFINITIONS) and statement.name == name:
+            source = renamed(source, statement)
+    return source

@@ -230,7 +230,7 @@ def test_a_bad_variable_fails_at_start(
     arguments: dict[str, Any],
     said: str,
 ) -> None:
-    server = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})
+    server: Any = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})
     conversations.check_server(server)
     conversations.ignored_patterns.cache_clear()
     monkeypatch.setenv(variable, value)
@@ -459,5 +459,6 @@ def test_misses_are_logged_periodically(
 def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(conversations.VARIABLE, "64")
     monkeypatch.setattr(release, "PATCHES", ("token-ids",))
+    server: Any = SimpleNamespace(tokenizer_worker_num=1)
     with pytest.raises(ValueError, match="the patch prefix is not installed"):
-        conversations.check_server(SimpleNamespace(tokenizer_worker_num=1))
+        conversations.check_server(server)

@@ -87,7 +87,7 @@ def test_min_new_tokens_may_need_an_eos_token(
 def test_an_output_goes_to_the_worker_of_its_request(
     request_: Any, already: str | None, addressed: str | None
 ) -> None:
-    output = SimpleNamespace(http_worker_ipc=already)
+    output: Any = SimpleNamespace(http_worker_ipc=already)
     crash_fixes.address(output, request_)
     assert output.http_worker_ipc == addressed
 
@@ -109,8 +109,9 @@ def test_memory_in_use_is_kept_and_the_response_has_the_reason(
     release_memory = crash_fixes.release_memory(release)
     holder = SimpleNamespace(idle=False, offload_tags=set())
     answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
+    accepted: Any = SimpleNamespace(refusal=None)
     with pytest.raises(ValueError, match="Nothing was released: only when idle"):
-        crash_fixes.raise_refusal([SimpleNamespace(refusal=None), answer])
+        crash_fixes.raise_refusal([accepted, answer])
     holder.idle = True
     assert release_memory(holder, SimpleNamespace(tags=["weights"])) == "released"
     with pytest.raises(AssertionError):
@@ -118,7 +119,8 @@ def test_memory_in_use_is_kept_and_the_response_has_the_reason(
 
 
 def test_released_memory_raises_no_error() -> None:
-    crash_fixes.raise_refusal([SimpleNamespace(refusal=None)])
+    accepted: Any = SimpleNamespace(refusal=None)
+    crash_fixes.raise_refusal([accepted])
 
 
 def test_updates_run_one_at_a_time() -> None:

@@ -64,8 +64,9 @@ def test_a_bad_variable_fails_at_start(
 ) -> None:
     monkeypatch.setattr(release, "REQUEST_FLAGS", flags)
     named(monkeypatch, text)
+    arguments: Any = SimpleNamespace(tokenizer_worker_num=1)
     with pytest.raises(ValueError, match=f"AGENTCORE_DEFAULTS .*{said}"):
-        server.check_environment(SimpleNamespace(tokenizer_worker_num=1))
+        server.check_environment(arguments)
 
 
 @pytest.mark.parametrize(("session", "is_filled"), [(None, True), ({"id": "s"}, None)])

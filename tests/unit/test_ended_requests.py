@@ -47,7 +47,7 @@ class Manager:
                 "finish_reason": {"type": "abort"},
             },
         }
-        abort = SimpleNamespace(rid="x", finished_reason=reason)
+        abort: Any = SimpleNamespace(rid="x", finished_reason=reason)
         manager: Any = self
 
         async def run() -> None:

@@ -112,7 +112,7 @@ UNUSUAL: list[dict[str, Any]] = [
 def test_only_the_first_and_unusual_logprobs_of_a_stream_use_pydantic_models(
     suffix: str,
 ) -> None:
-    serving = Serving(suffix)
+    serving: Any = Serving(suffix)
     writer = ChatLogprobs(serving)
     every = [CHUNKS[0], *UNUSUAL, *CHUNKS, *UNUSUAL]
     for meta_info in every:
@@ -123,7 +123,7 @@ def test_only_the_first_and_unusual_logprobs_of_a_stream_use_pydantic_models(
 
 
 def test_an_empty_list_does_not_decide_how_later_logprobs_are_written() -> None:
-    serving = Serving("changed")
+    serving: Any = Serving("changed")
     writer = ChatLogprobs(serving)
     empty: dict[str, Any] = {"output_token_logprobs": []}
     assert writer.dump(empty) == '{"content":[]}'

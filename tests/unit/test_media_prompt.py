@@ -16,7 +16,7 @@ from agentcore_patches.landing.images import is_expanded
 from agentcore_patches.landing.vllm_http import BadRequest
 
 IMAGE, VIDEO = 90, 91
-TOKENS = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
+TOKENS: Any = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
 
 
 class Ids(list[int]):
@@ -218,9 +218,10 @@ def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
 
 def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:
     manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
-    obj = SimpleNamespace(input_ids=[1, IMAGE, 2])
+    obj: Any = SimpleNamespace(input_ids=[1, IMAGE, 2])
     images.check_prefilled(manager, obj, obj.input_ids)
     images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 2])
     with pytest.raises(ValueError, match="cannot be used unchanged"):
         images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 3])
-    images.check_prefilled(manager, SimpleNamespace(input_ids=None), [1, 2])
+    obj.input_ids = None
+    images.check_prefilled(manager, obj, [1, 2])

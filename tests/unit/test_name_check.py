@@ -143,7 +143,7 @@ def check(
     source: str = SOURCE,
     read: Callable[[str], bytes | None] = FILES.get,
 ) -> None:
-    refuse_undefined_attributes(edits, {FILE: dedent(source).encode()}, read)
+    refuse_undefined_attributes(edits, {FILE: dedent(source).encode()}, read, "0.5.9")
 
 
 def insert(code: str, scope: str = "Manager.run") -> ScopedEdit:

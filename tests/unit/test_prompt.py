@@ -154,7 +154,7 @@ def test_a_text_without_tokens_is_refused_except_in_a_session(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", True)
-    obj = SimpleNamespace(rid="x", session_params=session)
+    obj: Any = SimpleNamespace(rid="x", session_params=session)
     manager: Any = SimpleNamespace(max_req_input_len=None, rid_to_state={})
     with nullcontext() if session else pytest.raises(ValueError, match="empty"):
         prompts.keep(manager, obj, [])
@@ -186,7 +186,7 @@ def test_null_fields_are_removed_from_a_body(flag: bool) -> None:
 
 
 def test_a_prompt_of_embeddings_has_no_ids() -> None:
-    obj = SimpleNamespace(rid="x", return_prompt_token_ids=True)
+    obj: Any = SimpleNamespace(rid="x", return_prompt_token_ids=True)
     state: Any = SimpleNamespace(obj=obj, finished=False)
     manager: Any = SimpleNamespace(max_req_input_len=2, rid_to_state={"x": state})
     prompts.keep(manager, obj, None)

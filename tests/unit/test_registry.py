@@ -346,7 +346,7 @@ def test_the_fingerprint_covers_all_code_that_decides_what_lands(
     assert before == registry.fingerprint()
     for path in (
         *("edits/kinds.py", "landing/traces.py", "patches/token_ids.py"),
-        *("planning/reads.py", "planning/plan.py", "planning/name_check.py"),
+        *("planning/stubs.py", "planning/plan.py", "planning/name_check.py"),
         *("planning/classes.py", "planning/fitting.py", "planning/selection.py"),
         *("edits/source.py", "errors.py", "_version.py"),
     ):

@@ -210,4 +210,6 @@ def test_a_session_finds_the_last_turn_by_its_id() -> None:
 
 
 def test_other_kinds_of_requests_have_no_id() -> None:
-    assert request_ids.check(SimpleNamespace(), SimpleNamespace(text="a")) is None
+    manager: Any = SimpleNamespace()
+    request: Any = SimpleNamespace(text="a")
+    assert request_ids.check(manager, request) is None

@@ -320,8 +320,9 @@ def test_an_unknown_shape_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv(vllm_api.EXPERTS, name)
         assert vllm_api.shape() == (name or "npy")
     monkeypatch.setenv(vllm_api.EXPERTS, "numpy")
+    arguments: Any = SimpleNamespace(tokenizer_worker_num=1)
     with pytest.raises(ValueError, match="AGENTCORE_VLLM_EXPERTS is 'numpy'"):
-        server.check_environment(SimpleNamespace(tokenizer_worker_num=1))
+        server.check_environment(arguments)
 
 
 def test_experts_in_each_shape() -> None:

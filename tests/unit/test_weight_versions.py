@@ -16,8 +16,9 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
     fresh = _Weights()
     monkeypatch.setattr(weight_versions, "_weights", fresh)
     monkeypatch.setattr(weight_versions, "_check_ranks", lambda: None)
+    scheduler: Any = None
     arguments: Any = SimpleNamespace(weight_version="a", model_path="/nowhere")
-    weight_versions.start(None, arguments)
+    weight_versions.start(scheduler, arguments)
     return fresh
 
 
@@ -52,7 +53,7 @@ def sent(req: Any, n_tokens: int) -> Any:
 
 
 def launch() -> Any:
-    batch = SimpleNamespace(weight_version=None)
+    batch: Any = SimpleNamespace(weight_version=None)
     weight_versions.mark(batch)
     return batch
 

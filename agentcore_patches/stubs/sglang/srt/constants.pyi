@@ -1,0 +1,1 @@
+GPU_MEMORY_ALL_TYPES: list[str]
