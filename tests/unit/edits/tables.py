@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from textwrap import dedent
@@ -37,10 +35,11 @@ def examples(table: Examples) -> Iterator[Example]:
 
     An example is a line with its name and the lines of a source, indented by two. Lines
     marked `-` exist only before the edit, lines marked `+` only after it. Lines marked
-    `!` are the reason of a refusal. Without any mark, the edit changes nothing.
+    `!` are the reason of a refusal. Without any mark, the edit changes nothing. A line
+    marked `=` is the description of the edit.
     """
     for edit, text in table.items():
-        for part in re.split(r"(?m)^(?=[^-+! \n])", dedent(text).strip())[1:]:
+        for part in re.split(r"(?m)^(?=[^-+!= \n])", dedent(text).strip())[1:]:
             name, *lines = part.rstrip().split("\n")
             refusal = [line[2:] for line in lines if line.startswith("!")]
             lines = [line for line in lines if not line.startswith("!")]
@@ -82,9 +81,3 @@ def assert_refused(edit: Edit, source: bytes | None, reason: str) -> None:
     assert str(refused.value) == (
         f"{edit.file}: in {edit.where}, cannot place {edit.describe()}{name}: {reason}"
     )
-
-
-def comments(source: str) -> list[str]:
-    """Return the comments of a source, in order."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return [token.string for token in tokens if token.type == tokenize.COMMENT]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.edits import AddKeyword, AddParameter, Insert
-from tests.unit.edits.tables import FILE, comments, rewritten
+from agentcore_patches.edits import AddKeyword, Insert
+from tests.unit.edits.tables import FILE, rewritten
 
-MARK = "# agentcore-patch: ours"
 KEYWORD = AddKeyword(FILE, "f", "Answer", "ids=x.ids", note="ours")
 BEFORE = Insert(FILE, "f", "log(data)", before="return data")
 
@@ -29,55 +29,25 @@ def items(draw: st.DrawFn, kinds: list[list[str]]) -> str:
     return f"({text})"
 
 
-def assert_marked(source: str, new: str, *, is_first: bool) -> None:
-    """Check that comments are kept, and the edit's own is added where it can be."""
-    found = comments(new)
-    if not is_first:
-        found.remove(MARK)
-    assert found == comments(source)
-
-
 @given(items([["a", "b.c"], ["*d"], ['e="f"', "g=(h)"], ["**i"]]))
 def test_a_call_of_any_layout_gets_its_keyword_and_keeps_its_comments(
     arguments: str,
 ) -> None:
     source = f"def f(x):\n    x = Answer{arguments}  # end\n"
     new = rewritten(source, KEYWORD)
-
-    call = next(node for node in ast.walk(ast.parse(new)) if isinstance(node, ast.Call))
-    added = [keyword for keyword in call.keywords if keyword.arg == "ids"]
-    assert [ast.unparse(keyword) for keyword in added] == ["ids=x.ids"]
-    call.keywords.remove(added[0])
-    old = next(
-        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
+    call, old = (
+        next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+        for text in (new, source)
     )
+    [added] = [keyword for keyword in call.keywords if keyword.arg == "ids"]
+    assert ast.unparse(added) == "ids=x.ids"
+    call.keywords.remove(added)
     assert ast.dump(call) == ast.dump(old)
-    assert_marked(source, new, is_first=not (call.args or call.keywords))
+    # The first argument has no comment.
+    found, mark = re.findall("#.*", new), "# agentcore-patch: ours"
+    assert found.count(mark) == bool(call.args or call.keywords)
+    assert [one for one in found if one != mark] == re.findall("#.*", source)
     assert rewritten(new, KEYWORD) == new
-
-
-@given(items([["a", "b: int"], ["c=1", "d: str = 'e'"], ["*f"], ["g=2"], ["**h"]]))
-def test_a_function_of_any_layout_gets_its_parameter_and_keeps_its_comments(
-    parameters: str,
-) -> None:
-    source = f"def f{parameters}:  # end\n    pass\n"
-    edit = AddParameter(FILE, "f", "trace=None", note="ours")
-    new = rewritten(source, edit)
-
-    namespace: dict[str, object] = {}
-    function = ast.parse(new).body[0]
-    old = ast.parse(source).body[0]
-    assert isinstance(function, ast.FunctionDef)
-    assert isinstance(old, ast.FunctionDef)
-    exec(compile(new, FILE, "exec"), namespace)
-    args, before = function.args, old.args
-    both = [(args.args, before.args, args.defaults, before.defaults)]
-    both += [(args.kwonlyargs, before.kwonlyargs, args.kw_defaults, before.kw_defaults)]  # type: ignore[list-item]
-    grown, kept = both if before.vararg is None else both[::-1]
-    assert [arg.arg for arg in grown[0]] == [*(arg.arg for arg in grown[1]), "trace"]
-    assert [arg.arg for arg in kept[0]] == [arg.arg for arg in kept[1]]
-    assert_marked(source, new, is_first=not grown[1])
-    assert rewritten(new, edit) == new
 
 
 @st.composite

@@ -21,7 +21,6 @@ from agentcore_patches.edits import (
     apply_edits,
     source,
 )
-from agentcore_patches.edits.base import DefinitionEdit
 from agentcore_patches.edits.unneeded import unneeded
 from agentcore_patches.errors import SourceConflict
 from tests.unit.edits.tables import FILE
@@ -82,23 +81,20 @@ SOURCE = dedent(
 ).replace("BLANK", " " * 8)
 
 
-def anchors() -> list[str]:
-    """Return a shape for each statement of the source, with any block in it."""
-    shapes = []
-    for node in ast.walk(ast.parse(SOURCE)):
-        if isinstance(node, ast.If | ast.For | ast.While | ast.With):
-            shapes.append(f"{ast.unparse(node).splitlines()[0]} ...")
-        elif isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef):
-            shapes.append(ast.unparse(node))
-    return list(dict.fromkeys(shapes))
+SHAPES = {
+    f"{ast.unparse(node).splitlines()[0]} ..."
+    if isinstance(node, ast.If | ast.For | ast.While | ast.With)
+    else ast.unparse(node): None
+    for node in ast.walk(ast.parse(SOURCE))
+    if isinstance(node, ast.stmt) and not isinstance(node, ast.ClassDef)
+}
+"""A shape for each statement of the source, with any block in it."""
 
-
-EDITS: list[DefinitionEdit] = [
-    *(Insert(FILE, "C", "log(x)", before=shape) for shape in anchors()),
-    *(Insert(FILE, "C", "log(x)", after=shape) for shape in anchors()),
+EDITS: list[Edit] = [
+    *(Insert(FILE, "C", "log(x)", before=shape) for shape in SHAPES),
+    *(Insert(FILE, "C", "log(x)", after=shape) for shape in SHAPES),
     *(Insert(FILE, scope, "log(x)") for scope in ("C.f", "C.f.inner", "C.o")),
     Insert(FILE, "C.f", "a = 1\nb = 2", after="if data: ..."),
-    Insert(FILE, "C.f", "call(g)", after="g = h(...)"),
     Insert(FILE, "C.f", "log(x)", before="while data:\n    ...\n    data.pop()"),
     Insert(FILE, "C.f", "log(x)", after="$X = i"),
     Replace(FILE, "C.f", "return $X", "return log($X)"),
@@ -106,16 +102,12 @@ EDITS: list[DefinitionEdit] = [
     Replace(FILE, "C.f", "g = h(...)", "call(g)"),
     AddCondition(FILE, "C.f", "if data: ...", "self"),
     AddKeyword(FILE, "C", "h", "x=1"),
-    AddKeyword(FILE, "C.f", "self.b", "x=1"),
-    AddParameter(FILE, "C.f", "x=1"),
     AddParameter(FILE, "C.f.inner", "x=1"),
     Decorate(FILE, "C.f.inner", "traced"),
     AddField(FILE, "C", "v: int = 0"),
     AddField(FILE, "C", "x: str"),
     RefuseField(FILE, "C", ("y", "v")),
-    RefuseField(FILE, "C", ("x",)),
     Expect(FILE, "C", "two = $X"),
-    Expect(FILE, "C", "three = $X"),
 ]
 
 
@@ -129,7 +121,7 @@ def outcome(*edits: Edit) -> object:
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.describe())
 def test_an_edit_has_the_same_result_as_on_the_full_definition(
-    edit: DefinitionEdit, monkeypatch: pytest.MonkeyPatch
+    edit: Edit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others = Decorate(FILE, "C.f", "traced"), AddField(FILE, "C", "t: int = 0")
     outcomes = outcome(edit), outcome(edit, *others)
@@ -145,8 +137,4 @@ def test_most_of_a_definition_is_left_out() -> None:
         lines[start:end] = [""]
     kept = {line.strip() for line in lines}
     assert {"def f(self, data):", "two = one", '"""Of the function."""'} <= kept
-    assert not kept & {
-        "x: int  # the first",
-        "last = lambda: call(data)",
-        "return inner",
-    }
+    assert not kept & {"x: int  # the first", "return inner"}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Import
-from tests.unit.edits.tables import FILE, Examples, Words
-
-IMPORT = Import(FILE, "sglang.srt", "agentcore", name="hooks", note="calls")
+from tests.unit.edits.tables import FILE, Examples
 
 EXAMPLES: Examples = {
-    IMPORT: """
+    Import(FILE, "sglang.srt", "agentcore", name="hooks", note="calls"): """
+        = import of `agentcore`
         above the first import from the package
           import os
           from sglang.srt_kernel import x
@@ -22,13 +21,11 @@ EXAMPLES: Examples = {
           from sglang.srt.server_args import ServerArgs
 
           x = 1
-
         on the line that imports others from the package itself
           from __future__ import annotations
         - from sglang.srt import about, other
         + from sglang.srt import about, agentcore, other  # agentcore-patch: hooks: calls
           import zlib
-
         above an import from the package itself that is not on one line, or has a comment
           import os
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
@@ -36,14 +33,12 @@ EXAMPLES: Examples = {
           from sglang.srt import (
               yet,
           )
-
         above the first import that isort puts below it, where none is from the package
           import os
           from sglang.lang import x
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.utils import y
           import zlib
-
         below an import that isort skips
           import os
 
@@ -51,7 +46,6 @@ EXAMPLES: Examples = {
           y()
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.w import x
-
         above the comment of the first import from the package
           '''What this is.'''
           import os
@@ -60,19 +54,16 @@ EXAMPLES: Examples = {
           # isort: off
           # These first.
           from sglang.srt.x import y
-
         below a comment at the top of the file
           #!/usr/bin/env python
           # Copyright.
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-
         below the end of a string that looks like a comment
           x = '''
           # not a comment'''
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-
         above the statement in whose last line the import stands
           import os
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
@@ -81,7 +72,6 @@ EXAMPLES: Examples = {
           ]; y = (
               2
           ); from sglang.srt.x import y
-
         below the last import, where none is from the package
           from __future__ import annotations
           from .managers import (  # of the same folder
@@ -92,14 +82,12 @@ EXAMPLES: Examples = {
 
           def f():
               from sglang.srt.x import y
-
         above a statement that begins on the line of the last import
           from __future__ import annotations
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           import os; x = (
               1,
           )
-
         above the first import from the package, where others and definitions are above
           import os
           if os:
@@ -108,7 +96,6 @@ EXAMPLES: Examples = {
           import zlib
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-
         above all definitions, which may use it at once, where none is from the package
           import os
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
@@ -116,88 +103,24 @@ EXAMPLES: Examples = {
           @decorated
           def f(): pass
           import zlib
-
         there is such an import
           import os
           from sglang.srt import (agentcore)  # somebody's
           from sglang.srt.x import y
-
         there is such an import, with others
           from sglang.srt import (
               about,
               agentcore,
           )
-
         others may bind the name where they are alone with it
           from sglang.srt import agentcore
           class A:
               agentcore = 1
           def f(agentcore):
               return lambda agentcore: [x for agentcore in x]
-
         no import
         ! the file imports nothing above its first definition
           def f():
               import os
-
-        another import of that name
-        ! there is another `agentcore`
-          import os
-          import agentcore.x
-
-        an import that gives it another name
-        ! there is another `agentcore`
-          from sglang.srt import agentcore as agentcore, x
-
-        a variable of that name
-        ! there is another `agentcore`
-          import os
-          first, [agentcore, *rest] = os.x
-
-        a function of that name besides the import
-        ! there is another `agentcore`
-          from sglang.srt import agentcore
-          def agentcore(): pass
-
-        the import twice
-        ! there is another `agentcore`
-          from sglang.srt import agentcore
-          from sglang.srt import agentcore
-
-        an import under a condition
-        ! there is another `agentcore`
-          import os
-          if TYPE_CHECKING:
-              from sglang.srt import agentcore
-
-        an exception of that name
-        ! there is another `agentcore`
-          import os
-          try:
-              pass
-          except E as agentcore:
-              pass
-
-        a loop over that name
-        ! there is another `agentcore`
-          import os
-          for agentcore in os: pass
-
-        a name that a pattern captures
-        ! there is another `agentcore`
-          import os
-          match os:
-              case {"a": [*agentcore], **rest}: pass
-
-        a name that an expression gives
-        ! there is another `agentcore`
-          import os
-          print(1 if (agentcore := 2) else 3)
-    """,
+    """
 }
-
-DESCRIBED: Words = {
-    IMPORT: "import of `agentcore`",
-}
-
-MALFORMED: Words = {}
