@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -35,18 +35,12 @@ class Defect:
         """Return a status and a response for the client, or None for the server's."""
         return None
 
-    def whole(self, path: str, body: Json, response: Any) -> Any:
-        """Return the response with status 200 that the client gets."""
-        return response
+    def whole(self, path: str, body: Json, response: Any) -> None:
+        """Change a response with status 200."""
 
     def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         """Yield the client's events; `[DONE]` follows unless Cut is raised."""
         return events
-
-
-class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128  # Many clients connect at once.
 
 
 class Proxy:
@@ -81,7 +75,8 @@ class Proxy:
 
             def log_message(self, format: str, *args: object) -> None: ...
 
-        self._server = _HttpServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.socket.listen(128)  # Many clients connect at once.
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._lock = threading.Lock()
 
@@ -116,55 +111,46 @@ class Proxy:
         if raw:
             body = self.defect.request(path, body)
             raw = json.dumps(body).encode()
-        connection = HTTPConnection(
-            str(self._target.hostname), self._target.port, timeout=120
-        )
-        try:
-            connection.request(
-                client.command, path, raw, {"Content-Type": "application/json"}
-            )
+        target = str(self._target.hostname), self._target.port
+        json_type = {"Content-Type": "application/json"}
+        with closing(HTTPConnection(*target, timeout=120)) as connection:
+            connection.request(client.command, path, raw, json_type)
             response = connection.getresponse()
             kind = response.getheader("Content-Type") or ""
             if kind.startswith("text/event-stream") and not path.startswith("/v1/mess"):
                 with self._counted():
-                    self._stream(client, path, body, response)
+                    self._stream(client, path, body, _events(response))
                 return
             text = response.read()
             if response.status == 200 and kind.startswith("application/json"):
-                changed = self.defect.whole(path, body, json.loads(text))
-                text = json.dumps(changed).encode()
+                told = json.loads(text)
+                self.defect.whole(path, body, told)
+                text = json.dumps(told).encode()
             self._answer(client, response.status, text, kind)
-        except Lost:
-            client.close_connection = True
-        finally:
-            connection.close()
 
     def _stream(
-        self,
-        client: BaseHTTPRequestHandler,
-        path: str,
-        body: Json,
-        response: HTTPResponse,
+        self, client: BaseHTTPRequestHandler, path: str, body: Json, own: Iterator[Json]
     ) -> None:
-        client.send_response(response.status)
+        client.send_response(200)
         client.send_header("Content-Type", "text/event-stream")
         client.send_header("Transfer-Encoding", "chunked")
         client.end_headers()
-        with suppress(Cut):
-            for event in self.defect.stream(path, body, _events(response)):
+        try:
+            for event in self.defect.stream(path, body, own):
                 _write_chunk(client, b"data: " + json.dumps(event).encode() + b"\n\n")
             _write_chunk(client, b"data: [DONE]\n\n")
+        except Cut:
+            pass
+        except Lost:
+            client.close_connection = True
+            return
         _write_chunk(client, b"")
 
     def _answer(
-        self,
-        client: BaseHTTPRequestHandler,
-        status: int,
-        text: bytes,
-        kind: str = "application/json",
+        self, client: BaseHTTPRequestHandler, status: int, text: bytes, kind: str = ""
     ) -> None:
         client.send_response(status)
-        client.send_header("Content-Type", kind)
+        client.send_header("Content-Type", kind or "application/json")
         client.send_header("Content-Length", str(len(text)))
         client.end_headers()
         client.wfile.write(text)

@@ -44,14 +44,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         answer: object = {"text": ""}
-        if self.path == "/generate" and os.environ["STUB"] == "busy":
+        how = os.environ["STUB"]
+        if self.path == "/generate" and how == "busy":
             print("the stub is busy", flush=True)
             Handler.n_busy += 1
             if Handler.n_busy <= int(os.environ["STUB_BUSY"]):
                 self.answer(answer, 503)
                 return
         if self.path == "/v1/chat/completions":
-            how = os.environ["STUB"]
             if how == "crashes":
                 print("the stub crashes", flush=True)
                 os._exit(3)
@@ -84,15 +84,16 @@ def main() -> None:
     with Path(os.environ["STUB_PIDS"]).open("a") as pids:
         pids.write(f"{os.getpid()}\n{child.pid}\n")
     print("the stub begins", flush=True)
-    if os.environ["STUB"] != "clings":
+    how = os.environ["STUB"]
+    if how != "clings":
         Thread(target=end_with_stdin, args=(child,), daemon=True).start()
-    if os.environ["STUB"] == "dies":
+    if how == "dies":
         raise SystemExit("the stub has no model")
-    if os.environ["STUB"] == "refuses":
+    if how == "refuses":
         print(*[f"usage: [--option-{number}]" for number in range(17)], sep="\n")
         print("probe.py: error: unrecognized arguments: --no-such-option", flush=True)
         raise SystemExit(2)
-    if os.environ["STUB"] == "never-ready":
+    if how == "never-ready":
         time.sleep(300)
     port = int(sys.argv[sys.argv.index("--port") + 1])
     ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()

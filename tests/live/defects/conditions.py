@@ -9,9 +9,12 @@ from agentcore_verify.client import Json
 from agentcore_verify.results import Outcome
 from tests.helpers.waiting import wait_until
 from tests.live.defects.planting import (
-    ChatChunks,
     ChatStream,
     ChatWhole,
+    in_choice,
+    in_chunk,
+    in_response,
+    in_stream,
     plant,
     with_ids,
 )
@@ -73,9 +76,8 @@ class RepeatedByAbort(ChatStream):
 class LostByPause(ChatStream):
     paused = False
 
-    def whole(self, path: str, body: Json, response: Any) -> Any:
+    def whole(self, path: str, body: Json, response: Any) -> None:
         self.paused |= path == "/pause_generation"
-        return response
 
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         for _, event, ids in with_ids(events):
@@ -93,50 +95,44 @@ class LatePause(Defect):
         return body
 
 
-@plant(
+@in_chunk(
     "streamed IDs that the client cannot see",
     "openai-client",
     "differ from what the server sent",
 )
-class UnreadableIds(ChatChunks):
-    def choice(self, body: Json, choice: Json) -> None:
-        choice["delta"]["token_ids"] = choice.pop("token_ids", None)
+def _(body: Json, choice: Json) -> None:
+    choice["delta"]["token_ids"] = choice.pop("token_ids", None)
 
 
-@plant("a completion's token lost", "other-traces", "/v1/completions, streaming")
-class CompletionTokenLost(Defect):
-    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        lost = False
-        for event in events:
-            for choice in event.get("choices", ()):
-                if not lost and "text" in choice and choice.get("token_ids"):
-                    choice["token_ids"] = choice["token_ids"][1:]
-                    lost = True
-            yield event
+@in_stream("a completion's token lost", "other-traces", "/v1/completions, streaming")
+def _(path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+    lost = False
+    for event in events:
+        for choice in event.get("choices", ()):
+            if not lost and "text" in choice and choice.get("token_ids"):
+                del choice["token_ids"][0]
+                lost = True
+        yield event
 
 
-@plant("a message without its IDs", "other-traces", "/v1/messages, non-streaming")
-class MessageWithoutIds(Defect):
-    fields: tuple[str, ...] = ("token_ids", "token_logprobs")
-
-    def whole(self, path: str, body: Json, response: Any) -> Any:
-        if path == "/v1/messages":
-            for field in self.fields:
-                response.pop(field, None)
-        return response
+@in_response("a message without its IDs", "other-traces", "/v1/messages, non-streaming")
+def _(path: str, body: Json, response: Any) -> None:
+    if path == "/v1/messages":
+        response.pop("token_ids", None)
+        response.pop("token_logprobs", None)
 
 
-@plant("a message without its logprobs", "other-traces", "but 0 logprobs")
-class MessageWithoutLogprobs(MessageWithoutIds):
-    fields = ("token_logprobs",)
+@in_response("a message without its logprobs", "other-traces", "but 0 logprobs")
+def _(path: str, body: Json, response: Any) -> None:
+    if path == "/v1/messages":
+        response.pop("token_logprobs", None)
 
 
-@plant("logprobs whose tokens are text", "other-traces", "token_id:")
-class TokensAsText(ChatWhole):
-    def choice(self, body: Json, choice: Json) -> None:
-        if "return_tokens_as_token_ids" in body:
-            for entry in choice["logprobs"]["content"]:
-                entry["token"] = "x"
+@in_choice("logprobs whose tokens are text", "other-traces", "token_id:")
+def _(body: Json, choice: Json) -> None:
+    if "return_tokens_as_token_ids" in body:
+        for entry in choice["logprobs"]["content"]:
+            entry["token"] = "x"
 
 
 @plant("answers that vary", "determinism", "different answers", Outcome.INCONCLUSIVE)
@@ -154,21 +150,19 @@ class VaryingCompared(Varying):
     """Answers vary so much that differences between modes mean nothing."""
 
 
-@plant("a token credited to other weights", "weight-versions", "did not sample it")
-class WrongVersion(ChatWhole):
-    def choice(self, body: Json, choice: Json) -> None:
-        match choice.get("weight_versions"):
-            case [old, new]:
-                old["end"] += 1
-                new["start"] += 1
+@in_choice("a token credited to other weights", "weight-versions", "did not sample it")
+def _(body: Json, choice: Json) -> None:
+    match choice.get("weight_versions"):
+        case [old, new]:
+            old["end"] += 1
+            new["start"] += 1
 
 
-@plant("a gap between versions", "weight-versions", "without gaps")
-class GapOfVersions(ChatWhole):
-    def choice(self, body: Json, choice: Json) -> None:
-        match choice.get("weight_versions"):
-            case [_, new]:
-                new["start"] += 1
+@in_choice("a gap between versions", "weight-versions", "without gaps")
+def _(body: Json, choice: Json) -> None:
+    match choice.get("weight_versions"):
+        case [_, new]:
+            new["start"] += 1
 
 
 class AfterUpdate(ChatWhole):
@@ -179,8 +173,7 @@ class AfterUpdate(ChatWhole):
     def request(self, path: str, body: Json) -> Json:
         if path == "/update_weights_from_disk":
             self.updated = body["weight_version"] == "third"
-        if path == "/flush_cache":
-            self.updated = False
+        self.updated &= path != "/flush_cache"
         return body
 
 
@@ -198,7 +191,6 @@ class NoLogprobsAfterUpdate(AfterUpdate):
             choice["logprobs"] = None
 
 
-@plant("versions on no chunk", "weight-versions", "no weight_versions")
-class NoVersions(ChatChunks):
-    def choice(self, body: Json, choice: Json) -> None:
-        choice.pop("weight_versions", None)
+@in_chunk("versions on no chunk", "weight-versions", "no weight_versions")
+def _(body: Json, choice: Json) -> None:
+    choice.pop("weight_versions", None)

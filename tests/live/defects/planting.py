@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from agentcore_verify.client import Json
 from agentcore_verify.results import Outcome
@@ -26,65 +26,73 @@ class Planted:
 
 PLANTED: list[Planted] = []
 
+Made = TypeVar("Made", bound="type[Defect] | Callable[..., Any]")
 
-def plant(
-    name: str, check: str, word: str, outcome: Outcome = Outcome.FAILED
-) -> Callable[[type[Defect]], type[Defect]]:
-    def add(defect: type[Defect]) -> type[Defect]:
-        PLANTED.append(Planted(name, check, word, defect, outcome))
-        return defect
 
-    return add
+@dataclass(frozen=True)
+class Planter:
+    """Plants a class of defects, or a function as this method of this class."""
+
+    base: type[Defect] = Defect
+    method: str = ""
+
+    def __call__(
+        self, name: str, check: str, word: str, outcome: Outcome = Outcome.FAILED
+    ) -> Callable[[Made], Made]:
+        def add(made: Made) -> Made:
+            defect: Any = made
+            if self.method:
+                defect = type(name, (self.base,), {self.method: staticmethod(made)})
+            PLANTED.append(Planted(name, check, word, defect, outcome))
+            return made
+
+        return add
 
 
 class ChatStream(Defect):
+    """Changes chat streams."""
+
     def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         return self.chat(body, events) if path == CHAT else events
 
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        raise NotImplementedError
-
-
-class ChatChunks(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for event in events:
+        for number, event, _ in with_ids(events):
             for choice in event["choices"]:
                 self.choice(body, choice)
+                if number == 4:
+                    self.fifth(choice)
             yield event
 
     def choice(self, body: Json, choice: Json) -> None:
-        raise NotImplementedError
+        """Change a choice of any chunk."""
 
-
-class ChatChunk(ChatStream):
-    """Changes the first choice on one chunk of chat streams: the fifth with IDs."""
-
-    number = 4
-
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, _ in with_ids(events):
-            if number == self.number:
-                self.choice(event["choices"][0])
-            yield event
-
-    def choice(self, choice: Json) -> None:
-        raise NotImplementedError
+    def fifth(self, choice: Json) -> None:
+        """Change a choice of the fifth chunk with IDs."""
 
 
 class ChatWhole(Defect):
     """Changes non-streaming chat completions, or each choice of them."""
 
-    def whole(self, path: str, body: Json, response: Any) -> Any:
+    def whole(self, path: str, body: Json, response: Any) -> None:
         if path == CHAT:
             self.chat(body, response)
-        return response
 
     def chat(self, body: Json, response: Json) -> None:
         for choice in response["choices"]:
             self.choice(body, choice)
 
-    def choice(self, body: Json, choice: Json) -> None:
-        raise NotImplementedError
+    def choice(self, body: Json, choice: Json) -> None: ...
+
+
+plant = Planter()
+in_request = Planter(Defect, "request")
+in_place_of_answer = Planter(Defect, "refusal")
+in_response = Planter(Defect, "whole")
+in_choice = Planter(ChatWhole, "choice")
+in_stream = Planter(Defect, "stream")
+in_chat_stream = Planter(ChatStream, "chat")
+in_chunk = Planter(ChatStream, "choice")
+in_fifth_chunk = Planter(ChatStream, "fifth")
 
 
 def with_ids(events: Iterator[Json]) -> Iterator[tuple[int, Json, list[int]]]:
