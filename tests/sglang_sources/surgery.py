@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -96,38 +96,49 @@ def indentation(node: ast.stmt) -> bytes:
     return b" " * node.col_offset
 
 
+def changed(
+    source: bytes, node: ast.stmt, change: Callable[[list[bytes]], list[bytes]]
+) -> bytes:
+    """Change the lines of a statement."""
+    lines = source.splitlines(keepends=True)
+    start, end = extent(node)
+    return b"".join([*lines[:start], *change(lines[start:end]), *lines[end:]])
+
+
 def dropped(source: bytes, nodes: Iterable[ast.stmt]) -> bytes:
     """Replace some statements by `pass`."""
-    lines = source.splitlines(keepends=True)
     for node in sorted(nodes, key=lambda node: -node.lineno):
-        start, end = extent(node)
-        lines[start:end] = [indentation(node) + b"pass\n"]
-    return b"".join(lines)
+        new = indentation(node) + b"pass\n"
+        source = changed(source, node, lambda _, new=new: [new])  # type: ignore[misc]
+    return source
 
 
 def doubled(source: bytes, node: ast.stmt) -> bytes:
     """Repeat a statement."""
-    lines = source.splitlines(keepends=True)
-    start, end = extent(node)
-    return b"".join([*lines[:end], *lines[start:]])
+    return changed(source, node, lambda own: own * 2)
 
 
 def wrapped(source: bytes, node: ast.stmt) -> bytes:
     """Put a statement under `if True:`."""
-    lines = source.splitlines(keepends=True)
-    start, end = extent(node)
-    inside = [b"    " + line for line in lines[start:end]]
     opening = indentation(node) + b"if True:\n"
-    return b"".join([*lines[:start], opening, *inside, *lines[end:]])
+    return changed(source, node, lambda own: [opening, *(b"    " + one for one in own)])
 
 
 def renamed(source: bytes, node: Definition) -> bytes:
     """Rename a definition."""
-    lines = source.splitlines(keepends=True)
     pattern = rb"\b(def|class) %s\b" % node.name.encode()
-    line = lines[node.lineno - 1]
-    lines[node.lineno - 1] = re.sub(pattern, rb"\g<0>_of_a_fork", line)
-    return b"".join(lines)
+    new = rb"\g<0>_of_a_fork"
+    return changed(
+        source, node, lambda own: [re.sub(pattern, new, b"".join(own), count=1)]
+    )
+
+
+def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
+    """Replace a word in a statement's lines."""
+    word = rf"\b{re.escape(old)}\b".encode()
+    return changed(
+        source, node, lambda own: [re.sub(word, new.encode(), b"".join(own))]
+    )
 
 
 def moved(source: bytes, node: ast.stmt, before: ast.stmt) -> bytes:
@@ -147,15 +158,6 @@ def with_lines(source: bytes, new: Iterable[tuple[int, bytes]]) -> bytes:
     for place, text in sorted(new, key=lambda pair: pair[0], reverse=True):
         lines.insert(place, text)
     return b"".join(lines)
-
-
-def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
-    """Replace a word in a statement's lines."""
-    lines = source.splitlines(keepends=True)
-    start, end = extent(node)
-    text = b"".join(lines[start:end])
-    text = re.sub(rf"\b{re.escape(old)}\b".encode(), new.encode(), text)
-    return b"".join([*lines[:start], text, *lines[end:]])
 
 
 def formatted(source: bytes, *settings: str) -> bytes:
@@ -209,12 +211,8 @@ def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:
 
 def keeps_comments(old: bytes, new: bytes) -> bool:
     """True if `new` has all lines of `old` with a `#`, in order, ignoring margins."""
-    lines = iter(_lines_with_hash(new))
-    return all(line in lines for line in _lines_with_hash(old))
-
-
-def _lines_with_hash(source: bytes) -> list[bytes]:
-    return [line.strip() for line in source.splitlines() if b"#" in line]
+    lines = (line.strip() for line in new.splitlines())
+    return all(line.strip() in lines for line in old.splitlines() if b"#" in line)
 
 
 def undefined(source: bytes, node: ast.ClassDef, name: str, suffix: str) -> bytes:

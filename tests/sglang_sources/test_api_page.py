@@ -49,14 +49,9 @@ MODELS = {
 }
 
 INSIDE = {
-    "ReqState",
-    "BaseMultiModalProcessorOutput",
-    "ScheduleBatch",
-    "BatchTokenIDOutput",
-    "BatchStrOutput",
-    "_GenerationStreamAccumulator",
-    "SchedulerWeightUpdaterManager",
-    "ReleaseMemoryOccupationReqOutput",
+    *("ReqState", "BaseMultiModalProcessorOutput", "ScheduleBatch"),
+    *("BatchTokenIDOutput", "BatchStrOutput", "_GenerationStreamAccumulator"),
+    *("SchedulerWeightUpdaterManager", "ReleaseMemoryOccupationReqOutput"),
     "ResumeMemoryOccupationReqOutput",
 }
 """Classes that no client sees."""
@@ -127,13 +122,9 @@ CHECKED = {
 SINGLY = ("0.5.8", "0.5.9")
 """Releases in which patches are planned one by one; these lack all that patches give."""
 
+HOOKS = {name: set(registry.hooks(name)) for name in NAMES}
 BROUGHT = {
-    name: {
-        other
-        for other in NAMES
-        if set(registry.hooks(other)) < set(registry.hooks(name))
-    }
-    for name in NAMES
+    name: {other for other in NAMES if HOOKS[other] < HOOKS[name]} for name in NAMES
 }
 """The patches that a patch brings along, whole."""
 
@@ -192,11 +183,8 @@ def rows() -> dict[Place, Row]:
 @cache
 def classes(text: bytes) -> tuple[ast.ClassDef, ...]:
     """Return the classes of a file."""
-    return tuple(
-        node
-        for node in statements(ast.parse(text).body)
-        if isinstance(node, ast.ClassDef)
-    )
+    body = statements(ast.parse(text).body)
+    return tuple(node for node in body if isinstance(node, ast.ClassDef))
 
 
 @cache
@@ -264,12 +252,9 @@ def test_types_and_defaults_are_those_of_the_code() -> None:
         for place, declared in added(version).items():
             row = rows()[place]
             _, annotation, default = re.split(r"[:=] ?", declared + "=", maxsplit=2)
-            kind = re.sub(
-                r"\b(list|dict)\b", lambda m: m[0].title(), annotation.strip()
-            )
-            kind = re.sub(
-                r"^(Optional|Union)\[(.+?)(, msgspec.UnsetType)?\]$", r"\2", kind
-            )
+            kind = re.sub(r"\b(list|dict)\b", lambda m: m[0].title(), annotation)
+            wrapped = r"^(Optional|Union)\[(.+?)(, msgspec.UnsetType)?\]$"
+            kind = re.sub(wrapped, r"\2", kind.strip())
             of_kind = CHECKED[place] if kind == "Any" else TYPES[kind]
             assert of_kind == row.type, place
             value = default.strip("= ")
@@ -282,15 +267,10 @@ def test_types_and_defaults_are_those_of_the_code() -> None:
 def test_each_row_names_the_patches_that_give_the_field() -> None:
     for place, row in rows().items():
         if place not in UNTYPED | STAMPED:
-            giving = {
-                name
-                for name in NAMES
-                for version in SINGLY
-                if place in added(version, (name,))
-            }
-            assert {name for name in giving if not BROUGHT[name] & giving} == (
-                row.patches
-            ), place
+            pairs = [(name, version) for name in NAMES for version in SINGLY]
+            giving = {name for name, of in pairs if place in added(of, (name,))}
+            own = {name for name in giving if not BROUGHT[name] & giving}
+            assert own == row.patches, place
 
 
 def test_the_page_names_the_fields_that_sglang_has_by_itself() -> None:

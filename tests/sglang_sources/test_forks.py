@@ -140,41 +140,31 @@ def formatted(*settings: str) -> Fork:
     return lambda source, scopes: surgery.formatted(source, *settings)
 
 
-def both(*forks: Fork) -> Fork:
-    def fork(source: bytes, scopes: Collection[str]) -> bytes:
-        for one in forks:
-            source = one(source, scopes)
-        return source
-
-    return fork
+def all_of_these(source: bytes, scopes: Collection[str]) -> bytes:
+    shorter = formatted("line-length=60")
+    for fork in (fork_statements, fork_members, fork_arguments, shorter):
+        source = fork(source, scopes)
+    return source
 
 
-all_of_these = both(
-    fork_statements, fork_members, fork_arguments, formatted("line-length=60")
+LONG_LINES = (
+    "line-length=200",
+    "format.skip-magic-trailing-comma=true",
+    "format.line-ending='cr-lf'",
 )
-
-FORKS = [
-    pytest.param(fork_statements, id="other statements around every statement"),
-    pytest.param(fork_members, id="other methods between the methods"),
-    pytest.param(fork_arguments, id="more parameters and arguments"),
-    pytest.param(unparsed, id="no comments, other quotes, long lines"),
-    pytest.param(
-        formatted("line-length=50", "format.quote-style='single'"), id="short lines"
-    ),
-    pytest.param(
-        formatted(
-            "line-length=200",
-            "format.skip-magic-trailing-comma=true",
-            "format.line-ending='cr-lf'",
-        ),
-        id="long lines",
-    ),
-]
+FORKS: dict[str, Fork] = {
+    "other statements around every statement": fork_statements,
+    "other methods between the methods": fork_members,
+    "more parameters and arguments": fork_arguments,
+    "no comments, other quotes, long lines": unparsed,
+    "short lines": formatted("line-length=50", "format.quote-style='single'"),
+    "long lines": formatted(*LONG_LINES),
+}
 
 
 @pytest.mark.parametrize("fork", FORKS)
-def test_a_fork_is_patched_like_the_wheel_and_keeps_its_own_code(fork: Fork) -> None:
-    patch_fork(fork, VERSION)
+def test_a_fork_is_patched_like_the_wheel_and_keeps_its_own_code(fork: str) -> None:
+    patch_fork(FORKS[fork], VERSION)
 
 
 @pytest.mark.parametrize("version", [VERSION, *DIFFERING])

@@ -15,45 +15,28 @@ SERVING_CHAT = "srt/entrypoints/openai/serving_chat.py"
 FILES = changed_files(VERSION)
 SOURCES = sources(VERSION)
 
-_CHOICE = "    hidden_states: Optional[object] = None\n\n    @model_serializer"
-_STREAM_CHOICE = "    matched_stop: Union[None, int, str] = None\n\n\nclass ChatCompletionStreamResponse"
-_RESPONSE = "    metadata: Optional[Dict[str, Any]] = None\n    sglext"
+_BEFORE = {
+    "    hidden_states: Optional[object] = None\n\n    @model_serializer": "token_ids",
+    "    matched_stop: Union[None, int, str] = None\n\n\nclass ChatC": "token_ids",
+    "    metadata: Optional[Dict[str, Any]] = None\n    sglext": "prompt_token_ids",
+}
+"""Fields of SGLang, and the fields that a patch declares before them."""
+
 _BUILT = "                index=idx,\n                message=ChatMessage("
-_STREAMED = "                            delta=DeltaMessage(content=delta),\n"
+_FILLED = {_BUILT: f'                token_ids=ret_item["output_ids"],\n{_BUILT}'}
 
 
-def _fields(kind: str) -> list[tuple[str, str]]:
+def _fields(kind: str) -> dict[str, str]:
     """Add fields for token IDs by replacing strings, as such patches do."""
-    new = f"    token_ids: {kind} = None\n"
-    prompt = f"    prompt_token_ids: {kind} = None\n"
-    return [
-        (_CHOICE, f"{new}{_CHOICE}"),
-        (_STREAM_CHOICE, f"{new}{_STREAM_CHOICE}"),
-        (_RESPONSE, f"{prompt}{_RESPONSE}"),
-    ]
+    return {old: f"    {new}: {kind} = None\n{old}" for old, new in _BEFORE.items()}
 
 
-_ARGUMENTS = [
-    (_BUILT, f'                token_ids=ret_item["output_ids"],\n{_BUILT}'),
-    (
-        _STREAMED,
-        f'{_STREAMED}                            token_ids=content["output_ids"],\n',
-    ),
-]
-
+OURS = {PROTOCOL: _fields("Optional[List[int]]")}
 OTHERS = {
-    "with fields as ours": {
-        PROTOCOL: _fields("Optional[List[int]]"),
-        SERVING_CHAT: _ARGUMENTS,
-    },
-    "with fields of another type": {
-        PROTOCOL: _fields("Optional[list]"),
-        SERVING_CHAT: _ARGUMENTS,
-    },
-    "with fields as ours and nothing to fill them": {
-        PROTOCOL: _fields("Optional[List[int]]")
-    },
-    "that fills fields declared elsewhere": {SERVING_CHAT: _ARGUMENTS},
+    "with fields as ours": {**OURS, SERVING_CHAT: _FILLED},
+    "with fields of another type": {PROTOCOL: _fields("Optional[list]")},
+    "with fields as ours and nothing to fill them": OURS,
+    "that fills fields declared elsewhere": {SERVING_CHAT: _FILLED},
 }
 
 
@@ -65,7 +48,7 @@ def test_another_token_id_patch_is_refused_with_a_hint(
     changed = dict(SOURCES)
     for file, replacements in OTHERS[other].items():
         text = changed[file].decode()
-        for old, new in replacements:
+        for old, new in replacements.items():
             assert old in text
             text = text.replace(old, new, 1)
         compile(text, file, "exec")

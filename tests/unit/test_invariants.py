@@ -60,20 +60,41 @@ def streamed(*chunks: dict[str, Any], **body: Any) -> Exchange:
     return Exchange("streaming 'q'", request, read_events(events))
 
 
-def test_ids_may_come_before_their_text() -> None:
-    reply = streamed(
-        chunk({"content": "a"}, token_ids=ids("abc")),
-        chunk({"content": "b"}),
-        chunk({"content": "c d"}, token_ids=ids(" d")),
-    )
-    assert_whole(SUBJECT, reply)
+def said(text: str | None, ids_of: str | None = None) -> dict[str, Any]:
+    """Return a chunk with content, and with the IDs of this text."""
+    more = {} if ids_of is None else {"token_ids": ids(ids_of)}
+    return chunk({} if text is None else {"content": text}, **more)
+
+
+ARGUMENTS = call(arguments='{"city": "\\u6771京"}')
+
+
+@pytest.mark.parametrize(
+    ("chunks", "body"),
+    [
+        ([said("a", "abc"), said("b"), said("c d", " d")], {}),
+        (
+            # A parser writes the call otherwise than the model.
+            [
+                said(None, "<call>f<key>city"),
+                chunk(call(name="f"), token_ids=ids("<value>東京</call>")),
+                chunk(ARGUMENTS),
+            ],
+            {"tools": [{}]},
+        ),
+        ([said("ERROR: no call", "<call>")], {"tools": [{}]}),
+    ],
+    ids=["IDs before their text", "a tool call", "an error of a parser"],
+)
+def test_a_whole_answer(chunks: list[dict[str, Any]], body: dict[str, Any]) -> None:
+    assert_whole(SUBJECT, streamed(*chunks, **body))
 
 
 REPEATED = (
     # Chunks of a 0.5.9 server with --stream-interval 4, spelled in characters.
-    chunk({"content": 'ty": "'}, token_ids=ids('ty": "')),
-    chunk({"content": "東"}, token_ids=ids("東\ufffd")),
-    chunk({"content": "東世\ufffd"}, token_ids=ids("世\ufffd\ufffd")),
+    said('ty": "', 'ty": "'),
+    said("東", "東\ufffd"),
+    said("東世\ufffd", "世\ufffd\ufffd"),
 )
 
 
@@ -84,11 +105,11 @@ def test_a_character_that_sglang_repeats_is_not_a_failure() -> None:
 @pytest.mark.parametrize(
     ("position", "change"),
     [
-        (0, chunk({"content": 'ty": "'}, token_ids=ids('ty": '))),
-        (1, chunk({"content": "東"}, token_ids=ids("\ufffd"))),
-        (1, chunk({"content": "東東"}, token_ids=ids("東\ufffd"))),
-        (2, chunk({"content": "東世"}, token_ids=ids("界"))),
-        (2, chunk({"content": '"世'}, token_ids=ids("世"))),
+        (0, said('ty": "', 'ty": ')),
+        (1, said("東", "\ufffd")),
+        (1, said("東東", "東\ufffd")),
+        (2, said("東世", "界")),
+        (2, said('"世', "世")),
     ],
 )
 def test_text_that_differs_from_the_ids_is_a_failure(
@@ -100,16 +121,6 @@ def test_text_that_differs_from_the_ids_is_a_failure(
         assert_whole(SUBJECT, streamed(*chunks, temperature=1.0))
 
 
-def test_a_tool_call_may_be_formatted_differently_than_generated() -> None:
-    reply = streamed(
-        chunk(token_ids=ids("<call>f<key>city")),
-        chunk(call(name="f"), token_ids=ids("<value>東京</call>")),
-        chunk(call(arguments='{"city": "\\u6771京"}')),
-        tools=[{}],
-    )
-    assert_whole(SUBJECT, reply)
-
-
 def test_a_tool_call_may_not_come_before_its_ids() -> None:
     reply = streamed(
         chunk(call(name="f"), token_ids=ids("<call>f(")),
@@ -119,13 +130,6 @@ def test_a_tool_call_may_not_come_before_its_ids() -> None:
     )
     with pytest.raises(Failed, match="chunk 1 of the stream has text"):
         assert_whole(SUBJECT, reply)
-
-
-def test_text_that_a_parser_adds_is_not_compared_with_the_ids() -> None:
-    reply = streamed(
-        chunk({"content": "ERROR: no call"}, token_ids=ids("<call>")), tools=[{}]
-    )
-    assert_whole(SUBJECT, reply)
 
 
 @pytest.mark.parametrize("bad", [-1, True, "7", 1.5, None])

@@ -23,28 +23,19 @@ def told(**info: Any) -> tuple[str, dict[str, str]]:
     return " ".join(run.notes), missing
 
 
-def test_a_patched_server_is_reported_with_its_version() -> None:
-    notes, missing = told(
-        agentcore_patches={
-            "version": "0.9",
-            "patches": list(registry.names()),
-            "release": "0.5.9",
-        }
-    )
-    assert (
-        notes == f"The server has agentcore-patch 0.9: {', '.join(registry.names())}."
-    )
-    assert missing == {}
-
-
-def test_a_patch_that_a_server_lacks_is_reported_missing() -> None:
-    has = [name for name in registry.names() if name != "tito"]
-    notes, missing = told(
-        agentcore_patches={"version": "0.9", "patches": has, "release": None}
-    )
-    assert list(missing) == ["tito"]
-    assert "Run `agentcore-patch apply` on its machine" in missing["tito"]
-    assert "0.9 does not support the release that this server runs." in notes
+@pytest.mark.parametrize("lacking", [(), ("tito",)])
+def test_a_patched_server_is_reported_with_its_version(
+    lacking: tuple[str, ...],
+) -> None:
+    has = [name for name in registry.names() if name not in lacking]
+    release = None if lacking else "0.5.9"
+    marks = {"version": "0.9", "patches": has, "release": release}
+    notes, missing = told(agentcore_patches=marks)
+    assert notes.startswith(f"The server has agentcore-patch 0.9: {', '.join(has)}.")
+    assert ("0.9 does not support the release" in notes) is (release is None)
+    assert tuple(missing) == lacking
+    for message in missing.values():
+        assert "Run `agentcore-patch apply` on its machine" in message
 
 
 STOCK = {"version": "0.5.9"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import stat
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,14 @@ def test_names_and_requests_are_unique() -> None:
     assert len({json.dumps(entry.messages) for entry in SCRIPT}) == len(SCRIPT)
 
 
-@pytest.mark.parametrize("entry", SCRIPT, ids=lambda entry: entry.name)
-def test_tool_calls_are_those_in_the_text(entry: object) -> None:
-    assert isinstance(entry, type(SCRIPT[0]))
-    found = re.findall(r"<tool_call>\n(.*)\n</tool_call>", entry.text)
-    calls = [json.loads(call) for call in found]
-    assert (
-        tuple((call["name"], call["arguments"]) for call in calls) == entry.tool_calls
-    )
+def test_tool_calls_are_those_in_the_text() -> None:
     known = {tool["function"]["name"] for tool in TOOLS}
-    assert {name for name, _ in entry.tool_calls} <= known
+    for entry in SCRIPT:
+        found = re.findall(r"<tool_call>\n(.*)\n</tool_call>", entry.text)
+        calls = [json.loads(call) for call in found]
+        said = tuple((call["name"], call["arguments"]) for call in calls)
+        assert said == entry.tool_calls, entry.name
+        assert {name for name, _ in said} <= known
 
 
 def test_the_stop_word_occurs_once_in_the_middle() -> None:
@@ -47,26 +44,18 @@ def fake_python(folder: Path, body: str) -> Path:
     """Write a program that is run as `PYTHON SCRIPT OUT` and appends to `runs`."""
     fake = folder / "python"
     fake.write_text(f"#!/bin/sh\necho run >> {folder / 'runs'}\n{body}\n")
-    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    fake.chmod(0o755)
     return fake
 
 
 def test_concurrent_callers_train_the_model_once(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'sleep 0.2; touch "$2/model"')
     cache = tmp_path / "cache"
-    found: list[Path] = []
-
-    def ask() -> None:
-        found.append(ensure_scripted_model(python, cache))
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-    assert (found[0] / "model").exists()
+    with ThreadPoolExecutor(4) as pool:
+        [found] = set(
+            pool.map(lambda _: ensure_scripted_model(python, cache), range(4))
+        )
+    assert (found / "model").exists()
     assert (tmp_path / "runs").read_text() == "run\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,13 @@ from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
 from tests.unit.small_sglang import build
 
+Said = Callable[..., tuple[int, str, str]]
 
-def said(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
     """Run the command; return exit code, standard output and standard error."""
-    code = main(["verify", *args])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return lambda *args: (main(["verify", *args]), *capsys.readouterr())
 
 
 PAGE = "hint: See `agentcore-patch docs troubleshooting`."
@@ -50,43 +52,37 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        ((), "--model"),
-        (("--model", "scripted", "--tp", "2"), "after `--`"),
-        (("--model", "scripted", "--check", "all"), "determinism"),
-        (("--model", "scripted", "--check", "tools,logprob"), "Did you mean logprobs?"),
-        (("--model", "scripted", "--device", "tpu"), "cuda"),
-        (("--model", "scripted", "--startup-timeout", "0"), "startup-timeout"),
-        (("--base-url", "127.0.0.1:30000"), "http://"),
-        (("--model", "scripted", "report.json"), "argument report.json"),
-        (
-            ("--base-url", "http://h", "--device", "cpu", "--", "--tp", "2"),
-            "SERVER_ARGS",
-        ),
-        (("--base-url", "http://h", "--log", "x"), "--log"),
+        ("", "--model"),
+        ("--model scripted --tp 2", "after `--`"),
+        ("--model scripted --check all", "determinism"),
+        ("--model scripted --check tools,logprob", "Did you mean logprobs?"),
+        ("--model scripted --device tpu", "cuda"),
+        ("--model scripted --startup-timeout 0", "startup-timeout"),
+        ("--base-url 127.0.0.1:30000", "http://"),
+        ("--model scripted report.json", "argument report.json"),
+        ("--base-url http://h --device cpu -- --tp 2", "SERVER_ARGS"),
+        ("--base-url http://h --log x", "--log"),
     ],
 )
 def test_conflicting_options_are_a_usage_error(
-    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], word: str
+    said: Said, args: str, word: str
 ) -> None:
-    code, out, err = said(capsys, *args)
-    assert code == 2
-    assert out == ""
+    code, out, err = said(*args.split())
+    assert (code, out) == (2, "")
     assert word in err
 
 
-def test_no_server_at_the_url_is_a_server_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_no_server_at_the_url_is_a_server_error(said: Said, tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     args = ("--base-url", "http://127.0.0.1:9", "--model", "m", "--junit", str(junit))
 
-    code, out, err = said(capsys, *args)
+    code, out, err = said(*args)
 
     assert code == 6
     assert "No server answers at http://127.0.0.1:9." in err
     assert "FAILED: no check was run." in out
     assert "<error" in junit.read_text()
-    code, out, err = said(capsys, *args, "--json")
+    code, out, err = said(*args, "--json")
     document = json.loads(out)
     assert mismatches(document, Report) == []
     assert document["error"]["exit_code"] == code == 6
@@ -95,27 +91,27 @@ def test_no_server_at_the_url_is_a_server_error(
 
 
 def test_a_server_that_needs_a_key_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
+    said: Said, httpserver: HTTPServer
 ) -> None:
     httpserver.expect_request(re.compile(".*")).respond_with_data(status=401)
     url = httpserver.url_for("").removesuffix("/")
-    code, out, err = said(capsys, "--base-url", f"{url}/v1")
+    code, out, err = said("--base-url", f"{url}/v1")
     assert (code, out) == (2, "")
     assert f"The server at {url} needs an API key: give --api-key." in err
 
 
 def test_a_file_in_a_missing_folder_is_an_error_before_the_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    said: Said, tmp_path: Path
 ) -> None:
     for option in ("--json-file", "--junit", "--svg", "--log"):
         file = str(tmp_path / "none" / "file")
-        code, _, err = said(capsys, "--model", "scripted", option, file)
+        code, _, err = said("--model", "scripted", option, file)
         assert code == 5
         assert file in err
 
 
 def test_every_path_may_start_with_a_tilde(
-    capsys: pytest.CaptureFixture[str],
+    said: Said,
     runs: list[runner.Options],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -128,7 +124,7 @@ def test_every_path_may_start_with_a_tilde(
     reports = [f"--{kind}=~/{kind}" for kind in ("json-file", "junit", "svg")]
 
     paths = ("--log=~/log", "--python=~/python", "--sglang-dir=~/sglang")
-    code, _, err = said(capsys, "--model", "m", *paths, *reports)
+    code, _, err = said("--model", "m", *paths, *reports)
 
     assert code == 1, err
     assert {file.name for file in home.iterdir()} == {"json-file", "junit", "svg"}
@@ -140,34 +136,30 @@ def test_every_path_may_start_with_a_tilde(
 
 @pytest.mark.parametrize("option", ["--log", "--junit", "--sglang-dir"])
 def test_the_home_folder_of_an_unknown_user_is_a_readable_error(
-    capsys: pytest.CaptureFixture[str], option: str
+    said: Said, option: str
 ) -> None:
-    code, _, err = said(capsys, "--model", "scripted", option, "~no-such-user/x/y")
+    code, _, err = said("--model", "scripted", option, "~no-such-user/x/y")
     assert code in (3, 5)
     assert "~no-such-user/x" in err
 
 
 def test_the_checks_are_listed_with_their_summaries(
-    capsys: pytest.CaptureFixture[str],
+    said: Said,
 ) -> None:
-    code, out, _ = said(capsys, "--list-checks")
+    code, out, _ = said("--list-checks")
     assert code == 0
-    lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == list(checks.NAMES)
-    for name, line in zip(checks.NAMES, lines, strict=True):
-        assert line.endswith(checks.get(name).summary)
-    code, out, _ = said(capsys, "--list-checks", "--json")
+    for name, line in zip(checks.NAMES, out.splitlines(), strict=True):
+        assert line.split()[0] == name and line.endswith(checks.get(name).summary)
+    code, out, _ = said("--list-checks", "--json")
     assert code == 0
     assert [check["name"] for check in json.loads(out)["checks"]] == list(checks.NAMES)
 
 
 @pytest.mark.usefixtures("runs")
-def test_json_is_one_document_on_stdout(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_json_is_one_document_on_stdout(said: Said, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     code, out, err = said(
-        capsys, "--model", "m", "--json", "--json-file", str(file), "--", "--json"
+        "--model", "m", "--json", "--json-file", str(file), "--", "--json"
     )
     assert code == 1
     document = json.loads(out)
@@ -177,7 +169,7 @@ def test_json_is_one_document_on_stdout(
 
 
 def test_a_server_that_crashes_during_the_run_is_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message = "The server died.\nIts last line"
 
@@ -185,20 +177,20 @@ def test_a_server_that_crashes_during_the_run_is_an_error(
         raise ServerError(message)
 
     monkeypatch.setattr(runner, "run", die)
-    assert said(capsys, "--model", "m") == (6, "", f"error: {message}\n{PAGE}\n")
-    code, out, err = said(capsys, "--model", "m", "--json")
+    assert said("--model", "m") == (6, "", f"error: {message}\n{PAGE}\n")
+    code, out, err = said("--model", "m", "--json")
     assert (code, err) == (6, "")
     assert json.loads(out)["error"]["message"] == message
 
 
 def test_an_unpatched_sglang_is_one_line_and_no_server_starts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    said: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     package, file = build(tmp_path), tmp_path / "report.json"
     options = ("--sglang-dir", str(package), "--json-file", str(file))
 
-    code, out, err = said(capsys, "--model", "scripted", *options)
+    code, out, err = said("--model", "scripted", *options)
 
     advice = (
         f"SGLang 0.5.9 in {package} is not patched, so no server was started. Run "
@@ -219,30 +211,22 @@ def test_an_unpatched_sglang_is_one_line_and_no_server_starts(
     )
 
 
-@pytest.mark.parametrize("version", ["0.5.7", "0.6.1"])
-def test_an_unsupported_sglang_exits_with_3(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, version: str
-) -> None:
-    package = build(
-        tmp_path,
-        version,
-        {"version.py": f'__version__ = "{version}"\n'.encode(), "srt/a.py": b""},
-    )
-    code, out, err = said(capsys, "--model", "scripted", "--sglang-dir", str(package))
+def test_an_unsupported_sglang_exits_with_3(said: Said, tmp_path: Path) -> None:
+    files = {"version.py": b'__version__ = "0.6.1"\n', "srt/a.py": b""}
+    package = build(tmp_path, "0.6.1", files)
+    code, out, err = said("--model", "scripted", "--sglang-dir", str(package))
     assert (code, out) == (3, "")
-    assert err.startswith(
-        f"error: SGLang {version} in {package} is not supported.\nhint: "
-    )
+    assert err.startswith(f"error: SGLang 0.6.1 in {package} is not supported.\nhint: ")
 
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("actions", ["true", ""])
 def test_failures_are_annotated_in_github_actions(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, actions: str
+    said: Said, monkeypatch: pytest.MonkeyPatch, actions: str
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", actions)
 
-    code, out, err = said(capsys, "--model", "m", "--json")
+    code, out, err = said("--model", "m", "--json")
 
     assert code == 1 and json.loads(out)["passed"] is False
     line = "::error title=agentcore-patch verify%3A stop::100%25 wrong:%0Ait went on, and on"
@@ -251,21 +235,21 @@ def test_failures_are_annotated_in_github_actions(
 
 @pytest.mark.usefixtures("runs")
 def test_a_quiet_run_shows_what_failed_and_nothing_else(
-    capsys: pytest.CaptureFixture[str],
+    said: Said,
 ) -> None:
-    _, out, err = said(capsys, "--model", "m", "-q")
+    _, out, err = said("--model", "m", "-q")
     assert "stop: FAILED" in out and err == ""
 
 
 def test_a_passed_quiet_run_is_silent_and_a_verbose_one_has_details(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result = Result("stop", Outcome.PASSED, "all well " * 30)
     passed = Report("SGLang", "m", (), (result,), 1.0)
     monkeypatch.setattr(runner, "run", lambda options, progress: passed)
-    assert said(capsys, "--model", "m", "-q") == (0, "", "")
-    assert "stop: passed\nall well" in said(capsys, "--model", "m", "-v")[1]
-    assert "stop: passed\n" not in said(capsys, "--model", "m")[1]
+    assert said("--model", "m", "-q") == (0, "", "")
+    assert "stop: passed\nall well" in said("--model", "m", "-v")[1]
+    assert "stop: passed\n" not in said("--model", "m")[1]
 
 
 def test_release_capabilities_follow_the_table_of_releases() -> None:
@@ -312,11 +296,9 @@ class Busy(Subject):
 
 def test_a_request_that_fails_fails_its_check_and_not_the_run() -> None:
     def check(subject: Subject) -> str:
-        subject.post("/flush_cache", {})
-        return "flushed"
+        return str(subject.post("/flush_cache", {}))
 
-    failing = checks.Check("some", "", "", (), check)
-    result = failing.run(Busy(1))
+    result = checks.Check("some", "", "", (), check).run(Busy(1))
     assert result.outcome is Outcome.FAILED
     assert result.message == "A request failed: HTTP 400: Cache not flushed"
 
@@ -331,19 +313,17 @@ def test_a_cache_flush_is_retried_on_a_busy_server(
 
 
 def test_every_module_of_a_check_is_in_the_list() -> None:
-    folder = Path(checks.__file__).parent
-    modules = {file.stem.replace("_", "-") for file in folder.glob("*.py")}
-    assert modules - {"--init--"} == set(checks.NAMES)
+    modules = {file.stem for file in Path(checks.__file__).parent.glob("*.py")}
+    assert modules - {"__init__"} == {name.replace("-", "_") for name in checks.NAMES}
 
 
 def test_options_reach_the_run_and_its_outcome_is_returned(
-    capsys: pytest.CaptureFixture[str], runs: list[runner.Options]
+    said: Said, runs: list[runner.Options]
 ) -> None:
-    code, out, _ = said(
-        capsys,
-        *("--model", "org/name", "--check", "stop,tito", "--check", "choices"),
-        *("--tool-call-parser", "qwen25", "--strict", "--", "--tp", "2", "--help"),
+    args = (
+        "--model org/name --check stop,tito --check choices --tool-call-parser qwen25"
     )
+    code, out, _ = said(*f"{args} --strict -- --tp 2 --help".split())
     assert code == 1
     assert "stop: FAILED\n100% wrong:" in out
     [options] = runs
