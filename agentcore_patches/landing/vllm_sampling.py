@@ -117,6 +117,10 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
         )
     if params.get("top_k") == 0:
         params["top_k"] = -1
+    stop = params.get("stop")
+    if stop == "" or (isinstance(stop, list) and "" in stop):
+        # In SGLang, it ends a choice after the first token.
+        raise BadRequest("stop", "stop must not contain an empty string.")
     _check_seed(manager, params)
     if flag("include_stop_str_in_output", found.get("include_stop_str_in_output")):
         params["no_stop_trim"] = True

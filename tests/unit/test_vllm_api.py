@@ -99,6 +99,7 @@ BAD_PARAMETERS: dict[str, tuple[Any, ...]] = {
     "seed": (2**64, 2),
     "logprobs": (-1, 101, True),
     "prompt_logprobs": ("all",),
+    "stop": ("", ["a", ""]),
     "detokenize": (0,),
     "output_kind": (3,),
     "include_stop_str_in_output": ("yes",),
