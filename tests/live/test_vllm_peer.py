@@ -24,7 +24,7 @@ from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
 from tests.helpers.servers import Launch, Trees
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.vllm
+needs_vllm = pytest.mark.vllm
 
 PYTHON = "AGENTCORE_TEST_VLLM"
 """The variable that names an interpreter with vLLM."""
@@ -130,7 +130,7 @@ SAMPLED: dict[str, Json] = {
     "unsupported: truncate_prompt_tokens": {"truncate_prompt_tokens": 3},
     "priority 1": {"priority": 1},
     "beyond the context": {"max_tokens": 5000, "ignore_eos": True},
-    "more than is left": {"max_tokens": CONTEXT - 10, "ignore_eos": True},
+    "more than is left": {"max_tokens": CONTEXT - 10},
     "no tokens": {"max_tokens": 0},
     "a wrong temperature": {"temperature": -1},
     "a high temperature": {"temperature": 3},
@@ -257,6 +257,15 @@ REQUESTS: dict[str, tuple[str, Json]] = {
     for make in (generate, chat, completions)
     for name, fields in SAMPLED.items()
 } | OTHERS
+
+WHOLE = [(name, False) for name in REQUESTS]
+
+# Tool calls are cut into other chunks.
+STREAMS = [
+    (name, True)
+    for name, (path, body) in REQUESTS.items()
+    if path in (GENERATE, CHAT, COMPLETIONS) and not body.get("tools")
+]
 
 # Deliberate differences, as docs/reference/api.md lists them, each with a pattern of the
 # requests and of the fields that differ.
@@ -491,16 +500,14 @@ def is_listed(found: str) -> bool:
     return bool(reasons)
 
 
+@needs_vllm
 @pytest.mark.parametrize("logprobs_mode", ["raw"], indirect=True, scope="module")
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize(("name", "streaming"), [*WHOLE, *STREAMS])
 def test_answers_have_what_those_of_vllm_have(
     vllm: str, sglang: Server, prompt: list[int], name: str, streaming: bool
 ) -> None:
     path, body = REQUESTS[name]
     if streaming:
-        if path not in (GENERATE, CHAT, COMPLETIONS) or body.get("tools"):
-            pytest.skip("is not streamed, or is cut differently")
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         name += ", streamed"
     theirs, ours = (
@@ -510,6 +517,7 @@ def test_answers_have_what_those_of_vllm_have(
     assert "\n".join(found) == ""
 
 
+@needs_vllm
 def test_each_difference_is_there() -> None:
     assert not DIFFERENCES.keys() - SEEN
 
@@ -520,6 +528,7 @@ def test_the_page_lists_the_differences() -> None:
     assert [" ".join(one.split()) for one in listed] == [*DIFFERENCES]
 
 
+@needs_vllm
 @pytest.mark.parametrize("path", [GENERATE, CHAT, COMPLETIONS])
 def test_logprobs_of_a_scaled_distribution(
     vllm: str, sglang: Server, prompt: list[int], logprobs_mode: str, path: str
@@ -550,6 +559,7 @@ def by_name(choice: Json) -> dict[str, float]:
     }
 
 
+@needs_vllm
 def test_the_server_says_which_logprobs_it_returns(
     sglang: Server, logprobs_mode: str
 ) -> None:
