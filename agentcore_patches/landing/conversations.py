@@ -167,7 +167,7 @@ def find(
     while n_system < len(described) and described[n_system][1][0] in SYSTEM_ROLES:
         n_system += 1
     system = [one for _, one in described[:n_system]]
-    whole = Conversation.of(client, _circumstances(serving, request, system))
+    whole = Conversation.of(client, _circumstances(request, system))
     whole = whole._replace(sent=sent, written=sent[-1])
     known = None
     for index, one in described[n_system:]:
@@ -199,9 +199,7 @@ def is_silent(
 
 
 def _circumstances(
-    serving: OpenAIServingChat,
-    request: ChatCompletionRequest,
-    system: list[list[Any]],
+    request: ChatCompletionRequest, system: list[list[Any]]
 ) -> list[Any]:
     """Return the values of `HEAD_PARTS`."""
     tools: list[Any] = []
@@ -216,7 +214,7 @@ def _circumstances(
             if chosen is None or function.name == chosen:
                 tools.append(tool.model_dump())
     return [
-        [request.model, serving._resolve_lora_path(request.model, request.lora_path)],
+        [request.model, request.lora_path],
         [request.extra_key, request.cache_salt],
         system,
         [

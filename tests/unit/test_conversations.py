@@ -17,9 +17,7 @@ import pytest
 from agentcore_patches.landing import conversations, release, remembered
 from agentcore_patches.landing.remembered import Conversation, Memory
 
-SERVING: Any = SimpleNamespace(
-    reasoning_parser=None, _resolve_lora_path=lambda model, path: path
-)
+SERVING: Any = SimpleNamespace(reasoning_parser=None)
 
 
 def call(name: str, arguments: Any, call_id: str = "a") -> Any:
