@@ -117,10 +117,7 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
         )
     if params.get("top_k") == 0:
         params["top_k"] = -1
-    stop = params.get("stop")
-    if stop == "" or (isinstance(stop, list) and "" in stop):
-        # In SGLang, it ends a choice after the first token.
-        raise BadRequest("stop", "stop must not contain an empty string.")
+    _check_same(params)
     _check_seed(manager, params)
     if flag("include_stop_str_in_output", found.get("include_stop_str_in_output")):
         params["no_stop_trim"] = True
@@ -171,6 +168,20 @@ def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
 
 def _count(found: dict[str, Any], name: str, most: int) -> int | None:
     return integer(name, found[name], 0, most) if name in found else None
+
+
+def _check_same(params: dict[str, Any]) -> None:
+    """Reject values that vLLM rejects, and that SGLang serves or crashes on."""
+    for name, least in (("n", 1), ("top_k", -1)):
+        if name in params:
+            params[name] = integer(name, params[name], least, INT32)
+    for name in ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens"):
+        flag(name, params.get(name))
+    stop = params.get("stop", [])
+    strings = stop if isinstance(stop, list) else [stop]
+    if not all(isinstance(one, str) and one for one in strings):
+        # In SGLang, an empty one ends a choice after its first token.
+        raise BadRequest("stop", "stop must be strings, none of them empty.")
 
 
 def _check_seed(manager: TokenizerManager, params: dict[str, Any]) -> None:

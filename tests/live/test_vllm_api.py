@@ -1060,7 +1060,8 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
     trees: Trees, launch: Launch, tmp_path: Path, release: str
 ) -> None:
     args = (*ADAPTED, "--served-model-name", "served")
-    with launch(trees.patched, *args) as server:
+    remembering = {"AGENTCORE_PREFIX_CACHE_MB": "1"}
+    with launch(trees.patched, *args, env=remembering) as server:
         info = requests.get(f"{server.base_url}/model_info", timeout=60).json()
         path = info["model_path"]
         for name, folder in zip(
@@ -1117,6 +1118,10 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
             ]
             return whose[0] if whose else f"{found} {response.text[:600]}"
 
+        if not release.startswith("0.5.8"):
+            body = {"model": "unknown", "messages": line("plain").messages}
+            counted = send(server, f"{MESSAGES}/count_tokens", **body)
+            assert counted.status_code == 200, counted.text
         wrong = []
         for endpoint in (GENERATE, CHAT, COMPLETIONS, MESSAGES, RESPONSES):
             if endpoint == MESSAGES and release.startswith("0.5.8"):

@@ -286,8 +286,10 @@ DIFFERENCES: dict[str, str] = {
         r"\w+, (a high temperature|many logprobs).*: 400, not 200$"
     ),
     "Chat and completions serve `max_tokens: 0`, an empty `stop` string, an empty "
-    "`cache_salt` and any `model`, as SGLang does.": (
-        r"(chat|completions), (no tokens|an (empty|unknown)).*: 40[04], not 200$"
+    "`cache_salt`, a `top_k` below -1, `logprobs` below 0 and any `model`, as SGLang "
+    "does.": (
+        r"(chat|completions), (no tokens|an (empty|unknown)|a wrong top_k|wrong logprobs)"
+        r".*: 40[04], not 200$"
     ),
     "Chat and completions reject a `max_tokens` beyond the rest of the context, unless "
     "the server runs with `--allow-auto-truncate`, which also cuts long prompts. "
