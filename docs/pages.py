@@ -142,7 +142,7 @@ def checks_page() -> str:
     rows, parts = [], []
     for check in map(checks.get, checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
-        needs = ", ".join(f"`{patch}`" for patch in check.patches)
+        needs = check.extra and f"the extra `{check.extra}`"
         rows.append((f"[`{check.name}`](#{check.name})", summary, needs or "none"))
         parts += [f"### {check.name}", text]
     return _joined(
@@ -267,7 +267,7 @@ def write(folder: Path = REFERENCE) -> list[Path]:
 
 def write_facts() -> list[Path]:
     file = Path(registry.__file__).parents[1] / "landing" / "release.py"
-    return _written({file: registry.facts(registry.names(), FACTS_OF).text})
+    return _written({file: registry.facts([registry.CORE], FACTS_OF).text})
 
 
 def _written(texts: Mapping[Path, str]) -> list[Path]:
