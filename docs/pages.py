@@ -105,7 +105,8 @@ CHECKS_INTRODUCTION = """\
 
 `agentcore-patch verify` starts an SGLang server, sends requests like those of RL trainers,
 and compares the token IDs and logprobs of the responses. It uses greedy decoding, except
-where it samples several choices. `--check NAME` runs only one check.
+where it samples several choices. `--check NAME` runs only one check. A check of an extra
+that is not installed is skipped.
 """
 
 CHECKS_END = """\
@@ -117,7 +118,7 @@ CHECKS_END = """\
 | failed | the property does not hold; the details show where two sequences differ | failed |
 | inconclusive | two equal requests got different responses, so nothing can be compared | failed |
 | not exercised | the model did not show the tested behavior, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot run on this server, for example without a reasoning parser, or needs a patch that was left out on purpose | neither; failed with `--strict` if a patch was left out |
+| skipped | the check cannot run on this server, for example without a reasoning parser or an extra | neither |
 
 A run passes if at least one check passed and none failed.
 
@@ -142,12 +143,11 @@ def checks_page() -> str:
     rows, parts = [], []
     for check in map(checks.get, checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
-        needs = check.extra and f"the extra `{check.extra}`"
-        rows.append((f"[`{check.name}`](#{check.name})", summary, needs or "none"))
+        rows.append((f"[`{check.name}`](#{check.name})", summary))
         parts += [f"### {check.name}", text]
     return _joined(
         CHECKS_INTRODUCTION,
-        _table(("check", "property", "required patches"), rows),
+        _table(("check", "property"), rows),
         "## Each check",
         *parts,
         CHECKS_END,

@@ -529,7 +529,8 @@ def _reverted(result: RevertResult) -> Iterator[str]:
     changed = [file for file in result.files if not is_created(file.path)]
     yield (
         f"{'Would restore' if would else 'Restored'} SGLang {result.install.version}: "
-        f"{_files(len(changed))}; {_named(result.patches)} removed."
+        f"{_files(len(changed))}. {'Would remove' if would else 'Removed'} "
+        f"{_named(result.patches)}."
     )
     yield _DRY_RUN if would else _RESTART
 

@@ -163,7 +163,7 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
         for edit in edits(name, version)
         if not isinstance(edit, Check)
     }
-    if not touched.isdisjoint(LANDED):
+    if not touched.isdisjoint(landed(CORE)):
         touched.add(FACTS_MODULE)
     return tuple(sorted(touched, key=WRITING_ORDER.index))
 
