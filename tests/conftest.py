@@ -261,7 +261,7 @@ def trees(
         made = Trees(folder / "vanilla", folder / "patched")
         for tree in (made.vanilla, made.patched):
             bytecode.give_to(vanilla_tree(tree))
-        apply(sglang_dir=made.patched / "sglang")
+        apply(sglang_dir=made.patched / "sglang", extras=["all"])
         for tree in (made.vanilla, made.patched):
             with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
                 sampler.write(THROTTLE + SPOIL)

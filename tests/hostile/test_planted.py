@@ -429,8 +429,8 @@ def test_commands_do_not_hang_on_fifos(place: str, run: Run, package: Path) -> N
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     for command in (
-        ["apply", "--only", "alpha"],
-        ["apply", "--only", "alpha", "--dry-run"],
+        ["apply", "--with", "beta"],
+        ["apply", "--with", "beta", "--dry-run"],
         ["revert"],
     ):
         ran = run(*command)
