@@ -21,6 +21,7 @@ SOURCES = {
     MODELS: b"class Answer:\n    text: str\n",
     SERVING: b"def answer(model):\n    text = model()\n    return text\n",
     ENGINE: b"class Engine:\n    text: str\n",
+    "srt/other.py": b"",
 }
 
 EDITS: dict[str, tuple[Edit, ...]] = {
