@@ -16,7 +16,7 @@ from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.documents import places_in
 from tests.helpers.trees import Photograph, photograph
 from tests.hostile.planting import signed
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
+from tests.unit.small_sglang import SOURCES, kill_apply
 
 FILES = 1000
 JUNK: tuple[Any, ...] = (
