@@ -7,7 +7,6 @@ from importlib import import_module
 from . import adapters as adapters
 from . import answers as answers
 from . import conversations as conversations
-from . import crash_fixes as crash_fixes
 from . import customized_info as customized_info
 from . import defaults as defaults
 from . import ended_requests as ended_requests

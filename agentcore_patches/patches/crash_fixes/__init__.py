@@ -1,4 +1,4 @@
-"""Crashes and hangs of SGLang that change no token, each with its public report.
+"""crashes and hangs of SGLang that change no token, each with its public report
 
 A hook ends with the release that fixes the fault: `upstream` names it, or the issue or
 pull request to watch. Faults without a report are in docs/reference/sglang-faults.md.
@@ -17,14 +17,16 @@ from agentcore_patches.patches.paths import (
 
 _MEMORY = "PR 24123, closed without a fix"
 
-REQUESTS: tuple[Hook, ...] = (
+RESPONSE_FIELDS: tuple[str, ...] = ()
+
+HOOKS: tuple[Hook, ...] = (
     Hook(
         "crash-fixes/fields",
         "reject values of fields that crash the engine",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "agentcore.crash_fixes.refuse(self, obj)",
+            "agentcore.crash_fixes.guards.refuse(self, obj)",
             before="obj.normalize_batch_and_arguments()",
         ),
         upstream="issue 40076, open; issue 31972, 0.5.17; PR 28153, 0.5.15; "
@@ -74,10 +76,7 @@ REQUESTS: tuple[Hook, ...] = (
         },
         upstream="PR 19610, 0.5.10",
     ),
-)
-
-# With several tokenizer workers, any of them may be asked, but only one has the request.
-TOKENIZER_WORKERS: tuple[Hook, ...] = (
+    # With several tokenizer workers, any of them may be asked, but only one has the request.
     # A batch creates its requests before it knows its tokenizer worker. Without this,
     # no worker gets the outputs, and the batch hangs.
     Hook(
@@ -102,7 +101,7 @@ TOKENIZER_WORKERS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "abort_request",
-            "agentcore.crash_fixes.abort_elsewhere(\n"
+            "agentcore.crash_fixes.guards.abort_elsewhere(\n"
             "    _global_state.tokenizer_manager, obj.rid\n"
             ")",
             before="_global_state.tokenizer_manager.abort_request(...)",
@@ -118,7 +117,7 @@ TOKENIZER_WORKERS: tuple[Hook, ...] = (
         Insert(
             "$output_sender",
             "SenderWrapper.send_output",
-            "agentcore.crash_fixes.address(output, recv_obj)",
+            "agentcore.crash_fixes.guards.address(output, recv_obj)",
             after="if self.socket is None: ...",
         ),
         since={
@@ -132,7 +131,7 @@ TOKENIZER_WORKERS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.pause_generation",
-            "agentcore.crash_fixes.refuse_pause(self)",
+            "agentcore.crash_fixes.guards.refuse_pause(self)",
         ),
         since={
             "0.5.12": absent("a pause reaches all tokenizer workers"),
@@ -154,16 +153,13 @@ TOKENIZER_WORKERS: tuple[Hook, ...] = (
         },
         upstream="issue 39689; PR 39693, open",
     ),
-)
-
-WEIGHTS: tuple[Hook, ...] = (
     Hook(
         "crash-fixes/one-at-a-time",
         "run updates one by one: SGLang answers only the last of several",
         Decorate(
             TOKENIZER_MANAGER,
             "TokenizerManager._wait_for_model_update_from_disk",
-            "agentcore.crash_fixes.one_at_a_time",
+            "agentcore.crash_fixes.guards.one_at_a_time",
         ),
         upstream="issue 33698; PR 33701, open",
     ),
@@ -173,7 +169,7 @@ WEIGHTS: tuple[Hook, ...] = (
         Decorate(
             "$weight_updater",
             "$weight_updater_class.release_memory_occupation",
-            "agentcore.crash_fixes.release_memory",
+            "agentcore.crash_fixes.guards.release_memory",
         ),
         upstream=_MEMORY,
     ),
@@ -183,7 +179,7 @@ WEIGHTS: tuple[Hook, ...] = (
         Decorate(
             "$weight_updater",
             "$weight_updater_class.resume_memory_occupation",
-            "agentcore.crash_fixes.resume_memory",
+            "agentcore.crash_fixes.guards.resume_memory",
         ),
         upstream=_MEMORY,
     ),
@@ -205,11 +201,9 @@ WEIGHTS: tuple[Hook, ...] = (
             "$control",
             "$control_class.release_memory_occupation",
             "await $COMMUNICATOR(obj)",
-            "agentcore.crash_fixes.raise_refusal(\n    await $COMMUNICATOR(obj)\n)",
+            "agentcore.crash_fixes.guards.raise_refusal(\n    await $COMMUNICATOR(obj)\n)",
         ),
         upstream=_MEMORY,
         also=("$control_class.resume_memory_occupation",),
     ),
 )
-
-CRASH_FIXES: tuple[Hook, ...] = (*REQUESTS, *TOKENIZER_WORKERS, *WEIGHTS)

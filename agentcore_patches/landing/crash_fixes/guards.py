@@ -1,4 +1,4 @@
-"""Guards against crashes and hangs of SGLang that change no token."""
+"""The guards, as hooks in SGLang call them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from . import release, request_fields, request_ids, weight_versions
+from .. import release, request_fields, request_ids, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import (
