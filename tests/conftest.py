@@ -73,6 +73,7 @@ THOROUGH = (
     *("packaging/test_comparing.py", "packaging/test_examples.py"),
     "packaging/test_leftovers.py",
     "sglang_sources/test_api_page.py",
+    "sglang_sources/test_extras.py",
     "sglang_sources/test_forks.py",
     "sglang_sources/test_mutants.py",
     "sglang_sources/test_other_releases.py",
