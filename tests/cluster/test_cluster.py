@@ -41,6 +41,7 @@ from tests.helpers.waiting import wait_until
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
 CHAT = "srt/entrypoints/openai/serving_chat.py"
 WRITTEN = f"{len(FILES)} files written"
+IN_PLACE = f"{' + '.join(registry.names())} in place"
 
 
 def rows(shown: str) -> dict[str, list[str]]:
@@ -53,7 +54,7 @@ def rows(shown: str) -> dict[str, list[str]]:
 def test_every_node_is_patched_once(
     cluster: Cluster, patched: dict[str, bytes]
 ) -> None:
-    first = cluster.run("apply", "--ray", cluster.address)
+    first = cluster.run("apply", "--with", "all", "--ray", cluster.address)
 
     assert (first.returncode, first.stderr) == (0, "")
     shown = rows(first.stdout)
@@ -62,11 +63,9 @@ def test_every_node_is_patched_once(
         row = shown[node.node_id[:8]]
         where = f"0.5.9 in {node.package}"
         assert row[0] == "127.0.0.1"
-        assert row[3:] == ["not applied", WRITTEN, "in place", where, sys.executable]
+        assert row[3:] == ["not applied", WRITTEN, IN_PLACE, where, sys.executable]
         assert texts(node.package) == patched
-    assert (
-        f"{len(registry.names())} patches are in place on all 3 nodes." in first.stdout
-    )
+    assert "The patches are in place on all 3 nodes." in first.stdout
 
     client = f"ray://127.0.0.1:{cluster.client_port}"
     second = cluster.run("apply", "--json", "--ray", client)
@@ -92,11 +91,11 @@ def test_nodes_that_cannot_be_patched_report_the_reason(
     (newer.package / "version.py").write_text('__version__ = "0.6.1"\n')
     (newer.package / "_version.py").unlink(missing_ok=True)
 
-    ran = cluster.run("apply", "--ray", cluster.address)
+    ran = cluster.run("apply", "--with", "all", "--ray", cluster.address)
 
     assert (ran.returncode, ran.stderr) == (1, "")
     shown = rows(ran.stdout)
-    assert shown[good.node_id[:8]][4:6] == [WRITTEN, "in place"]
+    assert shown[good.node_id[:8]][4:6] == [WRITTEN, IN_PLACE]
     assert texts(good.package) == patched
     assert shown[conflicting.node_id[:8]][4:6] == ["failed", "not applied"]
     where = f"0.6.1 in {newer.package}"
@@ -131,14 +130,14 @@ def test_options_apply_to_each_node(cluster: Cluster) -> None:
     before = texts(target)
 
     planned = apply_on_ray(
-        cluster.address, sglang_dir=target, only=["token-ids"], dry_run=True
+        cluster.address, sglang_dir=target, extras=["vllm-api"], dry_run=True
     )
 
     assert texts(target) == before
     for result in planned:
         assert result.error is None and result.applied is not None
         assert result.changed and not result.complete
-        assert result.applied.patches == ("token-ids",)
+        assert result.applied.patches == ("core", "vllm-api")
         assert result.applied.install.package == target
 
 
@@ -168,7 +167,15 @@ def test_ctrl_c_stops_the_command_and_all_its_processes(cluster: Cluster) -> Non
     held = cluster.nodes[-1].package
     with transaction.locked(find(held)):
         command = subprocess.Popen(
-            [sys.executable, *COMMAND, "apply", "--ray", cluster.address],
+            [
+                sys.executable,
+                *COMMAND,
+                "apply",
+                "--with",
+                "all",
+                "--ray",
+                cluster.address,
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -12,8 +12,8 @@ import pytest
 
 from agentcore_patches.patches import registry
 from tests.helpers.planning import VERSION
+from tests.helpers.wheels import make_install
 from tests.sglang_sources.releases import changed_files
-from tests.sglang_sources.test_versions import make_install
 
 ROOT = Path(__file__).parents[2]
 TESTS = ("tests/unit/test_registry.py", "tests/unit/test_hooks.py")
