@@ -859,7 +859,7 @@ async def answer_stream(
             try:
                 await super().__call__(*args)
             finally:
-                # `events` may never start for a client that left before the first event.
+                # `events` may never start: the client may leave before the first one.
                 await end()
 
     try:
