@@ -57,5 +57,5 @@ def cluster(running: Cluster, released: dict[str, bytes]) -> Iterator[Cluster]:
 def patched(tree: Tree) -> dict[str, bytes]:
     """The files as apply patches them on this machine."""
     package = tree("alone")
-    apply(sglang_dir=package, extras=["all"])
+    apply(sglang_dir=package)
     return texts(package)

@@ -23,7 +23,6 @@ from agentcore_patches.cluster import apply_on_ray, driver, status_on_ray
 from agentcore_patches.cluster.results import NodeResult
 from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import find
-from agentcore_patches.patches import registry
 from agentcore_patches.state import transaction
 from tests.cluster.nodes import (
     COMMAND,
@@ -41,7 +40,7 @@ from tests.helpers.waiting import wait_until
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_runtime_env.py"
 CHAT = "srt/entrypoints/openai/serving_chat.py"
 WRITTEN = f"{len(FILES)} files written"
-IN_PLACE = f"{' + '.join(registry.names())} in place"
+IN_PLACE = "core in place"
 
 
 def rows(shown: str) -> dict[str, list[str]]:
@@ -54,7 +53,7 @@ def rows(shown: str) -> dict[str, list[str]]:
 def test_every_node_is_patched_once(
     cluster: Cluster, patched: dict[str, bytes]
 ) -> None:
-    first = cluster.run("apply", "--with", "all", "--ray", cluster.address)
+    first = cluster.run("apply", "--ray", cluster.address)
 
     assert (first.returncode, first.stderr) == (0, "")
     shown = rows(first.stdout)
@@ -91,7 +90,7 @@ def test_nodes_that_cannot_be_patched_report_the_reason(
     (newer.package / "version.py").write_text('__version__ = "0.6.1"\n')
     (newer.package / "_version.py").unlink(missing_ok=True)
 
-    ran = cluster.run("apply", "--with", "all", "--ray", cluster.address)
+    ran = cluster.run("apply", "--ray", cluster.address)
 
     assert (ran.returncode, ran.stderr) == (1, "")
     shown = rows(ran.stdout)
@@ -167,15 +166,7 @@ def test_ctrl_c_stops_the_command_and_all_its_processes(cluster: Cluster) -> Non
     held = cluster.nodes[-1].package
     with transaction.locked(find(held)):
         command = subprocess.Popen(
-            [
-                sys.executable,
-                *COMMAND,
-                "apply",
-                "--with",
-                "all",
-                "--ray",
-                cluster.address,
-            ],
+            [sys.executable, *COMMAND, "apply", "--ray", cluster.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
